@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
 use ralph_bot::clock::Clock;
@@ -18,7 +18,6 @@ use ralph_bot::process::{Masker, SandboxTier};
 use ralph_bot::store::access_audit::{self, AccessRequest, AccessVia};
 use ralph_bot::store::{Store, loops, memory, session};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::harness::parts::command;
@@ -444,53 +443,4 @@ async fn demo_shows_redirect_pause_and_guidance() {
     let remaining: Vec<_> =
         std::fs::read_dir(&temporary).expect("a folder").flatten().map(|entry| entry.path()).collect();
     assert!(remaining.is_empty(), "{remaining:?}");
-}
-
-/// At a terminal, the demo waits for a person, whose Abort is an end like any other.
-#[tokio::test]
-async fn demo_at_a_terminal_waits_for_a_button() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut command = command("script");
-    command.current_dir(folder.path()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
-    command.env("HOME", folder.path()).env("TERM", "xterm").env("TMPDIR", folder.path());
-    command.args(["-qefc", &format!("{} demo --fast --json", env!("CARGO_BIN_EXE_ralph-bot")), "/dev/null"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut process = command.spawn().expect("it starts");
-    let mut lines = BufReader::new(process.stdout.take().expect("an output")).lines();
-    let mut until = async |event: &str| -> Value {
-        let found = async {
-            loop {
-                let line = lines.next_line().await.expect("a line").expect("it runs");
-                let line: Value = serde_json::from_str(line.trim()).unwrap_or_default();
-                assert_ne!(line["event"], "answered", "nobody answers for the person");
-                if line["event"] == event {
-                    return line;
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(120), found).await.unwrap_or_else(|_| panic!("no event {event}"))
-    };
-    let opened = until("opened").await;
-    let link = url::Url::parse(opened["dashboard"].as_str().expect("an address")).expect("an address");
-    let token = link.query_pairs().find(|(name, _)| name == "token").expect("a token").1.into_owned();
-    let id = loop {
-        let line = until("state").await;
-        if line["state"] == "paused" {
-            break line["loop"].as_str().expect("an id").to_owned();
-        }
-    };
-    assert_eq!(until("waits").await["seconds"], 60);
-    // Another test of this process may have done so.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
-    let button = link.join(&format!("/loops/{id}/commands")).expect("an address");
-    let pressed = client.expect("a client").post(button).bearer_auth(&token);
-    let pressed =
-        pressed.header("content-type", "application/x-www-form-urlencoded").body("csrf=&command=/ralph+abort");
-    let answer = pressed.send().await.expect("an answer");
-    assert_eq!(answer.status().as_u16(), 303);
-    let last = until("aborted").await;
-    assert_eq!((last["state"].as_str(), last["loop"].as_str()), (Some("aborted"), Some(id.as_str())), "{last}");
-    until("waiting").await;
-    process.kill().await.expect("ended");
 }

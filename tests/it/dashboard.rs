@@ -212,7 +212,6 @@ async fn nobody_sees_a_page_without_the_token(dialect: Dialect) {
     .await;
 }
 
-/// Inputs of the newest loop that are commands, without the person and the comment.
 /// A key that a person wrote into the title, and that the agent and a check print.
 async fn secrets_are_masked_on_every_page(dialect: Dialect) {
     let token = format!("ghp_{}", "a1B2".repeat(9));
@@ -244,6 +243,7 @@ async fn secrets_are_masked_on_every_page(dialect: Dialect) {
     .await;
 }
 
+/// Inputs of the newest loop that are commands, without the person and the comment.
 async fn commands(world: &World) -> Vec<LoopInput> {
     let id = world.the_loop().await.id;
     let log = world.engine().store.read(move |c| loops::history(c, &id)).await.expect("a log");
