@@ -140,7 +140,7 @@ async fn gigabyte_of_output_uses_little_memory() {
     let service = Service::new(Setup::new(Dialect::Gitea), false).await;
     let world = &service.world;
     world.write_agent(
-        "echo FIRST\nyes 'a line that says nothing, and says it again and again' | head -c 200000000\nhead -c 800000000 /dev/zero | tr '\\0' x\necho\necho LAST\necho 42 >answer.txt\n",
+        "echo FIRST\nyes 'a line that says nothing, and says it again and again' | head -c 20000000\nhead -c 980000000 /dev/zero | tr '\\0' x\necho\necho LAST\necho 42 >answer.txt\n",
     );
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
