@@ -1,6 +1,6 @@
 //! `ralph-bot local`: runs loops on a local repository, without a forge.
 
-#[cfg(feature = "desktop")]
+#[cfg(any(feature = "desktop", test))]
 mod desktop;
 mod folder;
 mod list;

@@ -1,17 +1,12 @@
 //! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). Failures are only logged.
-//! Nothing is shown without a desktop session.
+//! Nothing is shown without a desktop session. Without the feature only the tests use it.
 
 use std::path::Path;
-use std::time::Duration;
-
-use notify_rust::{Notification, Urgency};
 
 use crate::config::Env;
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::trust::sanitize::visible;
 
-/// Maximum time to wait for the desktop.
-const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of a line, in characters.
 const TEXT_MAX: usize = 300;
 
@@ -20,15 +15,8 @@ const TEXT_MAX: usize = 300;
 pub(super) struct DesktopNotification {
     summary: String,
     body: String,
-    urgency: Urgency,
-}
-
-/// Returns the urgency for a state: critical for a loop that failed or ended, otherwise normal.
-fn urgency_of(state: LoopState) -> Urgency {
-    match state {
-        LoopState::Failed | LoopState::Aborted => Urgency::Critical,
-        _ => Urgency::Normal,
-    }
+    /// Whether the loop failed or ended, which desktops show as urgent.
+    is_critical: bool,
 }
 
 /// Returns the notification for a loop that needs a person; `None` for any other.
@@ -48,16 +36,23 @@ pub(super) fn notification(current: &Loop) -> Option<DesktopNotification> {
         current.spent.iterations,
         current.limits.iterations
     );
-    Some(DesktopNotification { summary, body, urgency: urgency_of(current.state) })
+    let is_critical = matches!(current.state, LoopState::Failed | LoopState::Aborted);
+    Some(DesktopNotification { summary, body, is_critical })
 }
 
 /// Shows a notification if there is a desktop session.
+#[cfg(feature = "desktop")]
 pub(super) async fn show(notification: &DesktopNotification, env: &Env) {
+    use notify_rust::{Notification, Urgency};
+
+    /// Maximum time to wait for the desktop.
+    const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
     if !has_session(env) {
         return;
     }
+    let urgency = if notification.is_critical { Urgency::Critical } else { Urgency::Normal };
     let mut shown = Notification::new();
-    shown.appname("ralph-bot").summary(&notification.summary).body(&notification.body).urgency(notification.urgency);
+    shown.appname("ralph-bot").summary(&notification.summary).body(&notification.body).urgency(urgency);
     match tokio::time::timeout(TIMEOUT, shown.show_async()).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::debug!(%error, "could not show a desktop notification"),
@@ -119,9 +114,9 @@ mod tests {
         current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
         let notice = notification(&current).expect("a person is needed");
         assert_eq!(notice.summary, "ralph-bot needs you: r-42-k7m2qa is paused (iteration 0 of 10)");
-        assert_eq!(notice.urgency, Urgency::Normal);
+        assert!(!notice.is_critical);
         current.state = LoopState::Failed;
-        assert_eq!(notification(&current).map(|notice| notice.urgency), Some(Urgency::Critical));
+        assert_eq!(notification(&current).map(|notice| notice.is_critical), Some(true));
         let (title, why) = notice.body.split_once('\n').expect("two lines");
         assert_eq!(title, "The &lt;b&gt;answer&lt;/b&gt; is wrong &amp; late");
         assert!(why.starts_with("The loop is stuck: no no ") && why.chars().count() == TEXT_MAX, "{why}");
