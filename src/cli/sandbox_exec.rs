@@ -13,7 +13,7 @@ pub struct SandboxExecArgs {
     /// Port to listen on at the sandbox's loopback; can be given several times
     #[arg(long = "port", value_name = "PORT", required_unless_present = "confine")]
     pub ports: Vec<u16>,
-    /// Confine the program by Landlock, as a policy that the service passes says
+    /// Confine the program with Landlock, by the policy that the service passes
     #[arg(long, conflicts_with = "ports")]
     pub confine: bool,
     /// The program, and its arguments

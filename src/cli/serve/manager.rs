@@ -6,7 +6,7 @@ use sd_notify::NotifyState;
 
 use crate::store::Store;
 
-/// Signs of life per period of the watchdog; one may get lost.
+/// Number of notifications in a period of the watchdog; one may be lost.
 const SIGNS_PER_PERIOD: u32 = 3;
 
 /// Tells that the service is started, with a line that `systemctl status` shows.

@@ -7,14 +7,14 @@ use crate::domain::model::settings::config_section;
 
 config_section! {
     /// Dashboard and API. With a login, people see and do what the forge permits them. Without one, the dashboard is only on this
-    /// machine, for who has the address that `serve` prints.
+    /// machine, for anybody who has the address that `serve` prints.
     pub struct DashboardSection {
         /// Whether there are a dashboard and an API.
         pub enabled: bool = true;
         /// Accounts that see all repositories, backends and deliveries: numeric ids, or `forge:id` with several forges. Their
         /// commands need the same permission as everybody's.
         pub operators: Vec<AccountEntry>;
-        /// Address and port of its own. By default it is where webhooks are received; without a login, if that is not only on this
+        /// Address and port to listen on. By default those that receive webhooks; without a login, if that is not only on this
         /// machine or has a `public_url`, at the next port of 127.0.0.1. Without a login it must be a loopback address.
         pub listen: Option<String>;
     }

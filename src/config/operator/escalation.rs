@@ -51,7 +51,7 @@ config_section! {
         pub user: Option<String>;
         /// Whether `smtp://` requires STARTTLS. Without it, nothing is encrypted, and `allow_private` is required.
         pub starttls: bool = true;
-        /// File with certificates (PEM) of authorities that the mail server's certificate may be of, besides those of the system.
+        /// File with certificates (PEM) of authorities that may have signed the mail server's certificate, besides those of the system.
         pub ca_file: Option<PathBuf>;
         /// Levels that are sent. By default `info`, `critical` and `emergency`; PagerDuty gets no `info`.
         pub levels: Option<Vec<LevelName>>;
