@@ -72,7 +72,7 @@ async fn kills_during_intake_do_not_change_the_outcome(dialect: Dialect) {
 }
 
 async fn kills_during_work_do_not_change_the_outcome(dialect: Dialect) {
-    each_ends_as_if_nothing_had_happened(dialect, WORK).await;
+    each_ends_as_if_nothing_had_happened(dialect, &share(dialect, WORK)).await;
 }
 
 async fn kills_during_forge_effects_do_not_change_the_outcome(dialect: Dialect) {
@@ -80,7 +80,12 @@ async fn kills_during_forge_effects_do_not_change_the_outcome(dialect: Dialect) 
 }
 
 async fn kills_at_start_stop_and_recovery_do_not_change_the_outcome(dialect: Dialect) {
-    each_ends_as_if_nothing_had_happened(dialect, AROUND).await;
+    each_ends_as_if_nothing_had_happened(dialect, &share(dialect, AROUND)).await;
+}
+
+/// Returns every other story of a group, so that each is told on one of the forges: for points that lie outside of calls of the forge.
+fn share(dialect: Dialect, group: &[Kills]) -> Vec<Kills> {
+    group.iter().skip(usize::from(dialect == Dialect::Gitea)).step_by(2).copied().collect()
 }
 
 async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills]) {

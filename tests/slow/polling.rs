@@ -34,11 +34,6 @@ macro_rules! in_every_mode {
 }
 
 in_every_mode!(
-    label_review_red_ci_and_merge,
-    commands_and_labels_of_people,
-    closed_issue_ends_the_loop,
-    closed_pull_request_ends_the_loop,
-    escalation_is_answered,
     people_without_permission_start_nothing,
     edited_comment_is_no_command,
     restart_loses_and_repeats_nothing,
