@@ -27,6 +27,7 @@ mod tests;
 pub mod timers;
 pub mod tokens;
 pub mod web_sessions;
+mod write_group;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -34,12 +35,12 @@ use std::time::Duration;
 
 use failpoint::kill_point;
 use rusqlite::{Connection, OpenFlags};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Stopwatch;
 use crate::process::private;
 use schema::SchemaShare;
+pub use write_group::{PendingWrite, WriteGroup};
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -54,9 +55,9 @@ const SCHEMA_PATIENCE: Duration = Duration::from_secs(60);
 /// Size of the write-ahead log at which it is copied into the database, in pages (64 MiB): small enough for a fast start after
 /// a crash, large enough not to slow down a burst of deliveries.
 const CHECKPOINT_PAGES: u32 = 16_384;
-/// Maximum jobs per commit; bounds the wait of the first one.
+/// Maximum groups of jobs per commit; bounds the wait of the first one.
 const COMMIT_BATCH: usize = 256;
-/// Maximum jobs that wait for the writer; further callers get `Busy`.
+/// Maximum groups of jobs that wait for the writer; further callers get `Busy`.
 const QUEUE: usize = 16_384;
 /// Number of prepared statements cached per connection.
 const STATEMENTS: usize = 128;
@@ -155,42 +156,6 @@ impl From<serde_json::Error> for StoreError {
 /// Result of a call to the store.
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// One unit of work for the writer thread.
-trait WriterTask: Send {
-    /// Runs the work in the open transaction; returns `false` to roll it back.
-    fn run(&mut self, connection: &Connection) -> bool;
-    /// Sends the result to the caller after the commit.
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-struct WriteJob<T, F> {
-    work: Option<F>,
-    result: Option<StoreResult<T>>,
-    reply: oneshot::Sender<StoreResult<T>>,
-}
-
-impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> WriterTask for WriteJob<T, F> {
-    fn run(&mut self, connection: &Connection) -> bool {
-        let Some(work) = self.work.take() else { return false };
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(connection)));
-        let result = outcome.unwrap_or_else(|_| Err(StoreError::Bug { detail: "a write panicked".into() }));
-        let good = result.is_ok();
-        self.result = Some(result);
-        good
-    }
-
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
-        let result = match (committed, self.result) {
-            (Ok(()), Some(result)) => result,
-            (_, Some(Err(own))) => Err(own),
-            (Err(error), _) => Err(error),
-            (Ok(()), None) => Err(StoreError::Bug { detail: "a write was not run".into() }),
-        };
-        // The caller may have been cancelled; its write is committed anyway.
-        let _ = self.reply.send(result);
-    }
-}
-
 /// Database of the service. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
@@ -200,7 +165,7 @@ pub struct Store {
 struct StoreInner {
     path: PathBuf,
     /// Sender to the writer thread; `None` once the store is closed.
-    queue: Mutex<Option<mpsc::SyncSender<Box<dyn WriterTask>>>>,
+    queue: Mutex<Option<mpsc::SyncSender<WriteGroup>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     readers: Mutex<Vec<Connection>>,
     mode: Mode,
@@ -324,14 +289,25 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        let job = Box::new(WriteJob { work: Some(work), result: None, reply });
+        let mut group = WriteGroup::default();
+        let pending = group.add(work);
+        self.submit(group)?;
+        self.outcome(pending).await
+    }
+
+    /// Hands writes over to be made in one commit; [`outcome`](Self::outcome) waits for their results.
+    pub fn submit(&self, group: WriteGroup) -> StoreResult<()> {
         let sender = lock(&self.inner.queue).clone();
-        match sender.ok_or_else(|| self.closed())?.try_send(job) {
-            Ok(()) => answer.await.unwrap_or_else(|_| Err(self.closed())),
+        match sender.ok_or_else(|| self.closed())?.try_send(group) {
+            Ok(()) => Ok(()),
             Err(mpsc::TrySendError::Full(_)) => Err(StoreError::Busy),
             Err(mpsc::TrySendError::Disconnected(_)) => Err(self.closed()),
         }
+    }
+
+    /// Returns the result of a write that was submitted; `Ok` means that it is on disk.
+    pub async fn outcome<T>(&self, pending: PendingWrite<T>) -> StoreResult<T> {
+        pending.answer().await.unwrap_or_else(|| Err(self.closed()))
     }
 
     /// Runs `work` on a consistent snapshot.
@@ -497,7 +473,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
 
 fn write_loop(
     connection: Connection,
-    jobs: &mpsc::Receiver<Box<dyn WriterTask>>,
+    jobs: &mpsc::Receiver<WriteGroup>,
     path: &Path,
     failed: &CancellationToken,
     mode: Mode,
@@ -525,7 +501,7 @@ fn write_loop(
             failed.cancel();
             tracing::error!(path = %path.display(), detail, "the database failed; further writes are refused");
         }
-        for job in batch {
+        for job in batch.into_iter().flat_map(WriteGroup::into_tasks) {
             job.finish(outcome.clone());
         }
     }
@@ -538,14 +514,9 @@ fn write_loop(
     }
 }
 
-/// Receives jobs for one commit until it has `wanted` of them, at most `most`. Callers whose jobs were in the same
-/// commit often write again together, and would otherwise be split over two commits.
-fn gather(
-    jobs: &mpsc::Receiver<Box<dyn WriterTask>>,
-    batch: &mut Vec<Box<dyn WriterTask>>,
-    wanted: usize,
-    most: Duration,
-) {
+/// Waits for `wanted` groups, at most `most`: callers that were answered together write again together, and would otherwise be
+/// split over two commits.
+fn gather(jobs: &mpsc::Receiver<WriteGroup>, batch: &mut Vec<WriteGroup>, wanted: usize, most: Duration) {
     let watch = Stopwatch::start();
     while batch.len() < wanted {
         match jobs.recv_timeout(most.saturating_sub(watch.elapsed())) {
@@ -555,10 +526,10 @@ fn gather(
     }
 }
 
-fn commit_batch(connection: &Connection, batch: &mut [Box<dyn WriterTask>]) -> rusqlite::Result<()> {
+fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    let run = |batch: &mut [Box<dyn WriterTask>]| -> rusqlite::Result<()> {
-        for job in batch {
+    let run = |batch: &mut [WriteGroup]| -> rusqlite::Result<()> {
+        for job in batch.iter_mut().flat_map(WriteGroup::tasks) {
             connection.prepare_cached("SAVEPOINT job")?.execute([])?;
             if !job.run(connection) {
                 connection.prepare_cached("ROLLBACK TO job")?.execute([])?;

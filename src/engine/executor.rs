@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 
 use super::Engine;
 use super::concurrency_limits::ConcurrencyLimits;
+use crate::domain::lifecycle::StepDecision;
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
 use crate::domain::loops::{ForgeChange, LoopInput};
 use crate::domain::model::ids::IssueRef;
@@ -22,7 +23,7 @@ use crate::domain::trust::limits::Limits;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
-use crate::store::{StoreError, StoreResult, forge_posts, loops};
+use crate::store::{StoreError, StoreResult, WriteGroup, forge_posts, loops};
 
 /// Result of a completed effect.
 #[derive(Debug, Default)]
@@ -127,6 +128,17 @@ fn tell_changes(
     Ok(())
 }
 
+/// Turns the loss of a lease into success: another process has taken over and executes the effect.
+fn unless_fenced(recorded: StoreResult<()>) -> StoreResult<()> {
+    match recorded {
+        Err(StoreError::Fenced { name }) => {
+            tracing::warn!(name, "discarded the outcome of an expired lease; another process has taken over");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
 impl Engine {
     /// Claims the next due work effect.
     pub(super) async fn claim_work(&self) -> Result<Option<ClaimedEffect>, StoreError> {
@@ -140,13 +152,22 @@ impl Engine {
         may: impl Fn(&IssueRef) -> bool + Send + 'static,
     ) -> Result<Option<ClaimedEffect>, StoreError> {
         self.follow_clock_changes().await?;
-        let (owner, now) = (self.owner.name(), self.clock.now());
-        let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
-        let claimed = self.store.write(move |c| outbox::claim(c, &queue, may, &owner, now, lease)).await?;
+        let claimed = self.store.write(self.claiming(queue, may)).await?;
         if claimed.is_some() {
             kill_point("K07");
         }
         Ok(claimed)
+    }
+
+    /// Returns the write that claims the oldest due effect of a queue whose issue satisfies `may`.
+    fn claiming<F: Fn(&IssueRef) -> bool + Send + 'static>(
+        &self,
+        queue: String,
+        may: F,
+    ) -> impl FnOnce(&Connection) -> StoreResult<Option<ClaimedEffect>> + Send + 'static + use<F> {
+        let (owner, now) = (self.owner.name(), self.clock.now());
+        let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
+        move |c| outbox::claim(c, &queue, may, &owner, now, lease)
     }
 
     /// Executes one effect on a forge, acknowledgements first; returns `true` if there was one.
@@ -191,32 +212,71 @@ impl Engine {
         outcome: Result<Receipt, EffectError>,
     ) -> Result<(), StoreError> {
         self.follow_clock_changes().await?;
+        let recorded = self.store.write(self.recording(claimed, outcome)).await;
+        self.wake.loop_stepped();
+        unless_fenced(recorded)
+    }
+
+    /// Records the outcome of a work effect, steps its loop and claims the next work effect, all in one commit. Each of the three is
+    /// rolled back by itself if it fails; what is then left waits for the tasks of the service.
+    pub(super) async fn record_and_claim(
+        &self,
+        claimed: ClaimedEffect,
+        outcome: Result<Receipt, EffectError>,
+    ) -> Result<Option<ClaimedEffect>, StoreError> {
+        self.follow_clock_changes().await?;
+        let mut group = WriteGroup::default();
+        let recorded = group.add(self.recording(claimed, outcome));
+        let stepped = group.add(self.stepping());
+        let next = group.add(self.claiming(EffectQueue::Work.as_str().to_owned(), |_| true));
+        self.store.submit(group)?;
+        let recorded = self.store.outcome(recorded).await;
+        self.wake.loop_stepped();
+        // An input that cannot be processed is met again, and discarded, by the task that steps loops.
+        if let Ok(Some(decision)) = self.store.outcome(stepped).await {
+            self.stepped(&decision).await;
+        }
+        if let Err(error) = unless_fenced(recorded) {
+            tracing::error!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
+        }
+        // Where the claim failed, the next look at the queue repeats it.
+        let next = self.store.outcome(next).await.unwrap_or_default();
+        if next.is_some() {
+            kill_point("K07");
+        }
+        Ok(next)
+    }
+
+    /// Returns the write that records the outcome of an effect and enqueues its input for the loop.
+    fn recording(
+        &self,
+        claimed: ClaimedEffect,
+        outcome: Result<Receipt, EffectError>,
+    ) -> Box<dyn FnOnce(&Connection) -> StoreResult<()> + Send> {
         self.effect_span(&claimed, &outcome);
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
         let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
-        let recorded = match outcome {
+        match outcome {
             Ok(receipt) => {
                 self.metrics.effect(&kind, "done");
-                self.store
-                    .write(move |c| {
-                        outbox::finish(c, &claimed, &owner, EffectOutcome::Done, &receipt.text, now)?;
-                        if let Some((key, what)) = &receipt.posted {
-                            forge_posts::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
-                        }
-                        let Some(id) = &claimed.loop_id else { return Ok(()) };
-                        if let Some((number, role)) = receipt.number {
-                            loops::add_number(c, &claimed.place.repo, number, id, role)?;
-                        }
-                        if let Some(input) = &receipt.input {
-                            loops::enqueue_input(c, id, &origin, input, now)?;
-                        }
-                        let made = claimed.effect.change().into_iter().chain(receipt.made);
-                        tell_changes(c, id, &origin, made.collect(), receipt.refused, now)?;
-                        kill_point("K11");
-                        Ok(())
-                    })
-                    .await
+                Box::new(move |c| {
+                    outbox::finish(c, &claimed, &owner, EffectOutcome::Done, &receipt.text, now)?;
+                    if let Some((key, what)) = &receipt.posted {
+                        forge_posts::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
+                    }
+                    let Some(id) = &claimed.loop_id else { return Ok(()) };
+                    if let Some((number, role)) = receipt.number {
+                        loops::add_number(c, &claimed.place.repo, number, id, role)?;
+                    }
+                    if let Some(input) = &receipt.input {
+                        loops::enqueue_input(c, id, &origin, input, now)?;
+                    }
+                    let made = claimed.effect.change().into_iter().chain(receipt.made);
+                    tell_changes(c, id, &origin, made.collect(), receipt.refused, now)?;
+                    kill_point("K11");
+                    Ok(())
+                })
             }
             Err(EffectError::Retry { after_ms, ambiguous, why }) => {
                 self.metrics.effect(&kind, "retried");
@@ -232,51 +292,34 @@ impl Engine {
                 let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);
                 let wait = after_ms.unwrap_or_else(|| self.settings.backoff_ms(tries)).max(least);
                 let at = now.plus_ms(wait);
-                self.store
-                    .write(move |c| {
-                        outbox::reschedule(c, &claimed, &owner, at, ambiguous, &why)?;
-                        let Some((id, ticket)) = claimed.loop_id.as_ref().zip(claimed.effect.ticket()) else {
-                            return Ok(());
-                        };
-                        loops::enqueue_input(c, id, &origin, &LoopInput::PutOff { ticket, until: at }, now).map(drop)
-                    })
-                    .await
+                Box::new(move |c| {
+                    outbox::reschedule(c, &claimed, &owner, at, ambiguous, &why)?;
+                    let Some((id, ticket)) = claimed.loop_id.as_ref().zip(claimed.effect.ticket()) else {
+                        return Ok(());
+                    };
+                    loops::enqueue_input(c, id, &origin, &LoopInput::PutOff { ticket, until: at }, now).map(drop)
+                })
             }
             Err(EffectError::Permanent { why }) => {
                 self.metrics.effect(&kind, "rejected");
                 tracing::warn!(subject = claimed.subject, key = claimed.key, why, "effect failed permanently");
-                self.store
-                    .write(move |c| {
-                        outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)?;
-                        let Some(id) = &claimed.loop_id else { return Ok(()) };
-                        let refused = claimed.effect.change().map(|change| (change, why)).into_iter().collect();
-                        tell_changes(c, id, &origin, Vec::new(), refused, now)
-                    })
-                    .await
+                Box::new(move |c| {
+                    outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)?;
+                    let Some(id) = &claimed.loop_id else { return Ok(()) };
+                    let refused = claimed.effect.change().map(|change| (change, why)).into_iter().collect();
+                    tell_changes(c, id, &origin, Vec::new(), refused, now)
+                })
             }
             Err(EffectError::Stopped { why }) => {
-                self.store
-                    .write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Cancelled, &why, now))
-                    .await
+                Box::new(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Cancelled, &why, now))
             }
-        };
-        self.wake.loop_stepped();
-        match recorded {
-            // Another process has taken over the lease and executes the effect.
-            Err(StoreError::Fenced { name }) => {
-                tracing::warn!(name, "discarded the outcome of an expired lease; another process has taken over");
-                Ok(())
-            }
-            other => other,
         }
     }
 
     /// Steps one loop that has a pending input, or grants free slots; returns `true` if anything changed.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
         self.follow_clock_changes().await?;
-        let now = self.clock.now();
-        let (audiences, memory) = (self.audiences(), self.memory());
-        let decision = match self.store.write(move |c| loops::step_next(c, &audiences, &memory, now)).await {
+        let decision = match self.store.write(self.stepping()).await {
             Err(StoreError::Bug { detail }) => {
                 let origin = self.store.write(loops::discard_next_input).await?;
                 tracing::error!(
@@ -289,29 +332,40 @@ impl Engine {
             other => other?,
         };
         if let Some(decision) = &decision {
-            let next = &decision.next;
-            if next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
-                kill_point("held");
-            }
-            tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
             self.wake.loop_stepped();
-            let judged = decision.judged.and_then(|number| next.iterations.iter().rev().find(|i| i.number == number));
-            judged.into_iter().for_each(|iteration| self.metrics.iteration(iteration));
-            for effect in &decision.effects {
-                if let Effect::Escalate { cause, level, reminder: false, .. } = effect {
-                    self.metrics.escalation(&cause.to_string(), level_name(*level));
-                }
-            }
-            if !next.state.is_open() {
-                self.loop_span(next, now);
-            }
-            self.summarize(next).await;
-            if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
-                self.wake.timer.notify_one();
-            }
+            self.stepped(decision).await;
             return Ok(true);
         }
         self.grant_slots().await
+    }
+
+    /// Returns the write that steps one loop that has a pending input.
+    fn stepping(&self) -> impl FnOnce(&Connection) -> StoreResult<Option<StepDecision>> + Send + 'static + use<> {
+        let (audiences, memory, now) = (self.audiences(), self.memory(), self.clock.now());
+        move |c| loops::step_next(c, &audiences, &memory, now)
+    }
+
+    /// Tells logs, metrics, traces and the timer about a step, and summarizes the loop's iterations where it is time.
+    async fn stepped(&self, decision: &StepDecision) {
+        let (next, now) = (&decision.next, self.clock.now());
+        if next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
+            kill_point("held");
+        }
+        tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
+        let judged = decision.judged.and_then(|number| next.iterations.iter().rev().find(|i| i.number == number));
+        judged.into_iter().for_each(|iteration| self.metrics.iteration(iteration));
+        for effect in &decision.effects {
+            if let Effect::Escalate { cause, level, reminder: false, .. } = effect {
+                self.metrics.escalation(&cause.to_string(), level_name(*level));
+            }
+        }
+        if !next.state.is_open() {
+            self.loop_span(next, now);
+        }
+        self.summarize(next).await;
+        if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
+            self.wake.timer.notify_one();
+        }
     }
 
     async fn grant_slots(&self) -> Result<bool, StoreError> {

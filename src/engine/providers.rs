@@ -18,7 +18,7 @@ use crate::domain::providers::money::Ending;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
-use crate::store::{StoreError, StoreResult};
+use crate::store::{PendingWrite, StoreError, StoreResult, WriteGroup};
 
 /// Reason for the end of a call, as its backend's state records it.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,6 +207,19 @@ impl Engine {
         used: CallUsage,
         record: impl FnOnce(&Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<Option<CallAdvice>, StoreError> {
+        self.end_call_after(WriteGroup::default(), key, (backend, role), end, used, record).await
+    }
+
+    /// Does what [`Self::end_call_with`] does, in one commit with earlier writes.
+    pub(super) async fn end_call_after(
+        &self,
+        mut earlier: WriteGroup,
+        key: &str,
+        (backend, role): (&str, BackendRole),
+        end: &CallEnd,
+        used: CallUsage,
+        record: impl FnOnce(&Connection) -> StoreResult<()> + Send + 'static,
+    ) -> Result<Option<CallAdvice>, StoreError> {
         let usd = used.cost.unwrap_or_default().usd();
         self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
         let booking = CallSettlement {
@@ -226,7 +239,7 @@ impl Engine {
         };
         let (key, end, settings) = (key.to_owned(), end.clone(), self.settings.backends.clone());
         let (now, seed, tokens) = (self.clock.now(), u64::from(self.random()), used.usage.total());
-        let observed = self.store.write(move |c| {
+        let observed = earlier.add(move |c| {
             let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
                 // The backend served the call, whatever the answer.
                 CallEnd::Succeeded | CallEnd::Unusable => {
@@ -241,15 +254,21 @@ impl Engine {
             kill_point("K18b");
             Ok(observed)
         });
-        let BackendChanges { changes, advice } = observed.await?;
+        self.store.submit(earlier)?;
+        let BackendChanges { changes, advice } = self.store.outcome(observed).await?;
         self.report_changes(&changes);
         Ok(advice)
     }
 
-    /// Records that a call received its first output.
-    pub(super) async fn answered(&self, key: &str) {
+    /// Adds to `group` that a call received its first output; [`Self::tell_answered`] tells the result.
+    pub(super) fn answered(&self, group: &mut WriteGroup, key: &str) -> PendingWrite<BackendChanges> {
         let (key, now, settings) = (key.to_owned(), self.clock.now(), self.settings.backends.clone());
-        match self.store.write(move |c| calls::answered(c, &key, &settings, now)).await {
+        group.add(move |c| calls::answered(c, &key, &settings, now))
+    }
+
+    /// Tells that a call received its first output.
+    pub(super) async fn tell_answered(&self, answered: PendingWrite<BackendChanges>) {
+        match self.store.outcome(answered).await {
             Ok(observed) => self.report_changes(&observed.changes),
             Err(error) => tracing::warn!(%error, "the first output of a backend could not be recorded"),
         }

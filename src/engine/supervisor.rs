@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
+use super::work::RunningWork;
 use crate::store::{StoreError, leases, outbox};
 
 /// Role of a process in the service.
@@ -72,7 +73,7 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         spawn(&mut tasks, super::reconcile::run(engine.clone()));
     }
     if role.runs() {
-        spawn(&mut tasks, workers(engine.clone()));
+        spawn(&mut tasks, workers(engine.clone(), role.controls()));
     }
     if role.controls() || role.runs() {
         spawn(&mut tasks, heartbeat(engine.clone()));
@@ -146,20 +147,69 @@ impl Engine {
     }
 }
 
+/// Work effects of this process.
+struct Workers {
+    engine: Arc<Engine>,
+    /// Whether a worker also steps the loop of its effect and claims the next one.
+    steps: bool,
+    running: JoinSet<FinishedWork>,
+    /// Tokens that stop running work, by its row.
+    cancels: HashMap<i64, CancellationToken>,
+}
+
+/// Row of a work effect that ended, and the work that was claimed with its outcome.
+type FinishedWork = (i64, Result<Option<RunningWork>, StoreError>);
+
+impl Workers {
+    fn begin(&mut self, work: RunningWork) {
+        let (id, engine, steps) = (work.claimed.id, self.engine.clone(), self.steps);
+        self.cancels.insert(id, work.cancel.clone());
+        self.running.spawn(async move {
+            let ended = match steps {
+                true => engine.do_work_and_claim(work).await,
+                false => engine.do_work(work).await.map(|()| None),
+            };
+            (id, ended)
+        });
+    }
+
+    /// Forgets work that ended; returns the work that was claimed with its outcome.
+    fn settle(&mut self, ended: Result<FinishedWork, tokio::task::JoinError>) -> Option<RunningWork> {
+        match ended {
+            Ok((id, outcome)) => {
+                self.cancels.remove(&id);
+                outcome.unwrap_or_else(|error| {
+                    tracing::error!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
+                    None
+                })
+            }
+            Err(error) => {
+                tracing::error!(%error, "a work effect panicked; it is retried when its lease expires");
+                None
+            }
+        }
+    }
+
+    /// Waits until all work has ended, and gives back what was claimed with an outcome.
+    async fn drain(&mut self) {
+        while let Some(ended) = self.running.join_next().await {
+            let Some(RunningWork { claimed, .. }) = self.settle(ended) else { continue };
+            if let Err(error) = self.engine.hand_over(claimed, false).await {
+                tracing::debug!(%error, "work was not given back at shutdown; it is claimed when its lease expires");
+            }
+        }
+    }
+}
+
 /// Starts work while slots are free, stops cancelled work, and waits for running work at shutdown.
-async fn workers(engine: Arc<Engine>) {
+async fn workers(engine: Arc<Engine>, steps: bool) {
     let slots = engine.settings.policies.values().map(|p| p.limits.loops as usize).max().unwrap_or(1);
-    let mut running: JoinSet<(i64, Result<(), StoreError>)> = JoinSet::new();
-    let mut cancels: HashMap<i64, CancellationToken> = HashMap::new();
+    let mut workers = Workers { engine: engine.clone(), steps, running: JoinSet::new(), cancels: HashMap::new() };
     loop {
         let mut failed = false;
-        while !engine.stopping.is_cancelled() && running.len() < slots + SPARE_WORKERS {
+        while !engine.stopping.is_cancelled() && workers.running.len() < slots + SPARE_WORKERS {
             match engine.take_work().await {
-                Ok(Some(work)) => {
-                    let (id, engine) = (work.claimed.id, engine.clone());
-                    cancels.insert(id, work.cancel.clone());
-                    running.spawn(async move { (id, engine.do_work(work).await) });
-                }
+                Ok(Some(work)) => workers.begin(work),
                 Ok(None) => break,
                 Err(error) => {
                     tracing::error!(%error, "pending work could not be claimed");
@@ -172,35 +222,20 @@ async fn workers(engine: Arc<Engine>) {
             break;
         }
         tokio::select! {
-            Some(ended) = running.join_next() => settle(ended, &mut cancels),
+            Some(ended) = workers.running.join_next() => {
+                if let Some(next) = workers.settle(ended) {
+                    workers.begin(next);
+                }
+            }
             () = engine.rest(failed, &engine.wake.work) => {}
         }
-        stop_cancelled(&engine, &cancels).await;
+        stop_cancelled(&engine, &workers.cancels).await;
     }
-    for cancel in cancels.values() {
+    for cancel in workers.cancels.values() {
         cancel.cancel();
     }
-    let drained = async {
-        while let Some(ended) = running.join_next().await {
-            settle(ended, &mut HashMap::new());
-        }
-    };
-    if tokio::time::timeout(engine.settings.stop_grace, drained).await.is_err() {
+    if tokio::time::timeout(engine.settings.stop_grace, workers.drain()).await.is_err() {
         tracing::warn!("work timed out at shutdown and will be retried");
-    }
-}
-
-type FinishedWork = Result<(i64, Result<(), StoreError>), tokio::task::JoinError>;
-
-fn settle(ended: FinishedWork, cancels: &mut HashMap<i64, CancellationToken>) {
-    match ended {
-        Ok((id, outcome)) => {
-            cancels.remove(&id);
-            if let Err(error) = outcome {
-                tracing::error!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
-            }
-        }
-        Err(error) => tracing::error!(%error, "a work effect panicked; it is retried when its lease expires"),
     }
 }
 

@@ -76,18 +76,35 @@ impl Engine {
         let context = effect_context(&claimed);
         let outcome = self.work(&claimed, &cancel).instrument(context.clone()).await;
         if self.stopping.is_cancelled() && cancel.is_cancelled() {
-            return self.hand_over(claimed).await;
+            return self.hand_over(claimed, true).await;
         }
         self.record(claimed, outcome).instrument(context).await
     }
 
-    /// Releases the work at shutdown; the next process starts it again.
-    async fn hand_over(&self, claimed: ClaimedEffect) -> Result<(), StoreError> {
+    /// Executes a work effect, and with its outcome records the step of its loop and the claim of the next work effect, which is
+    /// returned. For processes that step loops.
+    pub(super) async fn do_work_and_claim(&self, running: RunningWork) -> Result<Option<RunningWork>, StoreError> {
+        let RunningWork { claimed, cancel } = running;
+        let context = effect_context(&claimed);
+        let outcome = self.work(&claimed, &cancel).instrument(context.clone()).await;
+        if self.stopping.is_cancelled() {
+            let ended = match cancel.is_cancelled() {
+                true => self.hand_over(claimed, true).await,
+                false => self.record(claimed, outcome).instrument(context).await,
+            };
+            return ended.map(|()| None);
+        }
+        let next = self.record_and_claim(claimed, outcome).instrument(context).await?;
+        Ok(next.map(|claimed| RunningWork { claimed, cancel: CancellationToken::new() }))
+    }
+
+    /// Releases the work at shutdown; the next process starts it again. `began` states whether it may have taken effect.
+    pub(super) async fn hand_over(&self, claimed: ClaimedEffect, began: bool) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         let given = self
             .store
             .write(move |c| {
-                outbox::reschedule(c, &claimed, &owner, now, true, "the service stopped")?;
+                outbox::reschedule(c, &claimed, &owner, now, began, "the service stopped")?;
                 leases::release(c, &claimed.lease(), &owner, claimed.fence)
             })
             .await;

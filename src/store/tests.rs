@@ -36,6 +36,37 @@ fn packed_body_is_unpacked_unchanged() {
     assert!(inbox::Body::pack(&text).stored() < text.len() / 4);
 }
 
+/// A write that fails or panics takes none of its group with it, and later ones see earlier ones.
+#[tokio::test]
+async fn writes_of_a_group_run_in_order_and_are_undone_by_themselves() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    let mut group = WriteGroup::default();
+    let first = group.add(|c| installation::set(c, "first", "1"));
+    let failing = group.add(|c| -> StoreResult<()> {
+        installation::set(c, "failing", "1")?;
+        Err(StoreError::Fenced { name: "x".into() })
+    });
+    let panicking = group.add(|c| -> StoreResult<()> {
+        installation::set(c, "panicking", "1")?;
+        panic!("as tests do")
+    });
+    let seen = group.add(|c| {
+        let value = |key| installation::get(c, key);
+        Ok((value("first")?, value("failing")?, value("panicking")?))
+    });
+    store.submit(group).expect("submitted");
+    store.outcome(first).await.expect("written");
+    assert!(matches!(store.outcome(failing).await, Err(StoreError::Fenced { .. })));
+    assert!(matches!(store.outcome(panicking).await, Err(StoreError::Bug { .. })));
+    assert_eq!(store.outcome(seen).await.expect("read"), (Some("1".to_owned()), None, None));
+    store.close().await;
+    let mut late = WriteGroup::default();
+    let refused = late.add(|c| installation::set(c, "late", "1"));
+    assert!(store.submit(late).is_err());
+    assert!(store.outcome(refused).await.is_err(), "nobody writes it");
+}
+
 #[tokio::test]
 async fn damaged_body_is_reported_without_allocating() {
     let store = Store::in_memory().expect("opened");

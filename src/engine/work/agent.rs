@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use self::records::{BATCH_INTERVAL, RunTranscript, note_output};
+use self::records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
 use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
-use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools};
+use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools, with_waiting};
 use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up};
 use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
@@ -41,7 +41,7 @@ use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
 use crate::store::calls::{self, CallDecision};
 use crate::store::outbox::ClaimedEffect;
-use crate::store::{StoreError, session};
+use crate::store::{StoreError, WriteGroup, session};
 use crate::workspace::AgentView;
 
 /// Maximum number of files that a note about saved files names.
@@ -86,11 +86,11 @@ impl Engine {
         let Some(head) = &current.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
         };
-        let note = self.put_tree_back(current, repo, head, cancel).await?;
-        self.mended(current).await;
         let questions = Questions::of(current, ticket, cancel);
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
-        let mut prompt_inputs = self.prompt_inputs(&questions, repo, &tree).await;
+        let put_back = self.put_tree_back(current, repo, head, cancel);
+        let (note, mut prompt_inputs) = self.prompt_inputs(&questions, repo, (&tree, put_back)).await?;
+        self.mended(current).await;
         let images = self.images_before_run(account, repo, current, cancel).await;
         let failed = std::mem::take(&mut prompt_inputs.failed);
         kill_point("K39");
@@ -205,7 +205,7 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
-            let (outcome, tools) = self.call(&task, &mut chosen, note.take(), cancel).await?;
+            let (outcome, tools, turn) = self.call(&task, &mut chosen, note.take(), cancel).await?;
             sum.tools = tools;
             let limit = limit_of(&outcome, self.clock.now());
             let end = match (&limit, &outcome.status) {
@@ -218,7 +218,7 @@ impl Engine {
             };
             let limit = limit.map(|(limit, _)| limit);
             let used = self.used(&chosen, &outcome);
-            let advice = self.end_call(&chosen.caller.key, (&chosen.backend, BackendRole::Agent), &end, used).await?;
+            let advice = self.end_run(&task, &chosen, turn, &end, used).await?;
             kill_point("K18c");
             let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
             let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
@@ -272,18 +272,39 @@ impl Engine {
         ))
     }
 
-    /// Performs one call of a backend and stores its transcript; returns the outcome and the tools used.
+    /// Stores the turn of a run and the end of its call, in one commit; returns advice if waiting does not help.
+    async fn end_run(
+        &self,
+        task: &AgentRunInputs<'_>,
+        chosen: &SelectedBackend,
+        turn: Option<EndedTurn>,
+        end: &CallEnd,
+        used: CallUsage,
+    ) -> Result<Option<CallAdvice>, StoreError> {
+        let mut group = WriteGroup::default();
+        let kept = turn.map(|turn| turn.add_to(&mut group));
+        let by = (chosen.backend.as_str(), BackendRole::Agent);
+        let advice = self.end_call_after(group, &chosen.caller.key, by, end, used, |_| Ok(())).await;
+        if let Some(kept) = kept
+            && let Err(error) = self.store.outcome(kept).await
+        {
+            tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
+        }
+        advice
+    }
+
+    /// Performs one call of a backend; returns the outcome, the tools used, and the turn to be stored.
     async fn call(
         &self,
         task: &AgentRunInputs<'_>,
         chosen: &mut SelectedBackend,
         note: Option<String>,
         cancel: &CancellationToken,
-    ) -> Result<(AgentOutcome, Vec<String>), EffectError> {
+    ) -> Result<(AgentOutcome, Vec<String>, Option<EndedTurn>), EffectError> {
         let AgentRunInputs { current, iteration, attempt, .. } = *task;
         let Some(backend) = self.backends.get(&chosen.backend) else {
             let reason = format!("the backend `{}` cannot be used here", chosen.backend);
-            return Ok((AgentOutcome::only(AgentStatus::Unavailable { reason }), Vec::new()));
+            return Ok((AgentOutcome::only(AgentStatus::Unavailable { reason }), Vec::new(), None));
         };
         let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
@@ -343,12 +364,14 @@ impl Engine {
             let outcome = loop {
                 tokio::select! {
                     outcome = &mut running => break outcome,
-                    Some(event) = events.recv() => run_monitor.handle(self, event, &stop).await,
+                    Some(event) = events.recv() => {
+                        run_monitor.handle(self, with_waiting(event, &mut events), &stop).await;
+                    }
                     _ = batches.tick() => self.keep_batch(task, &mut run_monitor, &output).await,
                 }
             };
-            while let Ok(event) = events.try_recv() {
-                run_monitor.handle(self, event, &stop).await;
+            if let Ok(event) = events.try_recv() {
+                run_monitor.handle(self, with_waiting(event, &mut events), &stop).await;
             }
             served.cancel();
             outcome
@@ -364,9 +387,9 @@ impl Engine {
         let tools = run_monitor.tools();
         let events = run_monitor.unstored().to_vec();
         let transcript = RunTranscript { prompt, learnings: carried, events, started };
-        self.keep_turn(task, chosen, transcript, &outcome).await;
+        let turn = self.ended_turn(task, chosen, transcript, &outcome);
         remove_folder(&scratch);
-        Ok((outcome, tools))
+        Ok((outcome, tools, Some(turn)))
     }
 
     /// Counts a run of an agent in the metrics, and sends its span.

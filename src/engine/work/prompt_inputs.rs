@@ -75,11 +75,19 @@ impl PromptInputs {
 }
 
 impl Engine {
-    /// Gathers the inputs for the prompt of the current iteration.
-    pub(super) async fn prompt_inputs(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path) -> PromptInputs {
+    /// Gathers the inputs for the prompt of the current iteration while the tree is put back; what is read in it waits for that.
+    ///
+    /// # Errors
+    /// The tree could not be put back.
+    pub(super) async fn prompt_inputs<T, E>(
+        &self,
+        questions: &Questions<'_>,
+        repo: &RepoRef,
+        (tree, put_back): (&Path, impl Future<Output = Result<T, E>>),
+    ) -> Result<(T, PromptInputs), E> {
         let current = questions.current;
         if !current.policy.intelligence.adapts() {
-            return PromptInputs::default();
+            return Ok((put_back.await?, PromptInputs::default()));
         }
         let about = format!(
             "iteration {} at {}",
@@ -87,23 +95,37 @@ impl Engine {
             current.head.as_ref().map_or("its beginning", |head| head.short())
         );
         if current.plans_next() {
-            return self.context(questions, repo, tree, &about).await;
+            return self.context(questions, repo, (tree, put_back), &about).await;
         }
-        // Advice depends only on the loop, so both run concurrently.
+        // Advice and statistics depend only on the loop, so all run concurrently.
         let job = Analysis::of(current);
-        let (analysis, prompt_inputs) =
-            tokio::join!(self.consult(questions, &job, &about), self.context(questions, repo, tree, &about));
-        let tools = self.look_up(current, "how its tools did", session::tools).await;
-        PromptInputs { model_advice: analysis.as_ref().and_then(ModelAdvice::of), tools, ..prompt_inputs }
+        let (analysis, context, tools) = tokio::join!(
+            self.consult(questions, &job, &about),
+            self.context(questions, repo, (tree, put_back), &about),
+            self.look_up(current, "how its tools did", session::tools)
+        );
+        let (ready, prompt_inputs) = context?;
+        let model_advice = analysis.as_ref().and_then(ModelAdvice::of);
+        Ok((ready, PromptInputs { model_advice, tools, ..prompt_inputs }))
     }
 
     /// Builds the content of the context block and asks a model to compress it.
-    async fn context(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path, about: &str) -> PromptInputs {
+    async fn context<T, E>(
+        &self,
+        questions: &Questions<'_>,
+        repo: &RepoRef,
+        (tree, put_back): (&Path, impl Future<Output = Result<T, E>>),
+        about: &str,
+    ) -> Result<(T, PromptInputs), E> {
         let current = questions.current;
         let ended = last_ended(current).map_or(0, |last| last.number);
-        // The prompt memory includes the results of these two.
-        tokio::join!(self.reflect(questions, repo), self.sum_up_in_words(questions, |newest| newest.to == ended));
-        let recalled = self.prompt_memory(current).await;
+        let recalling = async {
+            // The prompt memory includes the results of these two.
+            tokio::join!(self.reflect(questions, repo), self.sum_up_in_words(questions, |newest| newest.to == ended));
+            self.prompt_memory(current).await
+        };
+        let (ready, recalled) = tokio::join!(put_back, recalling);
+        let ready = ready?;
         let mut context = Context::of(current, self.clock.now());
         context.history.reflections = recalled.reflections;
         context.history.summaries = recalled.summaries;
@@ -123,7 +145,8 @@ impl Engine {
             0 => None,
             _ => self.consult(questions, &Compression::of(&context, room, &count), about).await,
         };
-        PromptInputs { context: Some(context), compressed, failed: recalled.failed, ..PromptInputs::default() }
+        let failed = recalled.failed;
+        Ok((ready, PromptInputs { context: Some(context), compressed, failed, ..PromptInputs::default() }))
     }
 
     /// Asks a model to extract a report from the run's last message if the agent wrote no report.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use failpoint::kill_point;
 use secrecy::SecretString;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{AgentEvent, RunTools};
@@ -25,7 +26,7 @@ use crate::engine::Engine;
 use crate::mcp;
 use crate::process::private;
 use crate::store::calls::{self, CallContext};
-use crate::store::{Store, memory};
+use crate::store::{Store, WriteGroup, memory};
 
 /// Maximum number of stored events per run.
 const MAX_EVENTS: usize = 2_000;
@@ -106,13 +107,50 @@ impl RunMonitor {
         }
     }
 
-    /// Processes an event with its time. Cancels `stop` when the run exceeds its cost limit.
-    pub async fn handle(&mut self, engine: &Engine, (at, event): (Timestamp, AgentEvent), stop: &CancellationToken) {
-        let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
-        if speaks && !self.answered {
-            self.answered = true;
-            engine.answered(&self.caller.key).await;
+    /// Processes events with their times, and stores in one commit what follows from them; cancels `stop` once the run exceeds its
+    /// cost limit.
+    pub async fn handle(&mut self, engine: &Engine, events: Vec<(Timestamp, AgentEvent)>, stop: &CancellationToken) {
+        let mut group = WriteGroup::default();
+        let (mut answered, mut costs) = (None, Vec::new());
+        for (at, event) in events {
+            let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
+            if speaks && !self.answered {
+                self.answered = true;
+                answered = Some(engine.answered(&mut group, &self.caller.key));
+            }
+            if let Some(cost) = self.note(engine, at, event) {
+                let (caller, now) = (self.caller.clone(), engine.clock.now());
+                costs.push((cost, group.add(move |c| calls::record_cost(c, &caller, cost, now))));
+            }
         }
+        if answered.is_none() && costs.is_empty() {
+            return;
+        }
+        if let Err(error) = engine.store.submit(group) {
+            // Each of the writes tells it.
+            tracing::debug!(%error, "what a run did could not be handed to the store");
+        }
+        if let Some(answered) = answered {
+            engine.tell_answered(answered).await;
+        }
+        for (cost, recorded) in costs {
+            let reached = match engine.store.outcome(recorded).await {
+                Ok(reached) => reached.is_some(),
+                Err(error) => {
+                    tracing::warn!(%error, "what a run has cost up to now could not be noted");
+                    self.at_most.is_some_and(|most| cost > most)
+                }
+            };
+            kill_point("K17");
+            if reached {
+                self.over_budget = true;
+                stop.cancel();
+            }
+        }
+    }
+
+    /// Notes an event of the run; returns the cost up to now that it tells.
+    fn note(&mut self, engine: &Engine, at: Timestamp, event: AgentEvent) -> Option<Money> {
         match event {
             AgentEvent::ToolCalled { name, input } => {
                 self.tool.clone_from(&name);
@@ -138,24 +176,11 @@ impl RunMonitor {
                 // The configured name of the model may be an alias without a price.
                 let mut models = [self.model.as_deref(), model.as_deref()].into_iter();
                 let estimate = || models.find_map(|model| engine.estimated(&self.backend, model, &usage));
-                let cost = cost.or_else(estimate);
-                let Some(cost) = cost else { return };
-                let (caller, now) = (self.caller.clone(), engine.clock.now());
-                let reached = match engine.store.write(move |c| calls::record_cost(c, &caller, cost, now)).await {
-                    Ok(reached) => reached.is_some(),
-                    Err(error) => {
-                        tracing::warn!(%error, "what a run has cost up to now could not be noted");
-                        self.at_most.is_some_and(|most| cost > most)
-                    }
-                };
-                kill_point("K17");
-                if reached {
-                    self.over_budget = true;
-                    stop.cancel();
-                }
+                return cost.or_else(estimate);
             }
             AgentEvent::Session { .. } | AgentEvent::Text { .. } => {}
         }
+        None
     }
 
     /// Returns the distinct names of the tools in the order of their first call.
@@ -181,6 +206,11 @@ impl RunMonitor {
             self.events.push(SessionEvent { iteration: self.iteration, kind, tool, path, text, failed, at });
         }
     }
+}
+
+/// Returns an event with those that wait behind it.
+pub(super) fn with_waiting<T>(event: T, events: &mut mpsc::Receiver<T>) -> Vec<T> {
+    [event].into_iter().chain(std::iter::from_fn(|| events.try_recv().ok())).collect()
 }
 
 /// Search over the learnings of a repository.

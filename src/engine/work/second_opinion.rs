@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_guard::CallGuard;
 use super::remove_folder;
-use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMonitor};
+use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMonitor, with_waiting};
 use super::run_outcome::limit_of;
 use crate::agent::{AgentOutcome, AgentRun, AgentStatus, Backend, RunImages, RunPurpose};
 use crate::domain::knowledge::intelligence::{Ask, AssistantJob, JobKind, Reviewing, ask};
@@ -376,7 +376,7 @@ impl Engine {
         let mut outcome = loop {
             tokio::select! {
                 outcome = &mut running => break outcome,
-                Some(event) = events.recv() => monitor.handle(self, event, &stop).await,
+                Some(event) = events.recv() => monitor.handle(self, with_waiting(event, &mut events), &stop).await,
             }
         };
         if monitor.over_budget && outcome.status == AgentStatus::Cancelled {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::{AgentRunInputs, RunMonitor, SelectedBackend};
 use crate::agent::{AgentEvent, AgentOutcome, AgentStatus};
 use crate::domain::knowledge::session::{OutputBuffer, SessionEvent, SessionTurn, TurnRole};
-use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use crate::engine::Engine;
 use crate::process::private;
 use crate::store::session as turns;
+use crate::store::{PendingWrite, WriteGroup};
 
 /// Time between two writes of a running agent's actions to the store.
 pub(super) const BATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,6 +22,20 @@ pub(super) struct RunTranscript {
     /// Events that are not stored yet.
     pub(super) events: Vec<SessionEvent>,
     pub(super) started: Timestamp,
+}
+
+/// Turn of a run that ended, with the events that are not stored yet.
+pub(super) struct EndedTurn {
+    id: LoopId,
+    turn: turns::NewTurn,
+    events: Vec<turns::NewEvent>,
+}
+
+impl EndedTurn {
+    /// Adds the turn to the writes of a commit.
+    pub(super) fn add_to(self, group: &mut WriteGroup) -> PendingWrite<()> {
+        group.add(move |c| turns::end_turn(c, &self.id, &self.turn, &self.events).map(drop))
+    }
 }
 
 /// Adds an agent's output to the next batch.
@@ -73,14 +88,14 @@ impl Engine {
         }
     }
 
-    /// Stores the run as a turn of the session memory, with its events; failures are logged.
-    pub(super) async fn keep_turn(
+    /// Returns the run as a turn of the session memory, with its events.
+    pub(super) fn ended_turn(
         &self,
         task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
         transcript: RunTranscript,
         outcome: &AgentOutcome,
-    ) {
+    ) -> EndedTurn {
         let RunTranscript { prompt, learnings, events, started } = transcript;
         let used = self.used(chosen, outcome);
         let failed = !matches!(outcome.status, AgentStatus::Finished);
@@ -95,14 +110,8 @@ impl Engine {
             ended: self.clock.now(),
             ..self.turn_of(task, chosen, &prompt, (learnings, started))
         };
-        let id = task.current.id.clone();
-        let kept = self.store.write(move |c| {
-            let events: Vec<_> = events.into_iter().map(turns::NewEvent::pack).collect();
-            turns::end_turn(c, &id, &turns::NewTurn::pack(turn), &events)
-        });
-        if let Err(error) = kept.await {
-            tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
-        }
+        let events = events.into_iter().map(turns::NewEvent::pack).collect();
+        EndedTurn { id: task.current.id.clone(), turn: turns::NewTurn::pack(turn), events }
     }
 
     /// Returns the turn of a run that has just started.
