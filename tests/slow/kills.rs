@@ -19,9 +19,8 @@ use ralph_bot::store::{Store, calls, loops};
 use tokio::process::Child;
 use tokio::sync::OnceCell;
 
-use crate::harness::on_both_forges;
 use crate::harness::service::{Service, WAIT_LIMIT, stop, was_killed};
-use crate::harness::{Setup, World};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge};
 
 /// Number of stories of a group that run concurrently.
 const AT_ONCE: usize = 2;
@@ -62,6 +61,9 @@ on_both_forges!(
     kills_during_work_do_not_change_the_outcome,
     kills_during_forge_effects_do_not_change_the_outcome,
     kills_at_start_stop_and_recovery_do_not_change_the_outcome,
+);
+
+on_one_forge!(
     killed_backup_leaves_no_copy,
     kills_around_a_call_are_billed_once,
     kills_around_a_hook_repeat_it_with_its_id,
