@@ -83,7 +83,7 @@ async fn silent_agent_is_killed_after_idle_limit(dialect: Dialect) {
 
 /// See docs/faults.md#a3.
 async fn flood_of_output_is_truncated(dialect: Dialect) {
-    let agent = "yes 'a line that says nothing' | head -c 20000000\nhead -c 5000000 /dev/zero | tr '\\0' x\necho 42 >answer.txt\n";
+    let agent = "yes 'a line that says nothing' | head -c 5000000\nhead -c 20000000 /dev/zero | tr '\\0' x\necho 42 >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -225,7 +225,7 @@ async fn hanging_check_times_out(dialect: Dialect) {
 /// See docs/faults.md#a10.
 async fn check_output_is_truncated(dialect: Dialect) {
     let file =
-        "checks:\n  - { name: loud, run: \"yes noise | head -c 20000000; echo the end; grep -q 42 answer.txt\" }\n";
+        "checks:\n  - { name: loud, run: \"yes noise | head -c 5000000; echo the end; grep -q 42 answer.txt\" }\n";
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
     story(Setup::new(dialect).file(".ralph.yml", file).agent(agent), async |world| {
         let done = world.run().await;
