@@ -302,13 +302,14 @@ const CALLS: &[(Kills, f64)] = &[
     (&["K17", "K18b"], 0.5),
 ];
 
-/// Agent with the output format of Claude Code, whose run costs 0.25 dollars; records whether another run is active.
+/// Agent with the output format of Claude Code, whose run costs 0.25 dollars, which it reports a second after its first message, so that
+/// both are not stored at once; records whether another run is active.
 fn paid(folder: &std::path::Path) -> String {
     let at = folder.display();
     let message = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":10,"output_tokens":5}},"session_id":"s"}"#;
     let result = r#"{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.25,"session_id":"s","usage":{"input_tokens":10,"output_tokens":5}}"#;
     let script = format!(
-        "cat >/dev/null; exec 9>{at}/lock; flock -n 9 || touch {at}/twice; echo 42 >answer.txt; printf '%s\\n' '{message}' '{result}'"
+        "cat >/dev/null; exec 9>{at}/lock; flock -n 9 || touch {at}/twice; echo 42 >answer.txt; printf '%s\\n' '{message}'; sleep 1; printf '%s\\n' '{result}'"
     );
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
