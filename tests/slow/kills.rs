@@ -85,7 +85,8 @@ async fn kills_at_start_stop_and_recovery_do_not_change_the_outcome(dialect: Dia
     each_ends_as_if_nothing_had_happened(dialect, &share(dialect, AROUND)).await;
 }
 
-/// Returns every other story of a group, so that each is told on one of the forges: for points that lie outside of calls of the forge.
+/// Returns every other story of a group, so that each is told on one of the forges. For groups whose points do not depend on the forge, or
+/// lie in calls of the forge that `TALK` has on both.
 fn share(dialect: Dialect, group: &[Kills]) -> Vec<Kills> {
     group.iter().skip(usize::from(dialect == Dialect::Gitea)).step_by(2).copied().collect()
 }
