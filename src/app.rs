@@ -437,7 +437,7 @@ pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Cha
 
 /// Returns the installation's name and marker key, which are generated once.
 async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
-    let random = || format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::now_v7().simple());
+    let random = || uuid::Uuid::new_v4().simple().to_string();
     let (instance, key) = (random(), random());
     let short = instance.get(20..32).unwrap_or("ralph").to_owned();
     let identity = store
@@ -453,7 +453,7 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
 
 /// Returns the key of session memory tokens, which is generated once.
 async fn mcp_key(store: &Store) -> anyhow::Result<String> {
-    let made = format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::new_v4().simple());
+    let made = uuid::Uuid::new_v4().simple().to_string();
     Ok(store.write(move |c| installation::get_or_insert(c, "mcp_key", &made)).await?)
 }
 

@@ -3,8 +3,12 @@
 pub mod resolver;
 pub mod serve;
 
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use rustls_platform_verifier::Verifier;
 use url::{Host, Url};
 
 /// Time limit for connecting to a model, including TLS.
@@ -12,13 +16,28 @@ const MODEL_CONNECTS: Duration = Duration::from_secs(10);
 /// Interval of keep-alive probes, because a response can take minutes.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// TLS configuration of all HTTP clients, with the certificates of the system. These are read once and not for each client of each
+/// forge, backend and channel. `None` if they cannot be read; then building a client fails with the reason.
+static TLS: LazyLock<Option<ClientConfig>> = LazyLock::new(|| {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Verifier::new(provider.clone()).ok()?;
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
+    let mut config = versions.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Some(config)
+});
+
 /// Returns the base configuration of all HTTP clients: no redirects, the service's user agent.
 pub fn client() -> reqwest::ClientBuilder {
     // An error means that a provider is installed already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
+    let _ = ring::default_provider().install_default();
+    let client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
-        .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
+        .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")));
+    match &*TLS {
+        Some(config) => client.tls_backend_preconfigured(config.clone()),
+        None => client,
+    }
 }
 
 /// Returns the configuration for a model at this address. Local addresses bypass the proxy.

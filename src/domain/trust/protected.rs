@@ -6,6 +6,7 @@
 //! the same file on other systems. The target of a protected link is protected too.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
@@ -205,15 +206,27 @@ pub struct Protected {
 impl Protected {
     /// Whether changes of a path are reverted or block the loop. Also true if the patterns cannot be compiled.
     pub fn refuses(&self, path: &str) -> bool {
-        let protects = || ProtectedGlobs::new(&self.paths).map_or(true, |globs| globs.protect(path));
+        let protects = || self.globs().map_or(true, |globs| globs.protect(path));
         self.policy != ProtectedPolicy::Allow && protects()
     }
 
     /// Returns the changed files that are protected; all changed files if the patterns cannot be compiled.
     pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
-        let globs = ProtectedGlobs::new(&self.paths);
+        let globs = self.globs();
         let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.protect(path));
         change.files.iter().map(|file| file.path.as_str()).filter(is_protected).collect()
+    }
+
+    /// Returns the compiled patterns. Those compiled last are kept, because most loops have the same and compiling takes milliseconds.
+    fn globs(&self) -> Result<Arc<ProtectedGlobs>, globset::Error> {
+        static LAST: Mutex<Option<(Vec<String>, Arc<ProtectedGlobs>)>> = Mutex::new(None);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, globs)) = last.as_ref().filter(|(paths, _)| *paths == self.paths) {
+            return Ok(globs.clone());
+        }
+        let globs = Arc::new(ProtectedGlobs::new(&self.paths)?);
+        *last = Some((self.paths.clone(), globs.clone()));
+        Ok(globs)
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::logins;
+use crate::clock::Clock;
 
 /// Folder of the machine's configuration.
 pub(super) const ETC: &str = "/etc";
@@ -52,6 +53,8 @@ const NAMES: [&str; 32] = [
 const PREFIXES: [&str; 3] = ["java-", "python3", "maven"];
 /// Maximum depth of folders in an entry.
 const MOST_LEVELS: usize = 16;
+/// Time after which a further change of a file or folder is visible in its times, in milliseconds.
+const SETTLED_MS: i64 = 3_000;
 /// Permission bits with which others can list and enter a folder.
 const ENTER: u32 = 0o005;
 /// Permission bit with which others can read a file.
@@ -101,7 +104,7 @@ struct EtcCopy {
 
 /// Properties of a file or folder. At least one differs after a change or replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct SourceStamp {
+pub(super) struct SourceStamp {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -112,8 +115,13 @@ struct SourceStamp {
 
 impl SourceStamp {
     /// Returns the stamp of a path's target; `None` if it does not exist.
-    fn of(path: &Path) -> Option<Self> {
+    pub(super) fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|found| Self::from(&found))
+    }
+
+    /// Whether the last change was long enough ago that a further change is visible in the stamp. File systems round times.
+    pub(super) fn is_settled(&self) -> bool {
+        Clock::System.now().0 - self.changed.0.saturating_mul(1_000) >= SETTLED_MS
     }
 }
 

@@ -1,10 +1,13 @@
 //! Unix sockets of the machine in folders of a view. A network namespace does not isolate them, and a read-only mount
 //! does not prevent connections.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::etc::SourceStamp;
 use crate::domain::trust::visible::in_system;
 
 /// Number of fields before the path in a line of `/proc/net/unix`.
@@ -13,6 +16,53 @@ const FIELDS: usize = 7;
 const MOST_ENTRIES: usize = 10_000;
 /// Maximum depth to which shown folders are searched.
 const MOST_DEPTH: usize = 12;
+/// Maximum number of folders whose entries are kept in memory.
+const MOST_LISTINGS: usize = 2 * MOST_ENTRIES;
+
+/// Entries of a folder that matter to the search.
+struct Listing {
+    stamp: SourceStamp,
+    /// Number of all entries.
+    entries: usize,
+    sockets: Vec<PathBuf>,
+    folders: Vec<PathBuf>,
+}
+
+impl Listing {
+    /// Returns the entries of a folder; `None` if it cannot be read. It is read only if it changed: tool chains have a thousand
+    /// folders, whose reading took half of a sandbox's start time.
+    fn of(folder: &Path) -> Option<Arc<Self>> {
+        static KNOWN: Mutex<Option<HashMap<PathBuf, Arc<Listing>>>> = Mutex::new(None);
+        let stamp = SourceStamp::of(folder)?;
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.get_or_insert_default();
+        if let Some(listing) = known.get(folder).filter(|listing| listing.stamp == stamp) {
+            return Some(listing.clone());
+        }
+        let listing = Arc::new(Self::read(folder, stamp)?);
+        if known.len() >= MOST_LISTINGS {
+            known.clear();
+        }
+        // A later change in the same tick of the file system's clock would not change the stamp.
+        if stamp.is_settled() {
+            known.insert(folder.to_owned(), listing.clone());
+        }
+        Some(listing)
+    }
+
+    fn read(folder: &Path, stamp: SourceStamp) -> Option<Self> {
+        let mut listing = Self { stamp, entries: 0, sockets: Vec::new(), folders: Vec::new() };
+        for entry in fs::read_dir(folder).ok()?.flatten().take(MOST_ENTRIES) {
+            listing.entries += 1;
+            match entry.file_type() {
+                Ok(kind) if kind.is_socket() => listing.sockets.push(entry.path()),
+                Ok(kind) if kind.is_dir() => listing.folders.push(entry.path()),
+                _ => {}
+            }
+        }
+        Some(listing)
+    }
+}
 
 /// Returns the sockets in the system's folders and in `shown` to which programs could connect. Sockets in `writable`
 /// belong to the run and are left out, as are sockets that are themselves in `shown`.
@@ -35,16 +85,13 @@ fn files_in(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
     let mut level: Vec<PathBuf> = shown.iter().filter(|folder| !is_skipped(folder)).cloned().collect();
     for _ in 0..MOST_DEPTH {
         let mut below = Vec::new();
-        for entry in level.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
+        for listing in level.iter().filter_map(|folder| Listing::of(folder)) {
             if left == 0 {
                 return found;
             }
-            left -= 1;
-            match entry.file_type() {
-                Ok(kind) if kind.is_socket() => found.push(entry.path()),
-                Ok(kind) if kind.is_dir() && !is_skipped(&entry.path()) => below.push(entry.path()),
-                _ => {}
-            }
+            left = left.saturating_sub(listing.entries);
+            found.extend(listing.sockets.iter().cloned());
+            below.extend(listing.folders.iter().filter(|folder| !is_skipped(folder)).cloned());
         }
         level = below;
     }
@@ -107,5 +154,16 @@ mod tests {
         fs::rename(at("first"), at("tool/moved")).unwrap();
         let found = visible(&[at("tool"), at("tool/own")], &[at("tool/own")]);
         assert_eq!(found, [at("tool/deep/er/linked"), at("tool/moved")]);
+    }
+    /// Only entries that cannot change without a new stamp are kept.
+    #[test]
+    fn entries_of_a_folder_are_kept_until_it_changes() {
+        let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+        let [first, second] = [(); 2].map(|()| Listing::of(&old).unwrap());
+        assert!(Arc::ptr_eq(&first, &second) && first.entries > 10, "{} entries", first.entries);
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Listing::of(folder.path()).unwrap().sockets.is_empty());
+        let _bound = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
+        assert_eq!(Listing::of(folder.path()).unwrap().sockets, [folder.path().join("s")]);
     }
 }

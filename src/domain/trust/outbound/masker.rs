@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use super::patterns::{PATTERNS, TOKEN_PATTERNS, may_hold_token};
 use super::{archive, parts, skeleton};
@@ -19,6 +19,8 @@ const UNSCANNED: &str = "something that could not be scanned (an archive that ho
 const UNNAMED: &str = "a secret of the service";
 /// Minimum length of a folded form, in bytes. Shorter ones occur in ordinary words.
 const FOLDED_MIN: usize = 16;
+/// Length of the beginning of a form by which it is searched, in bytes. No form is shorter (see [`parts::forms`]).
+const BEGINNING: usize = 8;
 
 /// Secret that was found in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +48,15 @@ struct KnownValues {
 }
 
 /// Search for several forms at once. Each form knows the value that it belongs to.
+///
+/// Only the beginnings of forms are in the automaton, which is several times smaller and faster to build for that.
 struct FormSearch {
-    forms: AhoCorasick,
-    values: Vec<ValueForm>,
+    /// Automaton of the distinct beginnings, of [`BEGINNING`] bytes each.
+    beginnings: AhoCorasick,
+    /// Range in `forms` of the forms with each beginning.
+    groups: Vec<Range<usize>>,
+    /// Forms in the order of their bytes.
+    forms: Vec<(Vec<u8>, ValueForm)>,
 }
 
 /// Value that a form belongs to.
@@ -61,20 +69,40 @@ struct ValueForm {
 }
 
 impl FormSearch {
-    /// Creates a search for forms. If several forms match at a position, the longest is found.
+    /// Creates a search for forms. Forms that are shorter than [`BEGINNING`] are omitted.
     fn new(mut forms: Vec<(Vec<u8>, ValueForm)>) -> Option<Self> {
+        forms.retain(|form| form.0.len() >= BEGINNING);
         forms.sort();
         forms.dedup_by(|a, b| a.0 == b.0);
-        let built = AhoCorasick::builder()
+        let mut end = 0;
+        let of_group = |group: &[(Vec<u8>, ValueForm)]| {
+            let begin = end;
+            end += group.len();
+            begin..end
+        };
+        let groups: Vec<_> = forms.chunk_by(|a, b| a.0[..BEGINNING] == b.0[..BEGINNING]).map(of_group).collect();
+        let beginnings = AhoCorasick::builder()
             // Smaller and built sooner than the automaton that is chosen for few patterns.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(forms.iter().map(|form| &form.0));
-        Some(Self { forms: built.ok()?, values: forms.into_iter().map(|form| form.1).collect() })
+            .build(groups.iter().map(|group| &forms[group.start].0[..BEGINNING]));
+        Some(Self { beginnings: beginnings.ok()?, groups, forms })
     }
 
+    /// Returns the forms in the bytes from left to right, without overlaps. If several forms match at a position, the longest is
+    /// found.
     fn find<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = (Range<usize>, ValueForm)> + 'a {
-        self.forms.find_iter(bytes).map(|found| (found.range(), self.values[found.pattern().as_usize()]))
+        let mut end = 0;
+        self.beginnings.find_overlapping_iter(bytes).filter_map(move |found| {
+            let start = found.start();
+            if start < end {
+                return None;
+            }
+            let mut forms = self.forms[self.groups[found.pattern().as_usize()].clone()].iter();
+            // Those that match are beginnings of each other, and the longest is the last one.
+            let (form, value) = forms.rfind(|form| bytes[start..].starts_with(&form.0))?;
+            end = start + form.len();
+            Some((start..end, *value))
+        })
     }
 }
 
