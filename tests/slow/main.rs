@@ -1,12 +1,14 @@
-//! Stories that `cargo test` has no time for: what one forge alone has, images, suggested changes and merging, settings, supervision over many
-//! iterations, assistants, providers, CI, hooks and notifications; processes killed at every step, faults of forges, git and agents,
-//! people who change the loop's branch, power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
+//! Stories that `cargo test` has no time for: set-up, the dashboard and the API, plans, weakened tests, operation (backups, restores, moves,
+//! replaced secrets); what one forge alone has, images, suggested changes and merging, settings, supervision over many iterations, assistants,
+//! providers, CI, hooks and notifications; processes killed at every step, faults of forges, git and agents, people who change the loop's
+//! branch, power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
 //!
 //! `cargo test --test slow` and CI run them.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod absent_forges;
 mod agent_faults;
+mod api;
 mod assistants;
 mod browser;
 mod browser_demo;
@@ -16,8 +18,11 @@ mod browser_streams;
 mod burst;
 mod channels;
 mod ci;
+mod clock;
 mod commit_status;
+mod dashboard;
 mod defences;
+mod demo_end;
 mod edge;
 mod exhaustion;
 mod flaky;
@@ -39,10 +44,14 @@ mod mail;
 mod merges;
 mod messages;
 mod observability;
+mod operations;
+mod pages;
 mod permission;
+mod plans;
 mod polling;
 mod power;
 mod processes;
+mod promptness;
 mod proposals;
 mod providers;
 mod real;
@@ -52,9 +61,12 @@ mod rolling;
 mod rotation;
 mod second_opinion;
 mod settings;
+mod setup;
 mod setup_browser;
+mod started_processes;
 mod suggestions;
 mod supervised;
 mod tampering;
+mod weakened_tests;
 mod xss;
 mod xss_setup;

@@ -355,7 +355,7 @@ async fn newest_schema_has_a_dump() {
     let text = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         text.contains(&format!("PRAGMA user_version = {};", migrations().len())),
-        "{} is missing; `UPDATE_FIXTURES=1 cargo test --test it newest_schema` writes it once, with the JSON of this build",
+        "{} is missing; `UPDATE_FIXTURES=1 cargo test --test slow newest_schema` writes it once, with the JSON of this build",
         file.display()
     );
 }
