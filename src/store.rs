@@ -260,6 +260,8 @@ impl Store {
             before.as_deref() == Some("no")
         };
 
+        // In files, the journals of savepoints would be created in the system's temporary folder for each write. They are small.
+        connection.pragma_update(None, "temp_store", "MEMORY").map_err(|e| failed(e.to_string()))?;
         let (queue, jobs) = mpsc::sync_channel(QUEUE);
         let broken = CancellationToken::new();
         let writer = {

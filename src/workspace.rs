@@ -92,7 +92,7 @@ pub struct WorkspaceSettings {
 #[derive(Debug)]
 pub struct Workspaces {
     settings: WorkspaceSettings,
-    protected: ProtectedGlobs,
+    protected: Arc<ProtectedGlobs>,
     layout: Layout,
     locks: Locks,
     git: Git,

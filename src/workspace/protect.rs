@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::git::GitCommand;
 use super::layout::TreePaths;
@@ -11,8 +12,8 @@ use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::protected::{ProtectedGlobs, literal, target_of};
 
 /// Compiles glob patterns.
-pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<ProtectedGlobs, WorkspaceError> {
-    ProtectedGlobs::new(globs).map_err(|error| WorkspaceError::BadPattern {
+pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<Arc<ProtectedGlobs>, WorkspaceError> {
+    ProtectedGlobs::cached(globs).map_err(|error| WorkspaceError::BadPattern {
         pattern: error.glob().unwrap_or_default().to_owned(),
         detail: error.to_string(),
     })

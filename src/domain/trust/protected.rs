@@ -206,27 +206,15 @@ pub struct Protected {
 impl Protected {
     /// Whether changes of a path are reverted or block the loop. Also true if the patterns cannot be compiled.
     pub fn refuses(&self, path: &str) -> bool {
-        let protects = || self.globs().map_or(true, |globs| globs.protect(path));
+        let protects = || ProtectedGlobs::cached(&self.paths).map_or(true, |globs| globs.protect(path));
         self.policy != ProtectedPolicy::Allow && protects()
     }
 
     /// Returns the changed files that are protected; all changed files if the patterns cannot be compiled.
     pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
-        let globs = self.globs();
+        let globs = ProtectedGlobs::cached(&self.paths);
         let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.protect(path));
         change.files.iter().map(|file| file.path.as_str()).filter(is_protected).collect()
-    }
-
-    /// Returns the compiled patterns. Those compiled last are kept, because most loops have the same and compiling takes milliseconds.
-    fn globs(&self) -> Result<Arc<ProtectedGlobs>, globset::Error> {
-        static LAST: Mutex<Option<(Vec<String>, Arc<ProtectedGlobs>)>> = Mutex::new(None);
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, globs)) = last.as_ref().filter(|(paths, _)| *paths == self.paths) {
-            return Ok(globs.clone());
-        }
-        let globs = Arc::new(ProtectedGlobs::new(&self.paths)?);
-        *last = Some((self.paths.clone(), globs.clone()));
-        Ok(globs)
     }
 }
 
@@ -258,6 +246,24 @@ impl ProtectedGlobs {
             }
         }
         Ok(Self { globs: set.build()?, patterns: made_from })
+    }
+
+    /// Returns compiled patterns like [`new`](Self::new). Those of the last call are kept: most loops have the same, and compiling them
+    /// takes milliseconds.
+    ///
+    /// # Errors
+    /// The first invalid pattern.
+    pub fn cached<S: AsRef<str>>(patterns: &[S]) -> Result<Arc<Self>, globset::Error> {
+        static LAST: Mutex<Option<(Vec<String>, Arc<ProtectedGlobs>)>> = Mutex::new(None);
+        let patterns = || patterns.iter().map(AsRef::as_ref);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, globs)) = last.as_ref().filter(|(compiled, _)| compiled.iter().eq(patterns())) {
+            return Ok(globs.clone());
+        }
+        let patterns: Vec<String> = patterns().map(str::to_owned).collect();
+        let globs = Arc::new(Self::new(&patterns)?);
+        *last = Some((patterns, globs.clone()));
+        Ok(globs)
     }
 
     /// Whether an entry of the tree (a file or a link, but not a folder) is protected.
