@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ralph_bot::store::loops;
 use run::Sim;
 
-/// Number of seeds that are played by default; CI plays 1000.
-const SEEDS: u64 = 100;
+/// Number of seeds that are played by default; CI plays 200.
+const SEEDS: u64 = 40;
 
 /// Plays a seed with faults; if the script allows it, also without faults, and compares the outcomes.
 fn play(seed: u64, trace: bool) {
