@@ -351,7 +351,7 @@ fn every_text_fits_into_a_comment() {
     for view in all() {
         // One long line, and many short ones.
         let text = "<&@a`| #1".repeat(400) + &"line\n".repeat(800);
-        let big = with_lists(&with_text(&view, &text), 120);
+        let big = with_lists(&with_text(&view, &text), 40);
         let comment = renderer.comment(&big, &marker());
         let comment = comment.as_str();
         assert!(comment.len() <= MAX_BYTES, "{}: {}", view.kind(), comment.len());
