@@ -20,6 +20,7 @@ mod channels;
 mod ci;
 mod clock;
 mod commit_status;
+mod confirmation;
 mod dashboard;
 mod defences;
 mod demo_end;
