@@ -37,6 +37,19 @@ async fn edit(world: &World, body: &str) {
     world.settle().await;
 }
 
+/// Sets the label without a delivery, and edits the text afterwards: not even a forge that tells who labeled can tell what the text was
+/// then.
+async fn miss_label_and_edit(world: &World) {
+    world.forge.hooks().drop_next(1);
+    world.label().await;
+    world.forge.flush().await;
+    world.advance(Duration::from_secs(10)).await;
+    let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
+    edited.await.expect("edited");
+    world.settle().await;
+    world.advance(Duration::from_secs(600)).await;
+}
+
 /// See docs/threats.md#p11.
 async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
@@ -198,15 +211,7 @@ async fn edit_after_label_needs_confirmation(dialect: Dialect) {
 async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.settle().await;
-        world.forge.hooks().drop_next(1);
-        world.label().await;
-        world.forge.flush().await;
-        // Not even a forge that tells who labeled can tell what the text was then.
-        world.advance(Duration::from_secs(10)).await;
-        let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
-        edited.await.expect("edited");
-        world.settle().await;
-        world.advance(Duration::from_secs(600)).await;
+        miss_label_and_edit(world).await;
         for _ in 0..3 {
             world.reconcile().await;
         }
@@ -252,15 +257,7 @@ async fn missed_label_after_the_end_needs_confirmation(dialect: Dialect) {
         world.settle().await;
         world.reconcile().await;
         let before = world.bot_comments().len();
-        world.forge.hooks().drop_next(1);
-        world.label().await;
-        world.forge.flush().await;
-        // Not even a forge that tells who labeled can tell what the text was then.
-        world.advance(Duration::from_secs(10)).await;
-        let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
-        edited.await.expect("edited");
-        world.settle().await;
-        world.advance(Duration::from_secs(600)).await;
+        miss_label_and_edit(world).await;
         world.reconcile().await;
         world.reconcile().await;
         assert_eq!(world.bot_comments().len(), before + 1, "{:?}", world.bot_comments());
