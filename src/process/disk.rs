@@ -95,8 +95,12 @@ impl DiskWatch {
         let since = self.measured.elapsed();
         let inodes_now = free_inodes(&self.folders);
         let created = self.inodes.zip(inodes_now).map_or(0, |(before, now)| before.saturating_sub(now));
-        let lost = self.free.saturating_sub(free_now) >= NOTABLE || created >= NOTABLE_FILES;
-        if is_first || (lost && since >= self.took * SHARE) || since >= AT_LEAST {
+        let lost = self.free.saturating_sub(free_now);
+        // What was lost since may be the run's, and too much even where it is not notable.
+        let may_exceed = self.last.files.saturating_add(created) > self.most_files()
+            || self.last.bytes.saturating_add(lost) > self.limit;
+        let due = lost >= NOTABLE || created >= NOTABLE_FILES || may_exceed;
+        if is_first || (due && since >= self.took * SHARE) || since >= AT_LEAST {
             let start = Stopwatch::start();
             self.last = used(&self.folders, self.limit);
             (self.measured, self.free, self.inodes) = (Stopwatch::start(), free_now, inodes_now);
@@ -242,8 +246,8 @@ mod tests {
         for number in 0..11 {
             fs::write(folder.path().join(number.to_string()), "").unwrap();
         }
-        // No byte of space was used, and less than a minute passed.
-        (watch.inodes, watch.took) = (Some(u64::MAX), Duration::ZERO);
+        // No byte of space was used, less than a minute passed, and the disk lost few inodes: fewer than are notable.
+        (watch.inodes, watch.took) = (free_inodes(&watch.folders).map(|free| free + NOTABLE_FILES / 2), Duration::ZERO);
         assert!(watch.exceeded(0).unwrap().contains("it has 12 files; 11 are allowed"));
         watch.inodes_at_start = None;
         assert_eq!(watch.most_files(), MOST_FILES);
