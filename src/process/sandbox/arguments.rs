@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::logins::logins_in;
@@ -9,7 +10,7 @@ use super::{
     Bubblewrap, Defence, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
     USER_CAPABILITIES, etc, kernel_files, sockets,
 };
-use crate::domain::trust::visible::{self, SYSTEM, in_system};
+use crate::domain::trust::visible::{self, LOCAL, SYSTEM, in_system};
 
 /// Divisor of the memory limit: each tmpfs may use at most one part of this many.
 const MEMORY_PART: u64 = 4;
@@ -128,11 +129,19 @@ impl SandboxView {
         paths.extend(covered.into_iter().filter(|path| path.is_dir()).map(|path| (path, Shown::Covered)));
         paths.sort_by_key(|(path, shown)| (path.components().count(), path.clone(), *shown));
         paths.dedup();
-        for (path, shown) in paths {
+        for (index, (path, shown)) in paths.iter().enumerate() {
+            // Deeper paths come later, so the last one above is the nearest.
+            let above = paths[..index].iter().rfind(|(above, _)| path.starts_with(above));
             match shown {
-                Shown::Covered => arguments.cover(&path),
-                Shown::ReadOnly => arguments.bind(&path, false)?,
-                Shown::Writable => arguments.bind(&path, true)?,
+                Shown::Covered => arguments.cover(path),
+                Shown::ReadOnly
+                    if above.is_some_and(|(above, shown)| *shown == Shown::ReadOnly && holds(above, path)) =>
+                {
+                    arguments.hide_logins(path);
+                }
+                Shown::ReadOnly if path.starts_with(LOCAL) && is_empty_folder(path) => arguments.folder(path),
+                Shown::ReadOnly => arguments.bind(path, false)?,
+                Shown::Writable => arguments.bind(path, true)?,
             }
         }
         Ok(())
@@ -190,6 +199,18 @@ pub(super) fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
 }
 
+/// Whether a mount of the folder `above` also shows `path`: no link leads out of it, and no other file system begins in between.
+fn holds(above: &Path, path: &Path) -> bool {
+    let device = |path: &Path| path.symlink_metadata().map(|found| found.dev()).ok();
+    let real = |path: &Path| path.canonicalize().ok();
+    let is_inside = real(above).zip(real(path)).is_some_and(|(above, path)| path.starts_with(above));
+    is_inside && device(above) == device(path)
+}
+
+fn is_empty_folder(path: &Path) -> bool {
+    std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
 impl Arguments {
     fn flags(&mut self, flags: &[&str]) {
         self.list.extend(flags.iter().map(OsString::from));
@@ -239,9 +260,14 @@ impl Arguments {
         above.reverse();
         for folder in above {
             if !in_system(folder) && self.folders.insert(folder.to_owned()) {
-                self.push("--perms", &["0755".as_ref(), "--dir".as_ref(), folder.as_os_str()]);
+                self.folder(folder);
             }
         }
+    }
+
+    /// Creates a folder that every user can enter.
+    fn folder(&mut self, path: &Path) {
+        self.push("--perms", &["0755".as_ref(), "--dir".as_ref(), path.as_os_str()]);
     }
 
     /// Adds the system folders and files that exist on this machine.

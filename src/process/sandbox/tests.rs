@@ -1,6 +1,7 @@
 //! The sandbox with real bubblewrap, and its argument list without.
 
 use crate::domain::trust::limits::SandboxLimits;
+use crate::domain::trust::visible::HiddenKind;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -316,4 +317,35 @@ fn arguments_follow_from_the_view() {
     );
     let place = |path: PathBuf| closed.iter().position(|a| *a == path.to_str().unwrap()).unwrap();
     assert!(place(folders.at("tree")) < place(folders.at("tree/fixed")), "the deeper one comes on top");
+}
+
+/// See docs/threats.md#s12.
+#[test]
+fn folders_in_read_only_folders_are_not_mounted_again() {
+    let folders = ViewFolders::new();
+    fs::create_dir_all(folders.at("tools/data/bin")).unwrap();
+    fs::write(folders.at("tools/bin/credentials.toml"), "token").unwrap();
+    std::os::unix::fs::symlink(folders.at("private"), folders.at("tools/link")).unwrap();
+    let arguments = |read_only: &[&str], writable: &[&str], hidden_names: &[&str]| {
+        let paths = |names: &[&str]| names.iter().map(|name| folders.at(name)).collect();
+        let hidden =
+            |name: &&str| HiddenPath { path: folders.at(name), kind: HiddenKind::Folder, name: "a path".into() };
+        let settings =
+            SandboxSettings { hidden: hidden_names.iter().map(hidden).collect(), ..SandboxSettings::default() };
+        let view = SandboxView { read_only: paths(read_only), writable: paths(writable), settings, ..folders.view() };
+        let bubblewrap = Bubblewrap { program: "/usr/bin/bwrap".into(), version: "0.8.0".into() };
+        view.arguments(&bubblewrap, None, Path::new("/bin/sh"), &folders.at("tree")).unwrap()
+    };
+    let mounted = |arguments: &Arguments| -> Vec<PathBuf> {
+        arguments.binds.iter().filter(|(_, writable)| !writable).map(|(path, _)| path.clone()).collect()
+    };
+    let nested = arguments(&["tools", "tools/bin"], &["tree"], &[]);
+    assert_eq!(mounted(&nested), [folders.at("tools")]);
+    assert!(nested.list.contains(&folders.at("tools/bin/credentials.toml").into()), "{:?}", nested.list);
+    // A hidden or writable folder in between, and what a link leads to, need a mount.
+    let both = [folders.at("tools"), folders.at("tools/data/bin")];
+    assert_eq!(mounted(&arguments(&["tools", "tools/data/bin"], &["tree", "tools/data"], &[])), both);
+    assert_eq!(mounted(&arguments(&["tools", "tools/data/bin"], &["tree"], &["tools/data"])), both);
+    let linked = arguments(&["tools", "tools/link"], &["tree"], &[]);
+    assert!(linked.list.contains(&folders.at("tools/link").into()), "{:?}", linked.list);
 }
