@@ -199,7 +199,8 @@ pub(super) fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
 }
 
-/// Whether a mount of the folder `above` also shows `path`: no link leads out of it, and no other file system begins in between.
+/// Whether a mount of the folder `above` also shows `path` with the same owners: no link leads out of the folder, and
+/// `path` is on the same file system, because not every file system supports mapped owners (`mounts`).
 fn holds(above: &Path, path: &Path) -> bool {
     let device = |path: &Path| path.symlink_metadata().map(|found| found.dev()).ok();
     let real = |path: &Path| path.canonicalize().ok();
