@@ -387,7 +387,7 @@ impl Config {
         let mut report = ProblemCollector::new(path.display().to_string());
         let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems()) };
         let schema = schema::operator_types();
-        let shape = SchemaView::new(&schema);
+        let shape = SchemaView::new(schema);
         renamed::apply(&mut root, &mut report);
         renamed::supervision(&mut root, &mut report);
         env::apply(env, &mut root, shape, &mut report);

@@ -226,7 +226,7 @@ pub fn has_forge(path: &Path, env: &Env) -> Result<bool, ConfigProblems> {
     let Some(mut root) = YamlNode::parse(&text, &mut report) else { return Err(report.into_problems()) };
     let types = schema::operator_types();
     renamed::apply(&mut root, &mut report);
-    env::apply(env, &mut root, SchemaView::new(&types), &mut report);
+    env::apply(env, &mut root, SchemaView::new(types), &mut report);
     // Another value than a list is an error of the file, which loading it reports.
     Ok(match root.to_json().get("forges") {
         None | Some(serde_json::Value::Null) => false,

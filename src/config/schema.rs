@@ -1,5 +1,7 @@
 //! JSON Schemas of both files.
 
+use std::sync::LazyLock;
+
 use serde_json::Value as Json;
 
 use super::operator::OperatorFile;
@@ -13,12 +15,12 @@ use crate::domain::supervision::strategy::StrategySettings;
 
 /// Returns the JSON Schema of the operator's file.
 pub fn operator() -> Json {
-    with_bounds(operator_types(), operator_rules())
+    with_bounds(operator_types().clone(), operator_rules())
 }
 
 /// Returns the JSON Schema of the repository's file, without the keys that only the operator's file can set.
 pub fn repository() -> Json {
-    let mut schema = with_bounds(repository_types(), repository_rules());
+    let mut schema = with_bounds(repository_types().clone(), repository_rules());
     for key in operators_alone() {
         let property = find(&schema, &key);
         if let Some((properties, name)) = property.as_deref().and_then(|property| property.rsplit_once('/'))
@@ -30,14 +32,18 @@ pub fn repository() -> Json {
     schema
 }
 
-/// Returns the schema of the operator's file without bounds, which are checked after all layers are merged.
-pub(super) fn operator_types() -> Json {
-    let mut schema = schemars::schema_for!(OperatorFile).to_value();
-    if let Some(Json::Object(format)) = schema.pointer_mut("/$defs/OutputFormatName") {
-        format.insert("enum".to_owned(), OutputFormat::all().map(OutputFormat::name).collect());
-    }
-    fill_in_presets(&mut schema);
-    schema
+/// Returns the schema of the operator's file without bounds, which are checked after all layers are merged. It is created once,
+/// because that takes longer than to read a file.
+pub(super) fn operator_types() -> &'static Json {
+    static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
+        let mut schema = schemars::schema_for!(OperatorFile).to_value();
+        if let Some(Json::Object(format)) = schema.pointer_mut("/$defs/OutputFormatName") {
+            format.insert("enum".to_owned(), OutputFormat::all().map(OutputFormat::name).collect());
+        }
+        fill_in_presets(&mut schema);
+        schema
+    });
+    &SCHEMA
 }
 
 /// Replaces placeholders for names of presets in all descriptions.
@@ -57,9 +63,10 @@ fn fill_in_presets(schema: &mut Json) {
 }
 
 /// Returns the schema of the repository's file without bounds. It includes the keys that only the operator's file can set,
-/// which are refused later with a specific message.
-pub(super) fn repository_types() -> Json {
-    schemars::schema_for!(RepositoryFile).to_value()
+/// which are refused later with a specific message. It is created once.
+pub(super) fn repository_types() -> &'static Json {
+    static SCHEMA: LazyLock<Json> = LazyLock::new(|| schemars::schema_for!(RepositoryFile).to_value());
+    &SCHEMA
 }
 
 /// Returns the bounds of all numbers of the operator's file.

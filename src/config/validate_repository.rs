@@ -38,7 +38,7 @@ pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<Rep
     let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems().0) };
     renamed::supervision(&mut root, &mut report);
     let schema = schema::repository_types();
-    let Some(file) = typed::<RepositoryFile>(&root, SchemaView::new(&schema), &mut report) else {
+    let Some(file) = typed::<RepositoryFile>(&root, SchemaView::new(schema), &mut report) else {
         return Err(report.into_problems().0);
     };
     let mut check = RepositoryValidator { root: &root, operator, report };
