@@ -43,7 +43,7 @@ config_section! {
         pub dashboard: DashboardSection;
         /// Traces.
         pub telemetry: TelemetrySection;
-        /// Folder for the database, mirrors, work trees and logs.
+        /// Folder for the database, mirrors, work trees and logs. On ext4 without a journal, a power failure may damage commits.
         pub data_dir: PathBuf = PathBuf::from("data");
         /// Watched forges; at least one.
         pub forges: Vec<ForgeSection>;

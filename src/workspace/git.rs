@@ -5,6 +5,7 @@
 //! addresses. Only the protocol of the address is enabled.
 
 mod attributes;
+mod sync;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use super::git_version::{GitVersion, NEEDED_GIT};
 use super::spawner::{self, GitOutput};
 use attributes::AttributesArguments;
 pub(super) use attributes::{AttributesMethod, IgnoredEncodings};
+pub(super) use sync::SyncMethod;
 
 /// Time limit of commands on local files.
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
@@ -105,6 +107,7 @@ pub(super) struct GitCommand<'a> {
     access: Option<&'a GitUrl>,
     attributes_of: Option<&'a str>,
     config: Vec<String>,
+    synced_by_ref: bool,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     input: Vec<u8>,
@@ -123,6 +126,7 @@ impl<'a> GitCommand<'a> {
             access: None,
             attributes_of: None,
             config: Vec::new(),
+            synced_by_ref: false,
             args: Vec::new(),
             env: Vec::new(),
             input: Vec::new(),
@@ -167,6 +171,13 @@ impl<'a> GitCommand<'a> {
         self
     }
 
+    /// Leaves it to the next update of a ref to make the objects durable that this command writes, where the file system
+    /// allows it ([`SyncMethod`]).
+    pub fn synced_by_ref(mut self) -> Self {
+        self.synced_by_ref = true;
+        self
+    }
+
     /// Sets an environment variable for this command.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
@@ -201,13 +212,15 @@ pub(super) struct Git {
     /// Version of git, determined on first use.
     version: Arc<OnceCell<GitVersion>>,
     attributes_method: Arc<OnceCell<AttributesMethod>>,
+    sync_method: SyncMethod,
 }
 
 impl Git {
     pub fn new(home: PathBuf) -> Result<Self, WorkspaceError> {
         let program = which::which("git")
             .map_err(|_| WorkspaceError::GitVersion { found: "(none)".to_owned(), needed: NEEDED_GIT.to_string() })?;
-        Ok(Self { program, home, version: Arc::default(), attributes_method: Arc::default() })
+        let sync_method = SyncMethod::of(&home);
+        Ok(Self { program, home, version: Arc::default(), attributes_method: Arc::default(), sync_method })
     }
 
     /// Returns the path of git.
@@ -235,6 +248,12 @@ impl Git {
         self.attributes_method.set(method).expect("no command has run yet");
     }
 
+    /// Replaces git by another program, and sets how objects reach the disk, regardless of the file system.
+    #[cfg(test)]
+    pub fn replace(&mut self, program: PathBuf, sync_method: SyncMethod) {
+        (self.program, self.sync_method) = (program, sync_method);
+    }
+
     async fn read_version(&self) -> Result<GitVersion, WorkspaceError> {
         let call = GitCommand::new("tell its version", &self.home);
         let answer = self.spawn(&call, None, vec!["version".into()]).await?;
@@ -255,7 +274,7 @@ impl Git {
             Some(tree) => self.attributes_arguments(call.git_dir, tree).await?,
             None => AttributesArguments::default(),
         };
-        let mut args = base_arguments(&call, remote.as_ref());
+        let mut args = self.base_arguments(&call, remote.as_ref());
         args.extend(attributes.args.iter().cloned());
         args.extend(call.args.iter().cloned());
         let settling = call.access.map_or(Duration::ZERO, |access| access.settling);
@@ -273,7 +292,7 @@ impl Git {
 
     /// Runs a local command that reads no attributes; fails unless its exit code is 0.
     async fn ok_without_attributes(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
-        let args = base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
+        let args = self.base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
         let output = self.spawn(&call, None, args).await?;
         if output.code == 0 { Ok(output) } else { Err(failure(call.what, &output, None)) }
     }
@@ -311,6 +330,28 @@ impl Git {
         }
         env.extend(call.env.iter().cloned());
         env
+    }
+
+    /// Returns the arguments that precede the subcommand.
+    fn base_arguments(&self, call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
+        let mut args: Vec<OsString> = vec![joined("--git-dir=", call.git_dir)];
+        if let Some((tree, _)) = call.work_tree {
+            args.push(joined("--work-tree=", tree));
+        }
+        let mut config: Vec<String> = SETTINGS.iter().map(|entry| (*entry).to_owned()).collect();
+        if let Some(remote) = remote {
+            config.push(format!("protocol.{}.allow=always", remote.scheme));
+            if remote.credential.is_some() {
+                config.push(format!("credential.{}.helper={CREDENTIAL_SOURCE}", remote.origin));
+            }
+        }
+        config.push(self.sync_method.setting(call.synced_by_ref).to_owned());
+        config.extend(call.config.iter().cloned());
+        for entry in config {
+            args.push("-c".into());
+            args.push(entry.into());
+        }
+        args
     }
 
     async fn spawn(
@@ -386,27 +427,6 @@ fn redacted(text: String, token: &SecretString) -> String {
     if token.is_empty() { text } else { text.replace(token, "***") }
 }
 
-/// Returns the arguments that precede the subcommand.
-fn base_arguments(call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
-    let mut args: Vec<OsString> = vec![joined("--git-dir=", call.git_dir)];
-    if let Some((tree, _)) = call.work_tree {
-        args.push(joined("--work-tree=", tree));
-    }
-    let mut config: Vec<String> = SETTINGS.iter().map(|entry| (*entry).to_owned()).collect();
-    if let Some(remote) = remote {
-        config.push(format!("protocol.{}.allow=always", remote.scheme));
-        if remote.credential.is_some() {
-            config.push(format!("credential.{}.helper={CREDENTIAL_SOURCE}", remote.origin));
-        }
-    }
-    config.extend(call.config.iter().cloned());
-    for entry in config {
-        args.push("-c".into());
-        args.push(entry.into());
-    }
-    args
-}
-
 /// Configuration of all commands, which disables execution, conversion and implicit fetches.
 const SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
@@ -421,9 +441,8 @@ const SETTINGS: &[&str] = &[
     "core.sshCommand=false",
     "core.checkStat=default",
     "core.trustctime=true",
-    // Commits and refs survive a power failure.
+    // Commits and refs survive a power failure (`SyncMethod`).
     "core.fsync=committed,reference",
-    "core.fsyncMethod=batch",
     "safe.bareRepository=explicit",
     "protocol.allow=never",
     "credential.helper=",

@@ -101,7 +101,7 @@ impl Workspaces {
 
     /// Merges two commits without changing a tree; exit code 1 means that files have conflicts.
     async fn merge_tree(&self, store: &Path, head: &Sha, base: &Sha) -> Result<GitOutput, WorkspaceError> {
-        let call = GitCommand::new("merge the base branch", store).attributes_of(base.as_str());
+        let call = GitCommand::new("merge the base branch", store).attributes_of(base.as_str()).synced_by_ref();
         let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
         let merged = self.git.run(call.args(merge)).await?;
         if matches!(merged.code, 0 | 1) { Ok(merged) } else { Err(failure("merge the base branch", &merged, None)) }

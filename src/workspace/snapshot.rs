@@ -274,7 +274,7 @@ impl Workspaces {
         let update = |input: &[u8], flags: &[&str]| {
             let call = GitCommand::new("take in the files", &tree_paths.store);
             let call = call.on_tree(&tree_paths.dir, &tree_paths.index).args(["update-index", "-z"]);
-            call.args(flags).input(input.to_vec())
+            call.args(flags).synced_by_ref().input(input.to_vec())
         };
         if !removals.is_empty() || !additions.is_empty() {
             // A repeated attempt finds them in the index already.
@@ -345,8 +345,8 @@ impl Workspaces {
     }
 
     pub(super) async fn write_tree(&self, tree_paths: &TreePaths) -> Result<Sha, WorkspaceError> {
-        let call = GitCommand::new("write a tree", &tree_paths.store).on_index(&tree_paths.index).args(["write-tree"]);
-        self.object("write a tree", call).await
+        let call = GitCommand::new("write a tree", &tree_paths.store).on_index(&tree_paths.index);
+        self.object("write a tree", call.args(["write-tree"]).synced_by_ref()).await
     }
 
     pub(super) async fn tree_of(&self, store: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
@@ -357,6 +357,7 @@ impl Workspaces {
             .ok_or_else(|| WorkspaceError::CommitMissing { commit: commit.clone() })
     }
 
+    /// Creates a commit, which is durable once a ref names it.
     pub(super) async fn commit_tree(
         &self,
         (store, repo): (&Path, &RepoRef),
@@ -368,6 +369,7 @@ impl Workspaces {
         let date = format!("@{} +0000", self.clock.now().0.div_euclid(1000).max(0));
         let mut call = GitCommand::new("write a commit", store)
             .args(["commit-tree", tree.as_str(), "-F", "-"])
+            .synced_by_ref()
             .input(message.replace('\0', "").into_bytes());
         for parent in parents {
             call = call.args(["-p", parent.as_str()]);

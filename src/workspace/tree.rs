@@ -350,10 +350,7 @@ impl Workspaces {
     /// Removes all files from the tree that are not in its index.
     async fn scrub_to_index(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         remove_index_lock(&tree_paths.index)?;
-        let call = GitCommand::new("write the tree of an index", &tree_paths.store)
-            .on_index(&tree_paths.index)
-            .args(["write-tree"]);
-        let tree = self.object("write the tree of an index", call).await?;
+        let tree = self.write_tree(tree_paths).await?;
         self.fill_in_place(tree_paths, &tree).await.map(drop)
     }
 }
