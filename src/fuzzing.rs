@@ -183,7 +183,7 @@ pub fn configuration(data: &[u8]) {
 
 /// Reads a diff. The number of findings is limited.
 pub fn diffs(data: &[u8]) {
-    let found = tamper::scan(&String::from_utf8_lossy(data), &tamper::TamperContext::default());
+    let found = tamper::scan(&String::from_utf8_lossy(data));
     assert!(found.len() <= tamper::MAX_FINDINGS);
 }
 

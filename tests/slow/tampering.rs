@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ralph_bot::domain::model::task::{TamperFinding, TamperKind};
-use ralph_bot::domain::trust::tamper::{self, LookedUpFunctions, TamperContext};
+use ralph_bot::domain::trust::tamper::{self, LookedUpFunctions};
 
 /// Releases and files, as read by the script `fetch` in the same folder.
 const HONEST: &str = include_str!("../fixtures/tampering/honest.tsv");
@@ -47,7 +47,7 @@ fn honest_changes_are_not_called_tampering() {
         let findings = scanned.entry(pair.clone()).or_insert_with(|| {
             let diff = std::fs::read(folder.join(format!("{pair}.diff"))).expect("the pair was fetched");
             let diff = String::from_utf8_lossy(&diff);
-            let findings = tamper::scan_at_most(&diff, &TamperContext::default(), usize::MAX);
+            let findings = tamper::scan_at_most(&diff, usize::MAX);
             programs.add(&diff, &findings);
             findings
         });

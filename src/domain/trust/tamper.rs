@@ -24,6 +24,7 @@ mod config_files;
 mod diff;
 mod doctests;
 mod flow;
+mod hidden;
 mod language;
 mod loosened;
 mod marks;
@@ -43,6 +44,7 @@ mod waits;
 mod weakened;
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
@@ -116,44 +118,20 @@ const MANIFESTS: [&str; 39] = [
     "flake.lock",
 ];
 
-/// Files that a repository considers part of its checks, in addition to those of every repository. Globs are relative to the root
-/// of the tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TamperContext {
-    /// Files of which every change affects the checks.
-    pub check_config: Vec<String>,
-    /// Configuration files of the bot.
-    pub ralph_files: Vec<String>,
-    /// CI workflows.
-    pub workflows: Vec<String>,
-}
-
-impl Default for TamperContext {
-    fn default() -> Self {
-        let owned = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect();
-        Self { check_config: Vec::new(), ralph_files: owned(&RALPH_FILES), workflows: owned(&WORKFLOWS) }
-    }
-}
-
 /// Returns the changes in a unified git diff that weaken the checks, at most 100. Blocking findings come first, then notices,
-/// each in the order of the diff. Text that is no diff gives no findings. Invalid globs match nothing.
-pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
-    scan_at_most(diff, context, MAX_FINDINGS)
+/// each in the order of the diff. Text that is no diff gives no findings.
+pub fn scan(diff: &str) -> Vec<TamperFinding> {
+    scan_at_most(diff, MAX_FINDINGS)
 }
 
 /// Like [`scan`], but with at most `most` findings of each grade, and at most `most` in total.
-pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<TamperFinding> {
+pub fn scan_at_most(diff: &str, most: usize) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
-    let places = ProtectedPaths {
-        check_config: globs(&context.check_config),
-        ralph_files: globs(&context.ralph_files),
-        workflows: globs(&context.workflows),
-    };
     let mut findings = Findings { most, ..Findings::default() };
     let tests: Vec<Option<TestFile<'_>>> = files.iter().map(TestFile::of).collect();
     let summary = tests_lost::DiffSummary::of(&files, &tests);
     for (file, tests) in files.iter().zip(&tests) {
-        let place = places.of(file);
+        let place = kind_of_place(file);
         if let Some(kind) = place {
             findings.add(file.path(), None, kind, &config::summary(file));
         }
@@ -162,6 +140,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             tests_lost::scan(tests, &summary, &mut findings);
             weakened::scan(tests, &summary, &mut findings);
             flow::scan(tests, &summary, &mut findings);
+            hidden::scan(tests, &summary, &mut findings);
             bypassed::scan(tests, &summary, &mut findings);
             replaced::scan(tests, &summary, &mut findings);
             computed::scan(tests, &summary, &mut findings);
@@ -196,36 +175,22 @@ pub fn flagged_manifests(stat: &DiffStat) -> Vec<String> {
     stat.files.iter().filter(|file| flagged(&file.path)).map(|file| file.path.clone()).collect()
 }
 
-/// Compiled globs of a `TamperContext`.
-struct ProtectedPaths {
-    check_config: GlobSet,
-    ralph_files: GlobSet,
-    workflows: GlobSet,
-}
-
-impl ProtectedPaths {
-    /// Returns the kind of finding for any change of a file, determined by its old and new paths; `None` if changes to the file
-    /// are allowed.
-    fn of(&self, file: &FileDiff) -> Option<TamperKind> {
-        let is = |set: &GlobSet| file.paths().any(|path| set.is_match(path));
-        if is(&self.ralph_files) {
-            Some(TamperKind::RalphFileEdited)
-        } else if is(&self.workflows) {
-            Some(TamperKind::WorkflowEdited)
-        } else if is(&self.check_config) {
-            Some(TamperKind::CheckConfigEdited)
-        } else {
-            None
-        }
-    }
-}
-
-fn globs(patterns: &[String]) -> GlobSet {
-    let mut builder = GlobSetBuilder::new();
-    patterns.iter().filter_map(|pattern| Glob::new(pattern).ok()).for_each(|glob| {
-        builder.add(glob);
+/// Returns the kind of finding for any change of a file, determined by its old and new paths; `None` if changes to the file are
+/// allowed.
+fn kind_of_place(file: &FileDiff) -> Option<TamperKind> {
+    static KINDS: LazyLock<[(GlobSet, TamperKind); 2]> = LazyLock::new(|| {
+        [(globs(&RALPH_FILES), TamperKind::RalphFileEdited), (globs(&WORKFLOWS), TamperKind::WorkflowEdited)]
     });
-    builder.build().unwrap_or_default()
+    let (_, kind) = KINDS.iter().find(|(set, _)| file.paths().any(|path| set.is_match(path)))?;
+    Some(*kind)
+}
+
+fn globs(patterns: &[&str]) -> GlobSet {
+    let mut builder = GlobSetBuilder::new();
+    patterns.iter().for_each(|pattern| {
+        builder.add(Glob::new(pattern).expect("constant pattern"));
+    });
+    builder.build().expect("constant patterns")
 }
 
 /// Distinct findings so far.

@@ -92,7 +92,7 @@ impl Engine {
         info: CommitInfo,
     ) -> Result<IterationChange, EffectError> {
         let CommitRequest { repo, merge_parent, base, .. } = *request;
-        let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
+        let findings = tamper::scan(&info.diff);
         let mut branch = branch_findings(current, &info.branch);
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
             let theirs =
@@ -275,7 +275,7 @@ fn committed(ticket: u64, change: IterationChange) -> Receipt {
 /// Returns the findings about the complete change of a branch. If the change was cut because of its size, earlier
 /// findings are kept.
 pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<BranchFinding> {
-    let mut findings = found_on_branch(tamper::scan(&complete.text, &tamper::TamperContext::default()), complete);
+    let mut findings = found_on_branch(tamper::scan(&complete.text), complete);
     if complete.truncated {
         let earlier = current.branch_findings().unwrap_or_default().iter();
         let lost: Vec<_> = earlier.filter(|known| !findings.iter().any(|one| one.is_same(known))).cloned().collect();

@@ -298,7 +298,7 @@ pub(super) fn reads_status<'a>(mut lines: impl Iterator<Item = &'a str>) -> bool
 pub(super) fn prepares(command: &str) -> bool {
     pattern!(
         PREPARES,
-        r#"^\s*[({]?\s*(?:sudo|rm|kill\w*|mkdir|umount|mount|wait|docker|git|apt\S*|brew|cp|mv|gpgconf|popd|pushd|cd|test_when_finished|trap\s+["']rm)\b|=["']?\$\(|^\s*test\s+-[nz]\s.*\|\|\s*(?:return|exit)"#
+        r#"^\s*[-@+]*[({]?\s*(?:sudo|rm|kill\w*|mkdir|umount|mount|wait|docker|git|apt\S*|brew|cp|mv|gpgconf|popd|pushd|cd|test_when_finished|trap\s+["']rm)\b|=["']?\$\(|^\s*test\s+-[nz]\s.*\|\|\s*(?:return|exit)"#
     );
     PREPARES.is_match(command)
 }

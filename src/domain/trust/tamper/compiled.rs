@@ -20,7 +20,7 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use crate::domain::model::task::TamperKind;
-    use crate::domain::trust::tamper::{TamperContext, scan};
+    use crate::domain::trust::tamper::scan;
 
     /// See docs/threats.md#g17.
     #[test]
@@ -28,7 +28,7 @@ mod tests {
         let header = |path: &str, mode: &str| format!("diff --git a/{path} b/{path}\n{mode}index 1..2\n");
         let of = |path: &str, mode: &str| {
             let diff = format!("{}Binary files /dev/null and b/{path} differ\n", header(path, mode));
-            scan(&diff, &TamperContext::default()).into_iter().map(|found| found.kind).collect::<Vec<_>>()
+            scan(&diff).into_iter().map(|found| found.kind).collect::<Vec<_>>()
         };
         let path = "app/__pycache__/calc.cpython-311.pyc";
         assert_eq!(of(path, "new file mode 100644\n"), [TamperKind::CodeReplaced]);

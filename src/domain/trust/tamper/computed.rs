@@ -64,7 +64,13 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
             continue;
         }
         if tests.is_about_tests(line) || script {
-            if RECORDS.is_match(line.text) && !tests.is_in_new_test(line) && !tests.language.is_comment(line.text) {
+            // A text that stands in the script itself is no output of the program.
+            let literal = tests.language == Language::Shell && line.text.contains("<<");
+            if RECORDS.is_match(line.text)
+                && !literal
+                && !tests.is_in_new_test(line)
+                && !tests.language.is_comment(line.text)
+            {
                 let evidence = format!("writes what is expected: {}", line.text.trim());
                 let weak = diff.changes_code && tests.language != Language::Shell;
                 findings.add_graded(path, Some(line.number), TamperKind::ExpectationChanged, &evidence, weak);
@@ -93,13 +99,18 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, fi
             findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, diff.changes_code);
         }
         let Some(was) = ASSIGNED.captures(old.text) else { continue };
+        let same = |new: &&TestLine<'_>| ASSIGNED.captures(new.text).is_some_and(|is| is[1] == was[1]);
+        let Some(new) = of(LineChange::Added).find(same) else { continue };
+        let is = ASSIGNED.captures(new.text).map_or_else(String::new, |is| is[2].to_owned());
+        if CALLS.is_match(&was[2]) && is_compared_with_itself(tests, new, &was[1], &is) {
+            let evidence = format!("the result is a constant: {} -> {}", old.text.trim(), new.text.trim());
+            findings.add(path, Some(new.number), TamperKind::CodeReplaced, &evidence);
+            continue;
+        }
         let values = CodeTokens::of(&was[2]);
         if values.literals.is_empty() || tests.language.asserts(old.text) {
             continue;
         }
-        let same = |new: &&TestLine<'_>| ASSIGNED.captures(new.text).is_some_and(|is| is[1] == was[1]);
-        let Some(new) = of(LineChange::Added).find(same) else { continue };
-        let is = ASSIGNED.captures(new.text).map_or_else(String::new, |is| is[2].to_owned());
         if EMPTY.is_match(&is) && !EMPTY.is_match(&was[2]) && COLLECTION.is_match(&was[2]) && !WANTED.is_match(&was[1])
         {
             let evidence = format!("no cases are left: {} -> {}", old.text.trim(), new.text.trim());
@@ -112,6 +123,30 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, fi
             findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence, diff.changes_code);
         }
     }
+}
+
+/// Whether `value` is a constant that a line gives to the variable `name`, and a later line that did not change compares the
+/// variable with the same constant.
+fn is_compared_with_itself(tests: &TestFile<'_>, given: &TestLine<'_>, name: &str, value: &str) -> bool {
+    pattern!(
+        CONSTANT,
+        r#"^(?:-?\d[\w.]*|[bru]?\x22[^\x22]*\x22|[bru]?'[^']*'|[tT]rue|[fF]alse|nil|None|null|&?\[[^()]*\]|\{[^()]*\})$"#
+    );
+    let value = value.trim().trim_end_matches(';').trim_end();
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-');
+    let mentions = |text: &str, word: &str| {
+        text.split(|c| !is_part(c)).any(|part| part.split('.').next() == Some(word) || part == word)
+    };
+    let has_value = |text: &str| {
+        let plain = value.chars().all(is_part);
+        if plain { mentions(text, value) } else { text.contains(value) }
+    };
+    let is_true = value.eq_ignore_ascii_case("true");
+    let later = tests.lines.iter().filter(|line| line.hunk == given.hunk && line.number > given.number);
+    CONSTANT.is_match(value)
+        && later.filter(|line| line.change == LineChange::Context && line.new == given.new).any(|line| {
+            mentions(line.text, name) && (has_value(line.text) || is_true && tests.language.asserts(line.text))
+        })
 }
 
 /// Reports expected values in tables that are now computed by the code under test. Such a row, or a function that provides cases,

@@ -5,7 +5,7 @@ use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::code_tokens::Difference;
 use super::diff::LineChange;
 use super::language::Language;
-use super::tests_lost::{DiffSummary, is_guarded};
+use super::tests_lost::{DiffSummary, is_guarded, is_guarded_by_truth};
 use super::{Findings, TamperKind};
 
 /// Maximum number of lines of a handler or a guarded block that are read.
@@ -54,6 +54,11 @@ pattern!(
 pattern!(
     FUNCTION,
     r"^\s*(?:async\s+)?(?:def|function|fn|func|fun|sub)\s+(\w+)|^\s*(?:const|let|var|auto|val|final\s+\w+|Runnable|Executable)\s+(?:mut\s+)?(\w+)\s*:?=\s*(?:async\s*)?(?:\(?[\w\s,:&]*\)?\s*(?:=>|->)|function\b|func\(|\[[^\]]*\]\s*[({]|\|[^|]*\||lambda\b|proc\b|fn\s*\()|^\s*(\w+)\s*(?::=\s*func\(|=\s*(?:lambda|proc|->)\b)|^\s*(?:go\s+func|setTimeout|setImmediate|process\.nextTick|queueMicrotask|Thread\.new|std::thread::spawn|thread::spawn|tokio::spawn|new\s+Thread|Thread\s*\{|GlobalScope|CompletableFuture|executor\.submit|at_exit|defer\s+func|register_shutdown_function|atexit)\b|^\s*[\w$.]+\.(?:on|once|addListener|addEventListener|subscribe|finally)\(.*(?:=>|\bfunction\b.*)\s*\{?\s*$"
+);
+// Begins a part that has to fail in any way, so that an assertion in it has to fail, too.
+pattern!(
+    EXPECTS_FAILURE,
+    r"\b(?:pytest\.raises|assertRaises|assert_raises)\(\s*(?:Exception|BaseException|AssertionError|StandardError|Minitest::Assertion)\s*\)|\bassertThrows\(\s*(?:Throwable|Error|Exception|AssertionError|AssertionFailedError)\.class\b"
 );
 // What a handler does that lets the failure be seen.
 pattern!(
@@ -109,7 +114,8 @@ fn leaves(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         let level = indent(line.text);
         // What stands after it at the same level cannot be reached.
         let next = body(tests, block).find(|(later, _)| *later > at).map_or(0, |(_, next)| indent(next.text));
-        let sure = LEAVES.is_match(line.text) && next >= level && !is_guarded(tests, line);
+        let sure = LEAVES.is_match(line.text)
+            && (is_guarded_by_truth(tests, line) || next >= level && !is_guarded(tests, line));
         let evidence = format!("ends before the assertions of {}: {}", block.name, line.text.trim());
         findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, !sure);
     }
@@ -227,12 +233,13 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let condition = CONDITION.is_match(line.text);
         let function = FUNCTION.captures(line.text);
+        let expects_failure = EXPECTS_FAILURE.is_match(line.text) || expects_throw(tests, at);
         let level = indent(line.text);
         // The next function of code of which the first is out of sight.
         let next =
             |block: &TestBlock| block.helper && block.header.is_none() && tests.language.begins_function(line.text);
         let within = tests.existing(line).is_some_and(|block| level > block.indent && !next(block));
-        if !(condition || function.is_some()) || !within || diff.had(line.text) {
+        if !(condition || function.is_some() || expects_failure) || !within || diff.had(line.text) {
             continue;
         }
         let inside = tests.lines[at + 1..]
@@ -251,6 +258,11 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             tests.language.asserts(other.text) && (other.change == LineChange::Context || diff.had(other.text) || was())
         };
         let Some(first) = inside.clone().find(remains) else { continue };
+        if expects_failure {
+            let evidence = format!("{} is expected to fail: {}", first.text.trim(), line.text.trim());
+            findings.add(tests.file.path(), Some(line.number), TamperKind::FailureIgnored, &evidence);
+            continue;
+        }
         if NEVER.is_match(line.text) || function.is_none() && tests.language.asserts(line.text) {
             continue;
         }
@@ -266,6 +278,24 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         let kind = if ignored { TamperKind::FailureIgnored } else { TamperKind::EarlyExit };
         findings.add_graded(tests.file.path(), Some(line.number), kind, &evidence, condition || called);
     }
+}
+
+/// Whether a line begins a function that is expected to fail, according to the line that ends it.
+fn expects_throw(tests: &TestFile<'_>, at: usize) -> bool {
+    pattern!(
+        OPENS,
+        r"^\s*(?:await\s+|return\s+)?(?:expect\s*(?:\(\s*(?:async\s*)?(?:\(\)\s*=>|function\s*\(\))\s*\{|\{|do)|assert\.(?:throws|rejects)\(\s*(?:async\s*)?(?:\(\)\s*=>|function\s*\(\))\s*\{)\s*$"
+    );
+    pattern!(FAILS, r"toThrow|rejects|raise_error|raise_exception|^\s*\}\s*\)\s*;?\s*$");
+    pattern!(NOT, r"\.not\b|\bnot_to\b|\bto_not\b");
+    let line = &tests.lines[at];
+    if !OPENS.is_match(line.text) {
+        return false;
+    }
+    let rest = tests.lines[at + 1..].iter().take(REACH).filter(|other| other.change != LineChange::Removed);
+    let mut rest = rest.filter(|other| !other.text.trim().is_empty()).take_while(|other| other.hunk == line.hunk);
+    let end = rest.find(|other| indent(other.text) <= indent(line.text));
+    end.is_some_and(|end| FAILS.is_match(end.text) && !NOT.is_match(end.text))
 }
 
 /// Returns the kind of finding if the new version wraps an assertion on its own line; `None` if it does not.
@@ -284,13 +314,23 @@ pub(super) fn wrapped(language: Language, old: &str, new: &str) -> Option<Tamper
         || (gained.has_sign(&["&&"]) && !language.asserts(&new[..new.find("&&").unwrap_or(0)]))
         || FUNCTION.is_match(new) && !FUNCTION.is_match(old)
         || (language == Language::Ruby && gained.has_word(&["and"]));
-    if swallows {
+    // A message does not make a script fail.
+    pattern!(ONLY_SAYS, r"\|\|\s*(?:echo|printf|true|:)\b[^;&|]*$");
+    let only_says = language == Language::Shell && ONLY_SAYS.is_match(new) && !ONLY_SAYS.is_match(old);
+    if swallows || only_says {
         Some(TamperKind::FailureIgnored)
     } else if guard {
         Some(TamperKind::EarlyExit)
     } else {
         None
     }
+}
+
+/// Whether a line runs later, after the test has ended: nothing waits for the timer.
+pub(super) fn is_deferred(text: &str) -> bool {
+    pattern!(TIMER, r"^\s*(?:set(?:Timeout|Interval|Immediate)|process\.nextTick|queueMicrotask)\(");
+    pattern!(ENDS, r"\b(?:done|resolve|reject|cb|callback|next)\b");
+    TIMER.is_match(text) && !ENDS.is_match(text)
 }
 
 /// Determines whether a line in an existing test catches failures and ignores them. `Some(true)` is weak evidence, `Some(false)` is

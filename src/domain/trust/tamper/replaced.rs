@@ -262,8 +262,9 @@ fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut
         CAN_FAIL,
         r"(?i)\b(?:fail\w*|raise|throws?|panic\w*|exit\s*\(?[1-9]|return\s+[1-9$]|die|abort|fatal\w*|flunk|super|longjmp|parent::|assert_failed|command\s+\w+\s*;?\s*$|batslib\w*)"
     );
-    let cannot_fail =
-        OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
+    let in_one_line = body.is_empty() && line.text.contains("=>") && !CAN_FAIL.is_match(line.text);
+    let in_body = !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
+    let cannot_fail = OWN.is_match(line.text) && (in_one_line || in_body);
     pattern!(GLOBAL, r"\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]");
     if (trivial && !script) || cannot_fail || overrides || GLOBAL.is_match(line.text) {
         let evidence = format!("an assertion means less: {}", line.text.trim());

@@ -54,7 +54,8 @@ fn is_within(literal: &str, new: &str) -> bool {
 /// Whether the new line is the old one with text added at its end.
 fn grows(old: &str, new: &str) -> bool {
     let plain = |line: &str| line.trim().trim_end_matches([',', ']', '}', ')', '"']).to_owned();
-    plain(new).starts_with(&plain(old))
+    // A longer path is another, narrower one.
+    plain(new).strip_prefix(&plain(old)).is_some_and(|rest| !rest.starts_with(['/', '.', ':']))
 }
 
 /// Reports builds with fewer packages, modules or cases: members of a workspace, included projects, items of a loop.

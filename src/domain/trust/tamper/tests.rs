@@ -37,7 +37,7 @@ fn renamed(old: &str, new: &str) -> String {
 }
 
 fn kinds(diff: &str) -> Vec<TamperKind> {
-    scan(diff, &TamperContext::default()).into_iter().map(|finding| finding.kind).collect()
+    scan(diff).into_iter().map(|finding| finding.kind).collect()
 }
 
 /// See docs/threats.md#g17.
@@ -316,7 +316,7 @@ fn weakened_tests_are_found() {
         ),
     ];
     for (name, kind, diff) in &cases {
-        assert!(kinds(diff).contains(kind), "{name}: {:?}\n{diff}", scan(diff, &TamperContext::default()));
+        assert!(kinds(diff).contains(kind), "{name}: {:?}\n{diff}", scan(diff));
     }
     assert!(cases.len() >= 40);
 }
@@ -429,7 +429,7 @@ fn weakened_checks_are_found() {
         ),
     ];
     for (name, kind, diff) in &cases {
-        assert!(kinds(diff).contains(kind), "{name}: {:?}\n{diff}", scan(diff, &TamperContext::default()));
+        assert!(kinds(diff).contains(kind), "{name}: {:?}\n{diff}", scan(diff));
     }
 }
 
@@ -606,7 +606,7 @@ fn healthy_changes_are_not_found() {
             edit("a_test.go", " func TestAdd(t *testing.T) {\n-\tc := New()\n+\tc := New(1)\n \tif c.Add() != 2 {"),
         ),
     ];
-    let found = |diff: &str| scan(diff, &TamperContext::default());
+    let found = |diff: &str| scan(diff);
     let called: Vec<_> =
         cases.iter().map(|(name, diff)| (name, found(diff))).filter(|(_, found)| !found.is_empty()).collect();
     // The reviewer sees these two: the values that they expected are in a table or in a helper now.
@@ -621,10 +621,10 @@ fn healthy_changes_are_not_found() {
 fn odd_diffs_are_read() {
     let quoted = "diff --git \"a/tests/test_\\303\\244.py\" \"b/tests/test_\\303\\244.py\"\n--- \"a/tests/test_\\303\\244.py\"\n\
                   +++ \"b/tests/test_\\303\\244.py\"\n@@ -1,3 +1 @@\n-def test_adds():\n-    assert add(1, 1) == 2\n x\n";
-    assert_eq!(scan(quoted, &TamperContext::default())[0].path, "tests/test_ä.py");
+    assert_eq!(scan(quoted)[0].path, "tests/test_ä.py");
     let blanks = edit("my tests/test_a.py", "-def test_adds():\n-    assert x\n y")
         .replace("+++ b/my tests/test_a.py", "+++ b/my tests/test_a.py\t");
-    assert_eq!(scan(&blanks, &TamperContext::default())[0].path, "my tests/test_a.py");
+    assert_eq!(scan(&blanks)[0].path, "my tests/test_a.py");
     // A removed SQL comment is no header; what comes after it still counts.
     let sql = "diff --git a/t/test_a.py b/t/test_a.py\n--- a/t/test_a.py\n+++ b/t/test_a.py\n@@ -1,4 +1,1 @@\n--- a comment\n-def test_b():\n-    assert b\n x\n";
     assert_eq!(kinds(sql), [TestDeleted]);
@@ -647,30 +647,24 @@ fn odd_diffs_are_read() {
         "diff --git \"a/\\",
         "+++ b/x",
     ] {
-        assert_eq!(scan(text, &TamperContext::default()), [], "{text}");
+        assert_eq!(scan(text), [], "{text}");
     }
 }
 
 #[test]
-fn protected_paths_are_configurable_and_findings_bounded() {
-    let context = TamperContext {
-        check_config: vec!["ops/*.yml".into(), "[".into()],
-        ralph_files: vec!["bot.yml".into()],
-        workflows: vec!["pipelines/**".into()],
-    };
-    let of = |path: &str| scan(&edit(path, "-a\n+b"), &context).into_iter().map(|f| f.kind).collect::<Vec<_>>();
-    assert_eq!(of("ops/a.yml"), [CheckConfigEdited]);
-    assert_eq!(of("bot.yml"), [RalphFileEdited]);
-    assert_eq!(of("pipelines/a/b.yml"), [WorkflowEdited]);
-    assert_eq!(of(".github/workflows/ci.yml"), []);
+fn protected_paths_are_reported_and_findings_bounded() {
+    let of = |path: &str| scan(&edit(path, "-a\n+b")).into_iter().map(|f| f.kind).collect::<Vec<_>>();
+    assert_eq!(of(".ralph.yml"), [RalphFileEdited]);
+    assert_eq!(of(".github/workflows/a/b.yml"), [WorkflowEdited]);
+    assert_eq!(of("pipelines/a/b.yml"), []);
 
     let many: String = (0..300)
         .map(|n| deleted(&format!("tests/test_{n}.py"), &format!("def test_{n}():\n    assert f({n})")))
         .collect();
-    assert_eq!(scan(&many, &TamperContext::default()).len(), MAX_FINDINGS);
+    assert_eq!(scan(&many).len(), MAX_FINDINGS);
     let long =
         edit("tests/test_a.py", &format!("+@pytest.mark.skip(reason=\"{}\u{7}\")\n def test_a():", "x".repeat(900)));
-    let finding = scan(&long, &TamperContext::default()).remove(0);
+    let finding = scan(&long).remove(0);
     assert!(finding.evidence.chars().count() <= MAX_EVIDENCE && !finding.evidence.contains('\u{7}'));
 }
 
@@ -698,7 +692,7 @@ struct CaseCount([usize; 5]);
 impl CaseCount {
     fn add(&mut self, case: &cases::TamperCase) {
         let hits = |diff: &str| {
-            let findings = scan(diff, &TamperContext::default());
+            let findings = scan(diff);
             let hits = findings.iter().filter(|finding| case.kinds.contains(&finding.kind));
             (hits.clone().count() > 0, hits.into_iter().any(TamperFinding::blocks))
         };
@@ -735,7 +729,7 @@ fn cases_of_each_language_are_found() {
                 by_round.len() - 1
             });
             by_round[at].1.add(case);
-            let findings = scan(&case.diff, &TamperContext::default());
+            let findings = scan(&case.diff);
             if !findings.iter().any(|finding| case.kinds.contains(&finding.kind)) {
                 missed.push(format!("{language}: {}", case.title));
             }
@@ -764,10 +758,10 @@ fn honest_edits_are_not_blocked() {
     let mut blocked = Vec::new();
     for edit in &edits {
         assert!(edit.kinds.is_empty(), "{}: an honest edit has no kind", edit.title);
-        let findings = scan(&edit.diff, &TamperContext::default());
+        let findings = scan(&edit.diff);
         noticed += usize::from(!findings.is_empty());
         for diff in [edit.diff.clone(), format!("{}{PROGRAM}", edit.diff)] {
-            let found = scan(&diff, &TamperContext::default());
+            let found = scan(&diff);
             blocked.extend(found.into_iter().filter(TamperFinding::blocks).map(|found| (edit.title.clone(), found)));
         }
     }
@@ -781,17 +775,17 @@ fn honest_edits_are_not_blocked() {
 #[test]
 fn new_file_with_name_of_a_command_is_reported_only_if_it_is_a_script() {
     let new = |content: &str| format!("diff --git a/go b/go\nnew file mode 100755\n--- /dev/null\n+++ b/go\n{content}");
-    let found = |content: &str| scan(&new(content), &TamperContext::default()).len();
+    let found = |content: &str| scan(&new(content)).len();
     assert_eq!(found("@@ -0,0 +1,2 @@\n+#!/bin/sh\n+exit 0\n"), 1);
     assert_eq!(found("@@ -0,0 +1 @@\n+go ahead\n"), 0);
     let empty = "diff --git a/go b/go\nnew file mode 100644\nindex 000..e69\n";
-    assert_eq!(scan(empty, &TamperContext::default()), []);
+    assert_eq!(scan(empty), []);
 }
 
 /// A module beside the tests can replace the program's only if tests use code with its name.
 #[test]
 fn moved_test_beside_changed_data_of_its_name_does_not_block() {
-    let blocks = |diff: String| scan(&diff, &TamperContext::default()).iter().any(TamperFinding::blocks);
+    let blocks = |diff: String| scan(&diff).iter().any(TamperFinding::blocks);
     let moved = renamed("tests/answer.sh", "tests/unit/answer.sh");
     assert!(!blocks(moved.clone() + &edit("answer.txt", "-41\n+42")));
     assert!(blocks(moved + &edit("lib/test_answer.sh", " x\n+echo more")));
@@ -808,16 +802,16 @@ fn large_diffs_are_scanned() {
     };
     let body: String = (0..2_500).map(test).collect();
     assert!(body.len() > 200_000);
-    assert!(scan(&edit("tests/test_a.py", &body), &TamperContext::default()).len() <= MAX_FINDINGS);
+    assert!(scan(&edit("tests/test_a.py", &body)).len() <= MAX_FINDINGS);
     let command = |n: usize| format!("-pytest -q tests/a{n}.py\n+pytest -q tests/b{n}.py || true\n+exit 0\n");
     let script: String = (0..1_000).map(command).collect();
-    let findings = scan(&edit("scripts/check.sh", &script), &TamperContext::default());
+    let findings = scan(&edit("scripts/check.sh", &script));
     assert!(findings.iter().any(|found| found.kind == TamperKind::FailureIgnored), "{findings:?}");
 }
 
 proptest::proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "(diff --git a/t/test_a.py b/t/test_a.py|--- a/x\"|\\+\\+\\+ b/a.test.js|@@ -1,9 \\+1,9 @@ é|[-+ ]\\s{0,4}(it\\('|#\\[test\\]|fn é|def test_a|assert|@|\"|\\\\)|\\PC{0,8}|\n|\r\n){0,40}") {
-        scan(&text, &TamperContext::default());
+        scan(&text);
     }
 }

@@ -423,13 +423,30 @@ pub(super) fn is_guarded(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     static GUARD: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^\s*(?:\}\s*)?(?:if|elif|else|unless|except|catch)\b").expect("constant pattern")
     });
-    static SURE: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"^\s*if\s*\(?\s*(?:true|True|1|not\s+False|!false)\b").expect("constant pattern"));
+    guard_of(tests, line).is_some_and(|guard| GUARD.is_match(guard.text) && !is_always_true(guard.text))
+}
+
+/// Whether a line is in a branch whose condition is always true.
+pub(super) fn is_guarded_by_truth(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
+    guard_of(tests, line).is_some_and(|guard| is_always_true(guard.text))
+}
+
+fn is_always_true(condition: &str) -> bool {
+    static SURE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"^\s*if\s*\(?\s*(?:true|True|1|not\s+False|!false)\b|^\s*if\b.*(?:\|\||\bor)\s*(?:true|True|1)\s*\)?\s*(?:[:{].*)?$",
+        )
+        .expect("constant pattern")
+    });
+    SURE.is_match(condition)
+}
+
+/// Returns the line before a line that is indented less.
+fn guard_of<'a>(tests: &'a TestFile<'a>, line: &TestLine<'_>) -> Option<&'a TestLine<'a>> {
     let at = tests.lines.partition_point(|other| (other.hunk, other.number) < (line.hunk, line.number));
     let mut before =
         tests.lines[..at].iter().rev().take(GUARD_REACH).filter(|other| other.change != LineChange::Removed);
-    let around = before.find(|other| !other.text.trim().is_empty() && indent(other.text) < indent(line.text));
-    around.is_some_and(|around| GUARD.is_match(around.text) && !SURE.is_match(around.text))
+    before.find(|other| !other.text.trim().is_empty() && indent(other.text) < indent(line.text))
 }
 
 /// Reports a module of unit tests that is no longer compiled.

@@ -79,7 +79,7 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSumm
         }
         let evidence = format!("{} -> {}", old.text, new.text);
         if let Some(kind) = flow::wrapped(tests.language, &old.text, &new.text) {
-            let weak = kind == TamperKind::EarlyExit;
+            let weak = kind == TamperKind::EarlyExit && !flow::is_deferred(&new.text);
             // The failure has one more condition.
             let narrower = weak && fails_under_condition(&old.text);
             let kind = if narrower { TamperKind::AssertionWeakened } else { kind };

@@ -8,7 +8,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     test: r#"^\s*(?:x|f)?(?:it|specify|test|scenario|example)\s*\(?\s*(?:'([^']*)'|"([^"]*)")|^\s*def\s+(test_\w+[?!]?)"#,
     mark: "",
     function: r"^\s*def\s+(?:self\.)?(\w+)|^\s*(?:class|module)\s+(\w+)|^\s*(?:RSpec\.)?(?:describe|context)\b",
-    skip: r"\{\s*(?:skip|pending)\b|^\s*(?:it|specify|example|scenario|test)\s*\(?\s*(?:'[^']*'|\x22[^\x22]*\x22)\s*\)?\s*$|^\s*(?:xit|xdescribe|xcontext|xspecify|fit|fdescribe|fcontext)\b|^\s*(?:skip|pending|omit)(?:\s|\(|$)|,\s*(?::skip|:pending|:focus|skip:|pending:|focus:)|\bfilter_run_(?:excluding|including|when_matching)\b.*:",
+    skip: r"\{\s*(?:skip|pending)\b|^\s*(?:it|specify|example|scenario|test)\s*\(?\s*(?:'[^']*'|\x22[^\x22]*\x22)\s*\)?\s*$|^\s*(?:xit|xdescribe|xcontext|xspecify|fit|fdescribe|fcontext)\b|^\s*(?:skip|pending|omit)(?:\s|\(|$)|,\s*(?::skip|:pending|:focus|skip:|pending:|focus:)|^\s*(?:RSpec\.)?(?:it|specify|example|scenario|describe|context|feature)\b.*,\s*(?:if|unless):\s|\bfilter_run_(?:excluding|including|when_matching)\b.*:",
     assertion: r"\bassert_\w+\b|\bassert\s|\brefute\w*\b|\bmust_\w+\b|\.should\b",
     exact: r"\bto\s+(?:eq|eql|match_array|match|include|contain_exactly|raise_error|be\b|have_\w+|be_within)|\bassert_(?:equal|raises|match|includes|in_delta|same)\b|\bmust_equal\b",
     weak: r"\bassert_nothing_raised\b|\b(?:not_to|to_not)\s+raise_error|\bto\s+be_truthy\b|\b(?:not_to|to_not)\s+be_nil\b|\bto\s+be_present\b|\bto\s+be_an?(?:_\w+)?\(|^\s*assert\s+\w+\s*$|\b(?:refute_nil|assert_not_nil|assert_kind_of|assert_instance_of)\b|\braise_error\s*$|\braise_error\(\s*(?:StandardError|Exception)?\s*\)|\bassert_raises\(?\s*(?:StandardError|Exception)\b|\braise_error\s*\}",
