@@ -51,10 +51,9 @@ fn is_within(literal: &str, new: &str) -> bool {
         })
 }
 
-/// Whether the new line is the old one with text added at its end.
+/// Whether the new line is the old one with text added at its end. A longer path is another, narrower one.
 fn grows(old: &str, new: &str) -> bool {
     let plain = |line: &str| line.trim().trim_end_matches([',', ']', '}', ')', '"']).to_owned();
-    // A longer path is another, narrower one.
     plain(new).strip_prefix(&plain(old)).is_some_and(|rest| !rest.starts_with(['/', '.', ':']))
 }
 
