@@ -224,8 +224,8 @@ impl<'a> RunnerGroup<'a> {
             REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
         let top = old.old.is_none_or(|at| tests.old[at].helper);
         let count = |change| self.of(change).filter(|line| REGISTERED.is_match(line.text)).count();
-        let fewer = count(LineChange::Removed) > count(LineChange::Added);
-        if registered && (top || tests.language == Language::Cpp) && fewer {
+        let fewer = || count(LineChange::Removed) > count(LineChange::Added);
+        if registered && (top || tests.language == Language::Cpp) && fewer() {
             let evidence = format!("no longer registered: {}", old.text.trim());
             let weak = diff.changes_code && tests.language != Language::Cpp;
             findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);

@@ -1,6 +1,6 @@
 //! Expected values that are now computed by the program under test, and program code that contains values of tests.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::blocks::{TestFile, TestLine};
 use super::code_tokens::{CodeTokens, Difference};
@@ -8,6 +8,9 @@ use super::diff::LineChange;
 use super::language::Language;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
+
+/// Maximum number of lines after a variable that are searched for its comparison.
+const REACH: usize = 40;
 
 // A variable and what it is set to.
 pattern!(
@@ -90,19 +93,23 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, fi
     let path = tests.file.path();
     let is_read = |line: &TestLine<'_>| tests.is_about_tests(line) || OUTPUT_COMMENT.is_match(line.text);
     let of = |change| group.iter().filter(move |line| line.change == change && is_read(line));
+    // First line that sets each variable, and its value.
+    let mut given: HashMap<&str, (&TestLine<'_>, &str)> = HashMap::new();
+    for new in of(LineChange::Added) {
+        let found = ASSIGNED.captures(new.text);
+        if let Some((name, value)) = found.and_then(|found| Some((found.get(1)?.as_str(), found.get(2)?.as_str()))) {
+            given.entry(name).or_insert((new, value));
+        }
+    }
+    let states_output = of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text));
     for old in of(LineChange::Removed) {
-        if OUTPUT_COMMENT.is_match(old.text)
-            && !diff.has(old.text)
-            && !of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text))
-        {
+        if OUTPUT_COMMENT.is_match(old.text) && !diff.has(old.text) && !states_output {
             let evidence = format!("expected output removed: {}", old.text.trim());
             findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, diff.changes_code);
         }
         let Some(was) = ASSIGNED.captures(old.text) else { continue };
-        let same = |new: &&TestLine<'_>| ASSIGNED.captures(new.text).is_some_and(|is| is[1] == was[1]);
-        let Some(new) = of(LineChange::Added).find(same) else { continue };
-        let is = ASSIGNED.captures(new.text).map_or_else(String::new, |is| is[2].to_owned());
-        if CALLS.is_match(&was[2]) && is_compared_with_itself(tests, new, &was[1], &is) {
+        let Some((new, is)) = given.get(&was[1]) else { continue };
+        if CALLS.is_match(&was[2]) && is_compared_with_itself(tests, new, &was[1], is) {
             let evidence = format!("the result is a constant: {} -> {}", old.text.trim(), new.text.trim());
             findings.add(path, Some(new.number), TamperKind::CodeReplaced, &evidence);
             continue;
@@ -111,14 +118,13 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, fi
         if values.literals.is_empty() || tests.language.asserts(old.text) {
             continue;
         }
-        if EMPTY.is_match(&is) && !EMPTY.is_match(&was[2]) && COLLECTION.is_match(&was[2]) && !WANTED.is_match(&was[1])
-        {
+        if EMPTY.is_match(is) && !EMPTY.is_match(&was[2]) && COLLECTION.is_match(&was[2]) && !WANTED.is_match(&was[1]) {
             let evidence = format!("no cases are left: {} -> {}", old.text.trim(), new.text.trim());
             findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, diff.changes_code);
             continue;
         }
-        let now = CodeTokens::of(&is);
-        if CALLS.is_match(&is) && !CALLS.is_match(&was[2]) && now.literals.len() <= values.literals.len() {
+        let now = CodeTokens::of(is);
+        if CALLS.is_match(is) && !CALLS.is_match(&was[2]) && now.literals.len() <= values.literals.len() {
             let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
             findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence, diff.changes_code);
         }
@@ -142,11 +148,14 @@ fn is_compared_with_itself(tests: &TestFile<'_>, given: &TestLine<'_>, name: &st
         if plain { mentions(text, value) } else { text.contains(value) }
     };
     let is_true = value.eq_ignore_ascii_case("true");
-    let later = tests.lines.iter().filter(|line| line.hunk == given.hunk && line.number > given.number);
-    CONSTANT.is_match(value)
-        && later.filter(|line| line.change == LineChange::Context && line.new == given.new).any(|line| {
-            mentions(line.text, name) && (has_value(line.text) || is_true && tests.language.asserts(line.text))
-        })
+    if !CONSTANT.is_match(value) {
+        return false;
+    }
+    let later = tests.lines.iter().skip_while(|line| !std::ptr::eq(*line, given)).skip(1).take(REACH);
+    later
+        .take_while(|line| line.hunk == given.hunk)
+        .filter(|line| line.change == LineChange::Context && line.new == given.new)
+        .any(|line| mentions(line.text, name) && (has_value(line.text) || is_true && tests.language.asserts(line.text)))
 }
 
 /// Reports expected values in tables that are now computed by the code under test. Such a row, or a function that provides cases,

@@ -6,6 +6,9 @@ use super::language::Language;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
+/// Maximum number of lines that are read before and after a line.
+const REACH: usize = 40;
+
 // Begins a comment of C that does not end on this line; not in a string.
 pattern!(OPENS_COMMENT, r#"^[^\x22'`]*/\*(?:[^*]|\*+[^*/])*\**$"#);
 // A string of Python begins or ends.
@@ -84,11 +87,13 @@ fn python(tests: &TestFile<'_>, findings: &mut Findings) {
             findings.add(path, Some(line.number), TamperKind::TestDeleted, &evidence);
         }
         let Some(test) = ASYNC_TEST.captures(line.text).map(|found| found[1].to_owned()) else { continue };
-        let was_plain = tests.lines.iter().any(|old| {
+        let was_plain = tests.lines[at.saturating_sub(REACH)..at].iter().any(|old| {
             old.change == LineChange::Removed && old.hunk == line.hunk && old.text.trim_start().starts_with(&test)
         });
         let level = indent(line.text);
-        let body = || after(tests, at).take_while(|other| other.text.trim().is_empty() || indent(other.text) > level);
+        let body = || {
+            after(tests, at).take(REACH).take_while(|other| other.text.trim().is_empty() || indent(other.text) > level)
+        };
         let asserts = body().any(|other| tests.language.asserts(other.text));
         let before = tests.lines[at.saturating_sub(3)..at].iter();
         if was_plain && asserts && !before.chain(body()).any(|other| WAITS.is_match(other.text)) {

@@ -1,6 +1,8 @@
 //! Lost waiting and concurrency in tests: promises that are no longer awaited or returned, threads that now run one after
 //! another, and environment variables that disable a check of the program.
 
+use std::collections::HashMap;
+
 use super::blocks::TestFile;
 use super::blocks::TestLine;
 use super::diff::LineChange;
@@ -26,22 +28,27 @@ pub(super) fn scan(
     findings: &mut Findings,
 ) {
     let path = tests.file.path();
+    // Removed lines by what is left of them without a word.
+    let without = |word: &str| -> HashMap<String, &TestLine<'_>> {
+        let old = removed.iter().filter(|old| old.text.trim().contains(word));
+        old.map(|old| (old.text.trim().replacen(word, "", 1), *old)).collect()
+    };
+    let words: &[&str] = match tests.language {
+        Language::JavaScript => &["await ", "return "],
+        Language::Python => &["await "],
+        Language::Go => &["go "],
+        _ => &[],
+    };
+    let by_word: Vec<_> = words.iter().map(|word| (*word, without(word))).collect();
+    let awaited = removed.iter().any(|old| AWAITS.is_match(old.text));
+    let says_done = added.iter().any(|line| line.text.contains("done"));
     let existing = |new: &&&TestLine<'_>| tests.existing(new).is_some() && !diff.had(new.text);
     for new in added.iter().filter(existing) {
         let text = new.text.trim();
-        let was = |word: &str| {
-            removed.iter().find(|old| {
-                let old = old.text.trim();
-                old != text && old.contains(word) && old.replacen(word, "", 1) == text
-            })
-        };
         // The same call, without the word.
-        let dropped = match tests.language {
-            Language::JavaScript => was("await ").or_else(|| was("return ").filter(|_| CHAIN.is_match(text))),
-            Language::Python => was("await "),
-            Language::Go => was("go "),
-            _ => None,
-        };
+        let dropped = by_word
+            .iter()
+            .find_map(|(word, lines)| lines.get(text).filter(|_| *word != "return " || CHAIN.is_match(text)));
         if let Some(old) = dropped {
             let evidence = format!("{} -> {text}", old.text.trim());
             // A promise that is dropped lets its assertions fail unseen.
@@ -53,8 +60,8 @@ pub(super) fn scan(
             && CHAIN.is_match(text)
             && !AWAITS.is_match(text)
             && (!text.contains('=') || text.contains("=>"))
-            && removed.iter().any(|old| AWAITS.is_match(old.text))
-            && !added.iter().any(|line| line.text.contains("done"))
+            && awaited
+            && !says_done
         {
             let evidence = format!("nobody waits for the promise: {text}");
             findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
