@@ -1,5 +1,8 @@
 //! Bypassed tests: they end before their assertions, their failures are caught, or something replaces the code under test.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use regex::Regex;
 
 use super::blocks::{TestFile, TestLine, indent};
@@ -157,7 +160,7 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         .lines
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
     {
-        let group = RunnerGroup { tests, lines };
+        let group = RunnerGroup { tests, lines, first: RefCell::default() };
         for old in group.of(LineChange::Removed).filter(|line| !diff.has(line.text)) {
             group.exit_code(old, findings);
             group.registration(old, diff, findings);
@@ -177,6 +180,8 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
 struct RunnerGroup<'a> {
     tests: &'a TestFile<'a>,
     lines: &'a [TestLine<'a>],
+    /// First added line that matches a pattern, by the pattern's address.
+    first: RefCell<HashMap<*const Regex, Option<&'a TestLine<'a>>>>,
 }
 
 impl<'a> RunnerGroup<'a> {
@@ -184,8 +189,9 @@ impl<'a> RunnerGroup<'a> {
         self.lines.iter().filter(move |line| line.change == change)
     }
 
-    fn first_added(&self, pattern: &Regex) -> Option<&'a TestLine<'a>> {
-        self.of(LineChange::Added).find(|line| pattern.is_match(line.text))
+    fn first_added(&self, pattern: &'static Regex) -> Option<&'a TestLine<'a>> {
+        let search = || self.of(LineChange::Added).find(|line| pattern.is_match(line.text));
+        *self.first.borrow_mut().entry(std::ptr::from_ref(pattern)).or_insert_with(search)
     }
 
     fn is_shell(&self) -> bool {
