@@ -234,8 +234,27 @@ impl Workspaces {
         Ok(name)
     }
 
-    /// Updates the private index from the files; returns the differences.
+    /// Updates the private index from the files; returns the differences. If the disk is full, the objects that were
+    /// written until then are removed, so that the loop can go on in the space that is left.
     async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Changes, WorkspaceError> {
+        let staged = self.stage_files(tree_paths, parent).await;
+        if let Err(WorkspaceError::DiskFull { .. }) = &staged
+            && let Err(error) = self.remove_unreferenced(tree_paths).await
+        {
+            tracing::warn!(%error, store = %tree_paths.store.display(), "unfinished objects could not be removed");
+        }
+        staged
+    }
+
+    /// Removes the objects of a store that no ref names, and the private index, which may name them.
+    async fn remove_unreferenced(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
+        self.forget_tracked(tree_paths);
+        files::remove(&tree_paths.index)?;
+        let prune = GitCommand::new("remove unfinished objects", &tree_paths.store);
+        self.git.ok(prune.args(["prune", "--expire=now"])).await.map(drop)
+    }
+
+    async fn stage_files(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Changes, WorkspaceError> {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
         }

@@ -23,12 +23,14 @@ mod config;
 mod config_files;
 mod diff;
 mod doctests;
+mod doubles;
 mod flow;
 mod hidden;
 mod language;
 mod loosened;
 mod marks;
 mod matcher;
+mod nearby;
 mod neutralized;
 mod new_tests;
 mod program;
@@ -150,7 +152,7 @@ pub fn scan_at_most(diff: &str, most: usize) -> Vec<TamperFinding> {
         if let Some(tests) = tests {
             neutralized::scan(tests, &summary, &mut findings);
         }
-        replaced::shadows(file, &files, &mut findings);
+        replaced::shadows(file, &summary, &mut findings);
         replaced::dependencies(file, &summary, &mut findings);
         recorded::scan(file, &summary, &mut findings);
         loosened::scan(file, &mut findings);

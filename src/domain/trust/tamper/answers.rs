@@ -22,6 +22,12 @@ const MIN_COVERED: usize = 2;
 const MAX_LINES: usize = 200;
 /// Maximum number of lines that are read of a statement in a test.
 const STATEMENT_LINES: usize = 8;
+/// Maximum length of a line that is read, in bytes. Longer lines are generated.
+const LONGEST: usize = 2_000;
+/// Maximum number of functions that are read, of answers of a function, and of its calls in tests.
+const MAX_FUNCTIONS: usize = 200;
+const MAX_ANSWERS: usize = 200;
+const MAX_CALLS: usize = 1_000;
 
 const LITERAL: &str = r#"(?:-?\d[\w.]*|"[^"\n]*"|'[^'\n]*'|\b(?:[Tt]rue|[Ff]alse|None|null|nil)\b)"#;
 const EQUALS: &str = r"(?:={2,3}|\bis\b|\beq\b|\.equals\()";
@@ -167,6 +173,7 @@ impl LookedUpFunctions {
             };
             functions.extend(functions_of(language, &path, text, &added));
         }
+        functions.truncate(MAX_FUNCTIONS);
         Self(functions)
     }
 
@@ -186,7 +193,8 @@ impl LookedUpFunctions {
         let mut found: BTreeMap<&str, (u32, Vec<String>)> = BTreeMap::new();
         let mut covered = 0;
         for function in &self.0 {
-            let calls: Vec<LiteralCall> = tests.iter().flat_map(|text| calls_of(&function.name, text)).collect();
+            let calls = tests.iter().flat_map(|text| calls_of(&function.name, text).into_iter());
+            let calls: Vec<LiteralCall> = calls.take(MAX_CALLS).collect();
             let is_known = |call: &LiteralCall| function.answers.iter().any(|answer| call.is_answered_by(answer));
             let known: Vec<&LiteralCall> = calls.iter().filter(|call| is_known(call)).collect();
             let tested =
@@ -237,17 +245,24 @@ impl LiteralCall {
 
 /// Returns the calls of a function whose arguments are all literals, in statements that state an expected value.
 fn calls_of(name: &str, text: &str) -> Vec<LiteralCall> {
-    let mut calls = Vec::new();
+    let (mut calls, mut read) = (Vec::new(), 0);
     let lines: Vec<&str> = text.lines().collect();
     for (at, line) in lines.iter().enumerate() {
         let letter = |c: char| c.is_alphanumeric() || c == '_';
+        if line.len() > LONGEST {
+            continue;
+        }
         for (start, _) in line.match_indices(name) {
             let open = start + name.len();
             if line[..start].ends_with(letter) || !line[open..].starts_with('(') {
                 continue;
             }
+            read += 1;
+            if read > MAX_CALLS {
+                return calls;
+            }
             let mut joined = String::new();
-            for next in lines[at..].iter().take(STATEMENT_LINES) {
+            for next in lines[at..].iter().take(STATEMENT_LINES).take_while(|next| next.len() <= LONGEST) {
                 joined.push_str(without_comment(next));
                 joined.push(' ');
                 if joined.matches('(').count() <= joined.matches(')').count() {
@@ -338,7 +353,7 @@ fn read_function(
     let mut starts = Vec::new();
     for (index, line) in body.iter().enumerate() {
         starts.push(text.len());
-        let line = if language.is_comment(line) { "" } else { without_comment(line) };
+        let line = if language.is_comment(line) || line.len() > LONGEST { "" } else { without_comment(line) };
         // What follows at the left edge, between functions, is of none.
         text.push_str(if index == 0 { body_of(line) } else { line });
         text.push('\n');
@@ -359,7 +374,7 @@ fn read_function(
                 std::iter::repeat_n(filler, c.len_utf8())
             }));
             end = literal.end();
-            if is_new && !input.is_empty() {
+            if is_new && !input.is_empty() && answers.len() < MAX_ANSWERS {
                 let number = u32::try_from(at + line + 1).unwrap_or(u32::MAX);
                 answers.push(KnownAnswer { number, input, value: literals(&found[*value]) });
             }

@@ -8,6 +8,9 @@ use regex::Regex;
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, is_test_path};
 
+/// Number of preceding tests among which the test that the heading of a hunk names is searched.
+const RECENT: usize = 100;
+
 /// Line of a hunk, with the tests that it belongs to before and after the change.
 pub(super) struct TestLine<'a> {
     pub change: LineChange,
@@ -41,6 +44,8 @@ pub(super) struct TestBlock {
     pub lines: Vec<usize>,
     /// Number of assertions that the hunks show.
     pub assertions: usize,
+    /// Index of the first line with an assertion after the change; `None` if the hunks show none.
+    pub first_assertion: Option<usize>,
     /// Index of the same test on the other side of the change; `None` if it was removed or added.
     pub other: Option<usize>,
 }
@@ -162,7 +167,11 @@ impl<'a> TestFile<'a> {
         }
         let language = self.language;
         for block in self.old.iter_mut().chain(&mut self.new) {
-            block.assertions = block.lines.iter().filter(|line| language.asserts(self.lines[**line].text)).count();
+            let asserting: Vec<usize> =
+                block.lines.iter().copied().filter(|at| language.asserts(self.lines[*at].text)).collect();
+            block.assertions = asserting.len();
+            block.first_assertion =
+                asserting.into_iter().filter(|at| self.lines[*at].change != LineChange::Removed).min();
         }
     }
 
@@ -255,14 +264,27 @@ struct BlockReader {
 
 impl TestBlock {
     fn new(name: String, helper: bool, number: u32, header: Option<usize>, indent: usize) -> Self {
-        Self { name, helper, number, header, indent, lines: Vec::new(), assertions: 0, other: None }
+        Self {
+            name,
+            helper,
+            number,
+            header,
+            indent,
+            lines: Vec::new(),
+            assertions: 0,
+            first_assertion: None,
+            other: None,
+        }
     }
 }
 
 impl BlockReader {
     fn begin(&mut self, blocks: &mut Vec<TestBlock>, block: TestBlock) {
         // Hunks of one test have the same heading.
-        let known = || blocks.iter().rposition(|known| known.name == block.name);
+        let known = || {
+            let mut recent = blocks.iter().enumerate().rev().take(RECENT);
+            recent.find(|(_, known)| known.name == block.name).map(|(at, _)| at)
+        };
         let indent = block.indent;
         let at = if block.header.is_none() { known() } else { None };
         let at = at.unwrap_or_else(|| {

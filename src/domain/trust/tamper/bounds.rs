@@ -62,6 +62,11 @@ fn placed_numbers(line: &str) -> Vec<(usize, f64)> {
     NUMBER.find_iter(line).filter_map(number).collect()
 }
 
+/// Returns the text before a number, at most its last 400 bytes.
+fn lead(text: &str, number: usize) -> &str {
+    &text[text.floor_char_boundary(number.saturating_sub(400))..number]
+}
+
 /// Compares two lines that differ only in their literals.
 pub(super) fn compare_values(language: Language, old: &str, new: &str) -> AssertionChange {
     pattern!(FAILS_BEHIND, r"&&\s*\{?\s*(?:echo|fail|exit|die|return|false)\b|\bexit\s*\(?[^!]*[<>]");
@@ -71,7 +76,7 @@ pub(super) fn compare_values(language: Language, old: &str, new: &str) -> Assert
     let last = before.len().saturating_sub(1);
     let mut bound = false;
     for (at, ((start, was), (_, is))) in before.iter().zip(&after).enumerate().filter(|(_, (a, b))| a.1 != b.1) {
-        let lead = &old[..*start];
+        let lead = lead(old, *start);
         let ends = at == last && at > 0;
         let named_tolerance = TOLERANCE.is_match(lead);
         let digits = DIGITS.is_match(lead) || (ends && !named_tolerance && ENDS_WITH_DIGITS.is_match(lead));
@@ -215,10 +220,10 @@ fn stated_tolerance(text: &str) -> Option<Tolerance> {
     );
     pattern!(IN_DELTA, r"\bassert_in_(?:delta|epsilon)\s");
     let numbers = placed_numbers(text);
-    if let Some((_, digits)) = numbers.iter().find(|(start, _)| DIGITS.is_match(&text[..*start])) {
+    if let Some((_, digits)) = numbers.iter().find(|(start, _)| DIGITS.is_match(lead(text, *start))) {
         return Some(Tolerance::Digits(*digits));
     }
-    if let Some((_, deviation)) = numbers.iter().find(|(start, _)| NAMED.is_match(&text[..*start])) {
+    if let Some((_, deviation)) = numbers.iter().find(|(start, _)| NAMED.is_match(lead(text, *start))) {
         return Some(Tolerance::Deviation(*deviation));
     }
     let last =

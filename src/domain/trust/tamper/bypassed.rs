@@ -1,6 +1,6 @@
 //! Bypassed tests: they end before their assertions, their failures are caught, or something replaces the code under test.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
 use regex::Regex;
@@ -160,7 +160,8 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         .lines
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
     {
-        let group = RunnerGroup { tests, lines, first: RefCell::default() };
+        let adds = lines.iter().any(|line| line.change == LineChange::Added);
+        let group = RunnerGroup { tests, lines, first: RefCell::default(), adds, registers_fewer: OnceCell::new() };
         for old in group.of(LineChange::Removed).filter(|line| !diff.has(line.text)) {
             group.exit_code(old, findings);
             group.registration(old, diff, findings);
@@ -182,6 +183,10 @@ struct RunnerGroup<'a> {
     lines: &'a [TestLine<'a>],
     /// First added line that matches a pattern, by the pattern's address.
     first: RefCell<HashMap<*const Regex, Option<&'a TestLine<'a>>>>,
+    /// Whether one of the lines was added.
+    adds: bool,
+    /// Whether fewer tests are registered after the change.
+    registers_fewer: OnceCell<bool>,
 }
 
 impl<'a> RunnerGroup<'a> {
@@ -230,7 +235,7 @@ impl<'a> RunnerGroup<'a> {
             REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
         let top = old.old.is_none_or(|at| tests.old[at].helper);
         let count = |change| self.of(change).filter(|line| REGISTERED.is_match(line.text)).count();
-        let fewer = || count(LineChange::Removed) > count(LineChange::Added);
+        let fewer = || *self.registers_fewer.get_or_init(|| count(LineChange::Removed) > count(LineChange::Added));
         if registered && (top || tests.language == Language::Cpp) && fewer() {
             let evidence = format!("no longer registered: {}", old.text.trim());
             let weak = diff.changes_code && tests.language != Language::Cpp;
@@ -256,8 +261,7 @@ impl<'a> RunnerGroup<'a> {
         }
         let in_test = old.old.is_some_and(|at| !tests.old[at].helper);
         let plain = !in_test && (shell || tests.language == Language::Cpp && old.text.contains("();"));
-        let replaced = self.of(LineChange::Added).next().is_some();
-        if plain && !replaced && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
+        if plain && !self.adds && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
             let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };
             findings.add(path, Some(old.number), kind, &format!("no longer called: {}", old.text.trim()));
         }

@@ -7,14 +7,9 @@ use super::code_tokens::Difference;
 use super::config_files::{is_check_script, is_makefile};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
+use super::nearby::near;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
-
-/// Maximum number of new commands that are compared with a removed one.
-const CANDIDATES: usize = 100;
-/// Maximum number of comparisons per block of changed lines. In a longer block, each removed command is compared with fewer new
-/// ones.
-const COMPARISONS: usize = 10_000;
 
 // Runs tests, linters or type checkers.
 pattern!(
@@ -79,7 +74,8 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
     if !has_commands(file) {
         return;
     }
-    let check = is_check(file) || file.paths().any(super::config_files::is_check_config);
+    let is_check = is_check(file);
+    let check = is_check || file.paths().any(super::config_files::is_check_config);
     flags(file, findings);
     // In these formats, names of runners are names of sections and dependencies, too.
     let commands = ![".json", ".toml", ".cfg", ".ini"].iter().any(|end| file.path().ends_with(end));
@@ -91,7 +87,7 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
         }
         for group in hunk.lines.chunk_by(|a, b| a.change != LineChange::Context && b.change != LineChange::Context) {
             if group[0].change != LineChange::Context {
-                lost(file, group, diff, pipefail, findings);
+                lost(file, group, diff, (is_check, pipefail), findings);
             }
         }
     }
@@ -226,8 +222,14 @@ fn is_comment(text: &str) -> bool {
 }
 
 /// Reports commands in a group of changed lines that were removed, run fewer checks, or whose exit code is ignored.
-fn lost(file: &FileDiff, group: &[DiffLine], diff: &DiffSummary, pipefail: bool, findings: &mut Findings) {
-    let check = is_check(file);
+/// `check` tells whether the file is part of the checks, `pipefail` whether a pipe fails with its first command.
+fn lost(
+    file: &FileDiff,
+    group: &[DiffLine],
+    diff: &DiffSummary,
+    (check, pipefail): (bool, bool),
+    findings: &mut Findings,
+) {
     let runs = |text: &str| RUNNER.is_match(text) || (check && TEST_SCRIPT.is_match(text));
     let of = |change| group.iter().filter(move |line| line.change == change && !line.text.trim().is_empty());
     let path = file.path();
@@ -236,14 +238,13 @@ fn lost(file: &FileDiff, group: &[DiffLine], diff: &DiffSummary, pipefail: bool,
     let gone: Vec<&DiffLine> = of(LineChange::Removed)
         .filter(|old| runs(&old.text) && !diff.has(&old.text) && !is_comment(&old.text))
         .collect();
-    let compared = (COMPARISONS / gone.len().max(1)).clamp(1, CANDIDATES).min(came.len());
+    let replaced_by_one = of(LineChange::Added).take(2).count() == 1;
     for (at, old) in gone.iter().enumerate() {
-        let first = (at * came.len() / gone.len()).saturating_sub(compared / 2).min(came.len() - compared);
-        let new = came[first..first + compared]
+        let new = near(&came, at, gone.len())
             .iter()
             .map(|new| (new, Difference::between(&old.text, &new.text).similarity))
             .max_by(|(_, a), (_, b)| a.total_cmp(b))
-            .filter(|(_, alike)| *alike > 0.3 || of(LineChange::Added).take(2).count() == 1)
+            .filter(|(_, alike)| *alike > 0.3 || replaced_by_one)
             .map(|(new, _)| new);
         let Some(new) = new.filter(|new| !NOTHING.is_match(&new.text) || NOTHING.is_match(&old.text)) else {
             let evidence = match new {

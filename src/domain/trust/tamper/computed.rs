@@ -1,11 +1,13 @@
 //! Expected values that are now computed by the program under test, and program code that contains values of tests.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::blocks::{TestFile, TestLine};
 use super::code_tokens::{CodeTokens, Difference};
 use super::diff::LineChange;
 use super::language::Language;
+use super::nearby::near;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -57,10 +59,12 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     }
     let path = tests.file.path();
     let script = super::config_files::is_check_script(path);
+    let mut first = 0;
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         if is_changed(&group[0]) {
-            expected(tests, group, diff, findings);
+            expected(tests, first..first + group.len(), diff, findings);
         }
+        first += group.len();
     }
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         if diff.had(line.text) {
@@ -88,17 +92,20 @@ fn is_changed(line: &TestLine<'_>) -> bool {
     line.change != LineChange::Context
 }
 
-/// Reports variables that were literals and are now results of calls, and removed comments that state expected output.
-fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, findings: &mut Findings) {
+/// Reports variables that were literals and are now results of calls, and removed comments that state expected output, in a
+/// range of adjacent changed lines.
+fn expected(tests: &TestFile<'_>, range: Range<usize>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let is_read = |line: &TestLine<'_>| tests.is_about_tests(line) || OUTPUT_COMMENT.is_match(line.text);
-    let of = |change| group.iter().filter(move |line| line.change == change && is_read(line));
-    // First line that sets each variable, and its value.
-    let mut given: HashMap<&str, (&TestLine<'_>, &str)> = HashMap::new();
-    for new in of(LineChange::Added) {
+    let group = tests.lines[range.clone()].iter().zip(range);
+    let placed = |change| group.clone().filter(move |(line, _)| line.change == change && is_read(line));
+    let of = |change| placed(change).map(|(line, _)| line);
+    // Index of the first line that sets each variable, and its value.
+    let mut given: HashMap<&str, (usize, &str)> = HashMap::new();
+    for (new, at) in placed(LineChange::Added) {
         let found = ASSIGNED.captures(new.text);
         if let Some((name, value)) = found.and_then(|found| Some((found.get(1)?.as_str(), found.get(2)?.as_str()))) {
-            given.entry(name).or_insert((new, value));
+            given.entry(name).or_insert((at, value));
         }
     }
     let states_output = of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text));
@@ -108,8 +115,9 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, fi
             findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, diff.changes_code);
         }
         let Some(was) = ASSIGNED.captures(old.text) else { continue };
-        let Some((new, is)) = given.get(&was[1]) else { continue };
-        if CALLS.is_match(&was[2]) && is_compared_with_itself(tests, new, &was[1], is) {
+        let Some((at, is)) = given.get(&was[1]).copied() else { continue };
+        let new = &tests.lines[at];
+        if CALLS.is_match(&was[2]) && is_compared_with_itself(tests, at, &was[1], is) {
             let evidence = format!("the result is a constant: {} -> {}", old.text.trim(), new.text.trim());
             findings.add(path, Some(new.number), TamperKind::CodeReplaced, &evidence);
             continue;
@@ -131,9 +139,9 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], diff: &DiffSummary, fi
     }
 }
 
-/// Whether `value` is a constant that a line gives to the variable `name`, and a later line that did not change compares the
-/// variable with the same constant.
-fn is_compared_with_itself(tests: &TestFile<'_>, given: &TestLine<'_>, name: &str, value: &str) -> bool {
+/// Whether `value` is a constant that the line at index `at` gives to the variable `name`, and a later line that did not
+/// change compares the variable with the same constant.
+fn is_compared_with_itself(tests: &TestFile<'_>, at: usize, name: &str, value: &str) -> bool {
     pattern!(
         CONSTANT,
         r#"^(?:-?\d[\w.]*|[bru]?\x22[^\x22]*\x22|[bru]?'[^']*'|[tT]rue|[fF]alse|nil|None|null|&?\[[^()]*\]|\{[^()]*\})$"#
@@ -151,7 +159,8 @@ fn is_compared_with_itself(tests: &TestFile<'_>, given: &TestLine<'_>, name: &st
     if !CONSTANT.is_match(value) {
         return false;
     }
-    let later = tests.lines.iter().skip_while(|line| !std::ptr::eq(*line, given)).skip(1).take(REACH);
+    let given = &tests.lines[at];
+    let later = tests.lines[at + 1..].iter().take(REACH);
     later
         .take_while(|line| line.hunk == given.hunk)
         .filter(|line| line.change == LineChange::Context && line.new == given.new)
@@ -172,12 +181,17 @@ pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, diff: &DiffSumm
     };
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         let of = |change| group.iter().filter(move |line| line.change == change);
-        for new in of(LineChange::Added).filter(|new| !tests.language.asserts(new.text) && !diff.had(new.text)) {
-            let table = new.new.is_none_or(|at| tests.new[at].helper) || super::rows::is_row(new.text);
-            let called = calls(new.text);
+        let removed: Vec<_> = of(LineChange::Removed).collect();
+        let added: Vec<_> = of(LineChange::Added)
+            .filter(|new| !tests.language.asserts(new.text) && !diff.had(new.text))
+            .filter(|new| new.new.is_none_or(|at| tests.new[at].helper) || super::rows::is_row(new.text))
+            .map(|new| (new, calls(new.text)))
+            .filter(|(_, called)| !called.is_empty())
+            .collect();
+        for (at, (new, called)) in added.iter().enumerate() {
             let alike = |old: &TestLine<'_>| Difference::between(old.text, new.text).similarity > 0.5;
-            let old = of(LineChange::Removed).find(|old| alike(old) && calls(old.text).is_disjoint(&called));
-            if let Some(old) = old.filter(|_| table && !called.is_empty()) {
+            let mut old = near(&removed, at, added.len()).iter();
+            if let Some(old) = old.find(|old| alike(old) && calls(old.text).is_disjoint(called)) {
                 let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
                 let kind = TamperKind::AssertionWeakened;
                 findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, diff.changes_code);

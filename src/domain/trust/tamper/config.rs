@@ -1,5 +1,7 @@
 //! Configuration of test runners, type checkers and linters, in files of their own and as parts of other files.
 
+use std::collections::HashSet;
+
 use super::config_files::{is_check_config, is_makefile};
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::tests_lost::DiffSummary;
@@ -165,8 +167,8 @@ fn changed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
         return None;
     }
     let gone = || {
-        let new: Vec<&str> = file.lines(LineChange::Added).map(str::trim).collect();
-        let line = file.lines(LineChange::Removed).find(|line| is(line) && !new.contains(&line.trim()));
+        let new: HashSet<&str> = file.lines(LineChange::Added).map(str::trim).collect();
+        let line = file.lines(LineChange::Removed).find(|line| is(line) && !new.contains(line.trim()));
         line.map(|line| format!("was: {}", line.trim()))
     };
     added(file, &is).or_else(gone)
@@ -184,8 +186,8 @@ fn jvm(file: &FileDiff) -> Option<String> {
 
 /// Returns the first added line that satisfies `is` and was not there before.
 fn added(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
-    let old: Vec<&str> = file.lines(LineChange::Removed).map(str::trim).collect();
-    file.lines(LineChange::Added).find(|line| is(line) && !old.contains(&line.trim())).map(str::to_owned)
+    let old: HashSet<&str> = file.lines(LineChange::Removed).map(str::trim).collect();
+    file.lines(LineChange::Added).find(|line| is(line) && !old.contains(line.trim())).map(str::to_owned)
 }
 
 /// Returns the first removed line that satisfies `is`, if fewer such lines were added than removed.
@@ -199,9 +201,11 @@ fn removed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
 /// Returns a changed or removed script or test setting in package.json. New scripts are ignored, except those that run as part of
 /// `npm test`.
 fn npm(file: &FileDiff) -> Option<String> {
-    let plain = |line: &str| line.trim().trim_end_matches(',').to_owned();
-    let new: Vec<String> = file.lines(LineChange::Added).map(plain).collect();
-    let old: Vec<String> = file.lines(LineChange::Removed).map(plain).collect();
+    fn plain(line: &str) -> &str {
+        line.trim().trim_end_matches(',')
+    }
+    let new: HashSet<&str> = file.lines(LineChange::Added).map(plain).collect();
+    let old: HashSet<&str> = file.lines(LineChange::Removed).map(plain).collect();
     pattern!(VERSION, r#":\s*"[~^<>=v]*\d[\w.-]*"|:\s*"(?:workspace|npm|file|git\S*):"#);
     // A script that runs checks, whatever its name is.
     pattern!(SCRIPT_LINE, r#"^\s*"[\w:.-]+"\s*:\s*(?:\[\s*)?"([^"]+)""#);
@@ -217,14 +221,14 @@ fn npm(file: &FileDiff) -> Option<String> {
     );
     let is_key =
         |line: &str| (NPM_KEY.is_match(line) || script(line) && !NO_SCRIPT.is_match(line)) && !VERSION.is_match(line);
-    let changed = file.lines(LineChange::Removed).find(|line| is_key(line) && !new.contains(&plain(line)));
-    let came = || file.lines(LineChange::Added).find(|line| NEW_NPM_KEY.is_match(line) && !old.contains(&plain(line)));
+    let changed = file.lines(LineChange::Removed).find(|line| is_key(line) && !new.contains(plain(line)));
+    let came = || file.lines(LineChange::Added).find(|line| NEW_NPM_KEY.is_match(line) && !old.contains(plain(line)));
     let replaced = |line: &str| {
         let key = |line: &str| line.trim().split_once(':').map(|(key, _)| key.to_owned());
-        new.iter().find(|other| key(other) == key(line)).cloned()
+        file.lines(LineChange::Added).map(plain).find(|other| key(other) == key(line))
     };
     match changed {
-        Some(line) => Some(format!("{} -> {}", line.trim(), replaced(line).unwrap_or_else(|| "removed".to_owned()))),
+        Some(line) => Some(format!("{} -> {}", line.trim(), replaced(line).unwrap_or("removed"))),
         None if file.is_new() => None,
         None => came().map(str::to_owned),
     }
@@ -284,9 +288,9 @@ fn typescript(file: &FileDiff) -> Option<String> {
     }
     pattern!(INCLUDE, r#"^\s*"(?:include|files|references)"\s*:"#);
     let key = |line: &str| STRICT_KEY.captures(line).map(|found| (found[1].to_owned(), &found[2] == "true"));
-    let now: Vec<(String, bool)> = file.lines(LineChange::Added).filter_map(key).collect();
+    let now: HashSet<(String, bool)> = file.lines(LineChange::Added).filter_map(key).collect();
     let off = file.lines(LineChange::Removed).find(|line| match key(line) {
-        Some((name, true)) => !now.iter().any(|(other, on)| *other == name && *on),
+        Some((name, true)) => !now.contains(&(name, true)),
         _ => false,
     });
     let switched = || file.lines(LineChange::Added).find(|line| matches!(key(line), Some((_, false))));

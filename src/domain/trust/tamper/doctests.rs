@@ -5,6 +5,7 @@ use super::code_tokens::Difference;
 use super::diff::LineChange;
 use super::language::Language;
 use super::matcher::compare;
+use super::nearby::near;
 use super::tests_lost::DiffSummary;
 use super::versions::AssertionChange;
 use super::{Findings, TamperKind};
@@ -37,10 +38,13 @@ fn assertions(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings)
             let lines = group.iter().filter(move |line| line.change == change);
             lines.filter_map(|line| Some((line, example(line.text)?))).filter(|(_, code)| Language::Rust.asserts(code))
         };
-        for (old, code) in of(LineChange::Removed).filter(|(old, _)| !diff.has(old.text)) {
+        let added: Vec<_> = of(LineChange::Added).collect();
+        let removed: Vec<_> = of(LineChange::Removed).filter(|(old, _)| !diff.has(old.text)).collect();
+        for (at, (old, code)) in removed.iter().enumerate() {
             let alike = |new: &str| Difference::between(code, new).similarity;
-            let new = of(LineChange::Added).max_by(|a, b| alike(a.1).total_cmp(&alike(b.1)));
-            let Some((line, new)) = new.filter(|(line, new)| alike(new) >= ALIKE && !diff.had(line.text)) else {
+            let near = near(&added, at, removed.len()).iter();
+            let new = near.map(|(line, new)| (line, new, alike(new))).max_by(|a, b| a.2.total_cmp(&b.2));
+            let Some((line, new, _)) = new.filter(|(line, _, alike)| *alike >= ALIKE && !diff.had(line.text)) else {
                 continue;
             };
             let (kind, weak) = match compare(Language::Rust, code, new) {
@@ -77,8 +81,9 @@ fn outputs(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     };
     let (old, new) = (output(LineChange::Added, LineChange::Removed), output(LineChange::Removed, LineChange::Added));
     for line in old.iter().filter(|line| !diff.has(line.text)) {
+        let first = new.partition_point(|new| (new.hunk, new.number.saturating_add(3)) < (line.hunk, line.number));
         let near = |new: &&&TestLine<'_>| new.hunk == line.hunk && new.number.abs_diff(line.number) <= 3;
-        if let Some(new) = new.iter().find(near).filter(|new| !diff.had(new.text)) {
+        if let Some(new) = new.get(first).filter(|new| near(&new)).filter(|new| !diff.had(new.text)) {
             let evidence = format!("{} -> {}", line.text.trim(), new.text.trim());
             let kind = TamperKind::ExpectationChanged;
             findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, diff.changes_code);

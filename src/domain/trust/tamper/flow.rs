@@ -1,6 +1,9 @@
 //! Control flow that a diff adds before or around assertions: returns, conditions, handlers that ignore failures, and functions
 //! that are never called. Keywords of control flow are the same in most languages.
 
+use std::cell::LazyCell;
+use std::collections::{HashMap, HashSet};
+
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::code_tokens::Difference;
 use super::diff::LineChange;
@@ -93,18 +96,18 @@ fn body<'a>(tests: &'a TestFile<'a>, block: &'a TestBlock) -> impl Iterator<Item
 fn leaves(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     for block in tests.new.iter().filter(|block| block.other.is_some()) {
+        let reached = |line: &TestLine<'_>| {
+            let checks =
+                language.asserts(line.text) || RUNS_TESTS.is_match(line.text) || COMPARES_EXPECTED.is_match(line.text);
+            checks && (line.change != LineChange::Added || diff.had(line.text))
+        };
+        // Last line with an assertion.
+        let last = LazyCell::new(|| body(tests, block).filter(|(_, line)| reached(line)).map(|(at, _)| at).last());
         let added = body(tests, block).filter(|(_, line)| line.change == LineChange::Added && !diff.had(line.text));
         let found =
             added.filter(|(_, line)| LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text)).find(|(at, line)| {
                 let level = indent(line.text);
-                let mut after = body(tests, block).filter(|(later, _)| later > at);
-                let reached = |line: &TestLine<'_>| {
-                    let checks = language.asserts(line.text)
-                        || RUNS_TESTS.is_match(line.text)
-                        || COMPARES_EXPECTED.is_match(line.text);
-                    checks && (line.change != LineChange::Added || diff.had(line.text))
-                };
-                let ends_loop = level > block.indent && after.any(|(_, after)| reached(after));
+                let ends_loop = level > block.indent && last.is_some_and(|last| last > *at);
                 ends_loop || block.helper && level > block.indent && is_assertion_name(&block.name)
             });
         let Some((at, line)) = found else {
@@ -132,18 +135,17 @@ fn once(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             continue;
         }
         let level = indent(line.text);
-        let closed = tests.lines[at + 1..].iter().find(|other| seen(other));
+        let next = || tests.lines[at + 1..].iter().find(|other| seen(other));
         if tests.language == Language::Go
             && line.text.trim() == "default:"
-            && closed.is_some_and(|next| next.text.trim_start().starts_with('}'))
+            && next().is_some_and(|next| next.text.trim_start().starts_with('}'))
         {
             findings.notice(path, Some(line.number), TamperKind::EarlyExit, "a select no longer waits: default:");
         }
         if ENDS.is_match(line.text) {
             let mut before = tests.lines[..at].iter().rev().take(REACH).filter(|other| seen(other));
             let around = before.find(|other| indent(other.text) < level || other.hunk != line.hunk);
-            let after = tests.lines[at + 1..].iter().find(|other| seen(other));
-            let last = after.is_none_or(|after| after.hunk != line.hunk || indent(after.text) < level);
+            let last = next().is_none_or(|after| after.hunk != line.hunk || indent(after.text) < level);
             let looped = |other: &TestLine<'_>| {
                 other.hunk == line.hunk && other.change == LineChange::Context && LOOP.is_match(other.text)
             };
@@ -167,11 +169,13 @@ fn moved(tests: &TestFile<'_>, findings: &mut Findings) {
         ENDS,
         r"^\s*(?:done|cb|callback|next|resolve|t\.end|assert\.end|done_testing|wg\.Done|latch\.countDown|async\.complete|testContext\.completeNow)\(\)\s*;?\s*$"
     );
-    for new in tests.lines.iter().filter(|line| line.change == LineChange::Added && ENDS.is_match(line.text)) {
-        let earlier = |old: &&TestLine<'_>| {
-            old.change == LineChange::Removed && old.hunk == new.hunk && old.text.trim() == new.text.trim()
-        };
-        let old = tests.lines.iter().find(earlier);
+    let of = |change| tests.lines.iter().filter(move |line| line.change == change && ENDS.is_match(line.text));
+    let mut earlier: HashMap<(usize, &str), &TestLine<'_>> = HashMap::new();
+    for old in of(LineChange::Removed) {
+        earlier.entry((old.hunk, old.text.trim())).or_insert(old);
+    }
+    for new in of(LineChange::Added) {
+        let old = earlier.get(&(new.hunk, new.text.trim()));
         if tests.existing(new).is_some() && old.is_some_and(|old| indent(old.text) > indent(new.text)) {
             let evidence = format!("no longer waits for its assertions: {}", new.text.trim());
             findings.add(tests.file.path(), Some(new.number), TamperKind::EarlyExit, &evidence);
@@ -230,6 +234,15 @@ fn dead_branches(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findin
 
 /// Reports conditions and functions that were added around existing assertions.
 fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
+    // Number of lines after the change that contain each word.
+    let mentions = LazyCell::new(|| {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for line in tests.lines.iter().filter(|line| line.change != LineChange::Removed) {
+            let words: HashSet<&str> = line.text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+            words.into_iter().for_each(|word| *counts.entry(word).or_default() += 1);
+        }
+        counts
+    });
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let condition = CONDITION.is_match(line.text);
         let function = FUNCTION.captures(line.text);
@@ -268,10 +281,7 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         }
         let name =
             function.and_then(|found| found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned()));
-        let called = name.as_ref().is_none_or(|name| {
-            let call = |other: &TestLine<'_>| other.change != LineChange::Removed && other.text.contains(name.as_str());
-            tests.lines.iter().filter(|other| call(other)).count() > 1
-        });
+        let called = name.as_ref().is_none_or(|name| mentions.get(name.as_str()).is_some_and(|lines| *lines > 1));
         let evidence = format!("{} now stands in: {}", first.text.trim(), line.text.trim());
         // The failure of what runs elsewhere, or only after success, reaches nobody.
         let ignored = SUCCEEDED.is_match(line.text) || name.is_none() && !condition;
@@ -352,10 +362,7 @@ pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, diff: &DiffSummary)
         return None;
     }
     // What is caught holds an assertion, or held one before.
-    let guards = block.lines.iter().any(|index| {
-        let other = &tests.lines[*index];
-        other.change != LineChange::Removed && *index < at + 4 && tests.language.asserts(other.text)
-    });
+    let guards = block.first_assertion.is_some_and(|first| first < at + 4);
     let held = block.other.is_some_and(|old| tests.old[old].assertions > 0);
     let broad = closed || inner().all(|other| tests.language.is_comment(other.text)) || inner().count() <= 2;
     let arm = tests.language == Language::Rust && !line.text.contains("catch_unwind");

@@ -1,13 +1,16 @@
 //! Thresholds that a change lowers.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::bounds::numbers;
+use super::code_tokens::Difference;
 use super::config_files::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
+use super::nearby::near;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -59,10 +62,13 @@ pub(super) fn exits(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings
     programs(file, diff, findings);
     for hunk in &file.hunks {
         let of = |change| hunk.lines.iter().filter(move |line| line.change == change && DECIDES.is_match(&line.text));
-        for old in of(LineChange::Removed).filter(|old| !diff.has(&old.text)) {
-            let alike = |new: &&DiffLine| super::code_tokens::Difference::between(&old.text, &new.text).similarity;
-            let Some(new) = of(LineChange::Added).max_by(|a, b| alike(a).total_cmp(&alike(b))) else { continue };
-            if alike(&new) >= 0.5 && alike(&new) < 1.0 {
+        let added: Vec<_> = of(LineChange::Added).collect();
+        let removed: Vec<_> = of(LineChange::Removed).filter(|old| !diff.has(&old.text)).collect();
+        for (at, old) in removed.iter().enumerate() {
+            let near = near(&added, at, removed.len()).iter();
+            let alike = near.map(|new| (new, Difference::between(&old.text, &new.text).similarity));
+            let Some((new, alike)) = alike.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+            if (0.5..1.0).contains(&alike) {
                 let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
                 let tuned = shape(&old.text) == shape(&new.text);
                 findings.add_graded(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence, !tuned);
@@ -151,7 +157,16 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
     if prose || (program && !is_test_path(file.path())) {
         return;
     }
-    let added: Vec<&DiffLine> = lines.iter().filter(|line| line.change == LineChange::Added).collect();
+    let added = || lines.iter().filter(|line| line.change == LineChange::Added);
+    // First added line of each shape, and first value that a line gives to each bound.
+    let mut by_shape: HashMap<String, &DiffLine> = HashMap::new();
+    let mut bounds: HashMap<String, f64> = HashMap::new();
+    for new in added() {
+        by_shape.entry(shape(&new.text)).or_insert(new);
+        if let Some((word, value)) = bound(&new.text) {
+            bounds.entry(word).or_insert(value);
+        }
+    }
     for line in lines.iter().filter(|line| line.change == LineChange::Removed) {
         let old = line.text.as_str();
         if program && !AT_LEAST_IN_TESTS.is_match(old) {
@@ -164,7 +179,7 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
         if !(sinks || rises) || !NUMBER.is_match(old) {
             continue;
         }
-        match added.iter().find(|new| shape(&new.text) == shape(old)) {
+        match by_shape.get(&shape(old)) {
             Some(new) => {
                 let mut pairs = numbers(old).into_iter().zip(numbers(&new.text));
                 // A number of warnings or failures below zero is no limit.
@@ -175,7 +190,7 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
                     findings.add(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence);
                 }
             }
-            None => removed_bound(file, line, &added, findings),
+            None => removed_bound(file, line, &bounds, findings),
         }
     }
 }
@@ -186,23 +201,24 @@ fn about_coverage(path: &str) -> bool {
     ["cov", "stryker", "mutation", "infection"].iter().any(|word| name.contains(word))
 }
 
-/// Reports a bound that was removed, or whose line also changed in other ways.
-fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings: &mut Findings) {
+/// Returns the bound that a line sets, in lower case, and its value; `None` if the line sets none.
+fn bound(text: &str) -> Option<(String, f64)> {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r"(?i)((?:cov-)?fail[_-]under|max[_-]warnings|min_?coverage|coverageThreshold)[^\d-]{0,4}(-?\d+(?:\.\d+)?)",
         )
         .expect("constant pattern")
     });
-    let value = |text: &str| {
-        let found = BOUND.captures(text)?;
-        Some((found[1].to_lowercase(), found[2].parse::<f64>().ok()?))
-    };
-    let Some((word, before)) = value(&old.text) else { return };
-    let after = added.iter().filter_map(|new| value(&new.text)).find(|(other, _)| *other == word);
-    let worse = match after {
-        Some((_, after)) if word.starts_with("max") => after > before || (after < 0.0 && before >= 0.0),
-        Some((_, after)) => after < before,
+    let found = BOUND.captures(text)?;
+    Some((found[1].to_lowercase(), found[2].parse().ok()?))
+}
+
+/// Reports a bound that was removed, or whose line also changed in other ways. `bounds` has the values after the change.
+fn removed_bound(file: &FileDiff, old: &DiffLine, bounds: &HashMap<String, f64>, findings: &mut Findings) {
+    let Some((word, before)) = bound(&old.text) else { return };
+    let worse = match bounds.get(&word).copied() {
+        Some(after) if word.starts_with("max") => after > before || (after < 0.0 && before >= 0.0),
+        Some(after) => after < before,
         None => true,
     };
     if worse {

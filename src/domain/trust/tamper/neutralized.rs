@@ -1,6 +1,7 @@
 //! Program code that neutralizes tests: values that equal every other value, changed meanings of assertions, exits that report
 //! success, and forged summaries of a test runner.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use super::blocks::{TestFile, TestLine, indent};
@@ -79,6 +80,52 @@ struct ProgramFile<'a> {
     support: bool,
     /// Names of functions that are registered to run at the end of the process.
     registered: HashSet<&'a str>,
+    /// Code around each line.
+    surroundings: OnceCell<Vec<Surroundings>>,
+    /// Whether the file had a value that equals every other, a changed assertion, or an exit before the change.
+    had_value: OnceCell<bool>,
+    had_assertion: OnceCell<bool>,
+    had_exit: OnceCell<bool>,
+}
+
+/// Code around a line, as far as its hunk shows.
+#[derive(Clone, Copy)]
+struct Surroundings {
+    /// Index of the line that begins the enclosing function.
+    function: Option<usize>,
+    /// Smallest indentation of a preceding line that mentions `__main__`.
+    main: Option<usize>,
+}
+
+impl Surroundings {
+    /// Reads the surroundings of all lines of a file.
+    fn of(tests: &TestFile<'_>) -> Vec<Self> {
+        let mut all = Vec::with_capacity(tests.lines.len());
+        let (mut hunk, mut main) = (0, None);
+        // Indentations and indices of the functions that are not closed, from the outermost to the innermost.
+        let mut functions: Vec<(usize, usize)> = Vec::new();
+        for (at, line) in tests.lines.iter().enumerate() {
+            if line.hunk != hunk {
+                (hunk, main) = (line.hunk, None);
+                functions.clear();
+            }
+            let level = indent(line.text);
+            let outer = functions.partition_point(|(other, _)| *other < level);
+            let function = outer.checked_sub(1).map(|last| functions[last].1);
+            all.push(Self { function, main });
+            if line.change == LineChange::Removed {
+                continue;
+            }
+            if tests.language.begins_function(line.text) {
+                functions.truncate(outer);
+                functions.push((level, at));
+            }
+            if line.text.contains("__main__") {
+                main = Some(main.map_or(level, |other: usize| other.min(level)));
+            }
+        }
+        all
+    }
 }
 
 /// Kind of a finding, and a flag that is true for weak evidence.
@@ -97,6 +144,10 @@ impl<'a> ProgramFile<'a> {
                 .filter_map(|found| found.iter().skip(1).flatten().next())
                 .map(|name| name.as_str())
                 .collect(),
+            surroundings: OnceCell::new(),
+            had_value: OnceCell::new(),
+            had_assertion: OnceCell::new(),
+            had_exit: OnceCell::new(),
         }
     }
 
@@ -111,8 +162,8 @@ impl<'a> ProgramFile<'a> {
 
     fn any_value(&self, line: &TestLine<'_>) -> Option<Found> {
         let language = self.tests.language;
-        let weak = self.support || self.was_there(|text| language.brings_any_value(text));
-        language.brings_any_value(line.text).then_some((TamperKind::CodeReplaced, weak))
+        let weak = || self.support || self.was_there(&self.had_value, |text| language.brings_any_value(text));
+        language.brings_any_value(line.text).then(|| (TamperKind::CodeReplaced, weak()))
     }
 
     fn assertion(&self, line: &TestLine<'_>) -> Option<Found> {
@@ -120,8 +171,8 @@ impl<'a> ProgramFile<'a> {
         // What a source file of C defines stays in it.
         let own = language == Language::Cpp
             && !self.tests.file.path().rsplit('.').next().is_some_and(|end| end.starts_with('h'));
-        let weak = self.support || own || self.was_there(|text| language.replaces_assertion(text));
-        language.replaces_assertion(line.text).then_some((TamperKind::CodeReplaced, weak))
+        let had = || self.was_there(&self.had_assertion, |text| language.replaces_assertion(text));
+        language.replaces_assertion(line.text).then(|| (TamperKind::CodeReplaced, self.support || own || had()))
     }
 
     /// Returns a finding if a line ends the process with success, or sets its exit status to success.
@@ -137,7 +188,8 @@ impl<'a> ProgramFile<'a> {
         }
         let main = self.entry || self.is_in_main(at);
         if hard {
-            let weak = main || self.is_of_child(at) || self.was_there(|text| language.exits_hard(text));
+            let had = || self.was_there(&self.had_exit, |text| language.exits_hard(text));
+            let weak = main || self.is_of_child(at) || had();
             return Some((TamperKind::EarlyExit, weak));
         }
         // A script that ends with success is usual.
@@ -153,11 +205,12 @@ impl<'a> ProgramFile<'a> {
 
     /// Returns the text of the line that begins the enclosing function.
     fn function(&self, at: usize) -> &'a str {
-        let (language, line) = (self.tests.language, &self.tests.lines[at]);
-        let outer =
-            |other: &&TestLine<'_>| indent(other.text) < indent(line.text) && language.begins_function(other.text);
-        let heading = || self.tests.file.hunks[line.hunk].heading.as_str();
-        self.before(at).find(outer).map_or_else(heading, |outer| outer.text)
+        let heading = || self.tests.file.hunks[self.tests.lines[at].hunk].heading.as_str();
+        self.around(at).function.map_or_else(heading, |outer| self.tests.lines[outer].text)
+    }
+
+    fn around(&self, at: usize) -> Surroundings {
+        self.surroundings.get_or_init(|| Surroundings::of(self.tests))[at]
     }
 
     /// Whether a line runs without being called, because it is in an exit handler, a constructor, or an initializer.
@@ -182,8 +235,8 @@ impl<'a> ProgramFile<'a> {
     fn is_in_main(&self, at: usize) -> bool {
         let line = &self.tests.lines[at];
         let name = self.tests.language.function_name(self.function(at));
-        let guarded = |other: &TestLine<'_>| other.text.contains("__main__") && indent(other.text) < indent(line.text);
-        name.is_some_and(|name| MAIN.is_match(&name)) || line.text.contains("__main__") || self.before(at).any(guarded)
+        let is_guarded = self.around(at).main.is_some_and(|level| level < indent(line.text));
+        name.is_some_and(|name| MAIN.is_match(&name)) || line.text.contains("__main__") || is_guarded
     }
 
     /// Whether a line runs in the child process of a fork, according to the surrounding lines.
@@ -195,7 +248,8 @@ impl<'a> ProgramFile<'a> {
     }
 
     /// Whether the file already contained a line before the change that satisfies `same`.
-    fn was_there(&self, same: impl Fn(&str) -> bool) -> bool {
-        self.tests.lines.iter().any(|line| line.change != LineChange::Added && same(line.text))
+    fn was_there(&self, known: &OnceCell<bool>, same: impl Fn(&str) -> bool) -> bool {
+        let mut before = self.tests.lines.iter().filter(|line| line.change != LineChange::Added);
+        *known.get_or_init(|| before.any(|line| same(line.text)))
     }
 }

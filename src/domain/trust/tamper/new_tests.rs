@@ -19,6 +19,9 @@ pattern!(
     r#"^\s*(?:#\s*include|(?:pub(?:\([^)]*\))?\s+)?(?:mod|use)\b|from\b|import\b|export\b|require|include|using\b|load\b|source\b|\.\s)|\brequire(?:_relative)?\s*[("'\s]|\bimport\s*\("#
 );
 
+/// Maximum length of a chain of new parts of the program, of which each names the next.
+const MAX_ROUNDS: usize = 50;
+
 /// Facts that distinguish new tests from new parts of the program: the base, the commands of the checks, and the names that the
 /// branch mentions elsewhere.
 #[derive(Debug)]
@@ -65,8 +68,14 @@ impl<'a> NewTests<'a> {
         program.iter().for_each(|file| found.read(file));
         // What belongs to the program names further parts of it.
         tests.retain(|file| file.is_new() && is_test_code(file.path()));
-        while let Some(at) = tests.iter().position(|file| !found.is_apart(file.path())) {
-            found.read(&tests.swap_remove(at));
+        for _ in 0..MAX_ROUNDS {
+            let (apart, parts) = tests.into_iter().partition(|file| found.is_apart(file.path()));
+            tests = apart;
+            let parts: Vec<FileDiff> = parts;
+            if parts.is_empty() {
+                break;
+            }
+            parts.iter().for_each(|file| found.read(file));
         }
         found
     }

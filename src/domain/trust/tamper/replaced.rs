@@ -1,12 +1,12 @@
 //! Replacements: test doubles of the code under test, files that shadow a module or a runner, assertions with a changed meaning,
 //! and program code that behaves differently in tests.
 
-use std::collections::HashSet;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 
-use regex::Regex;
-
-use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::blocks::{TestFile, TestLine, indent};
 use super::diff::{FileDiff, LineChange};
+use super::doubles::{Doubles, injected, subject};
 use super::language::{Language, is_test_path};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
@@ -14,18 +14,6 @@ use super::{Findings, TamperKind};
 /// Maximum length of a line that is read, in bytes. Longer lines are generated.
 const LONGEST: usize = 400;
 
-pattern!(
-    MODULE_MOCK,
-    r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule|setMock)\(\s*(?:import\(\s*)?['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]|\btd\.replace(?:Esm)?\(\s*['"`]([^'"`]+)['"`]|\brequire\.cache\[.*['"`]([^'"`]+)['"`]|\brewiremock\(\s*['"`]([^'"`]+)['"`]|\bmockery\.registerMock\(\s*['"`]([^'"`]+)['"`]"#
-);
-pattern!(
-    CLASS_MOCK,
-    r"\b(?:mock|spy|mockStatic|mockConstruction|spyk|mockkObject|mockkStatic|mockkClass)\(\s*(\w+)(?:\.class|::class)?|\b(?:create(?:Mock|Stub|PartialMock|ConfiguredMock|ConfiguredStub|TestProxy)|getMockBuilder|prophesize)\(\s*\\?(?:\w+\\)*(\w+)::class|\bMockery::mock\(\s*['\x22]?(?:overload:|alias:)?\\?(?:\w+\\)*(\w+)|\b(?:instance_double|class_double|object_double|double)\(\s*['\x22:]?(\w+)|\bmockk<(\w+)>|\b(?:MagicMock|Mock|AsyncMock|create_autospec|NonCallableMock)\(\s*(?:spec\w*\s*=\s*)?([A-Z]\w+)|\bpatch\(\s*[\x22'][\w.]*\.([A-Z]\w+)[\x22']|@(?:Mock|MockBean|Spy|MockK)\s+(?:private\s+)?(\w+)|\bclass\s+(?:Fake|Mock|Stub|Dummy)(\w+)|\bnew\s+(?:Fake|Mock|Stub)(\w+)|\bstub_const\(\s*[\x22'](\w+)|\bany_instance\b.*?(\w+)|\ballow_any_instance_of\(\s*(\w+)|\bsinon\.createStubInstance\(\s*(\w+)"
-);
-pattern!(
-    SYS_MODULES,
-    r#"\bsys\.modules(?:\[\s*["'](\w+)|\.(?:update|setdefault|pop)\()|\bsys\.path\.insert\(\s*0|\bsys\.meta_path|\bimportlib\.reload|\bbuiltins\.\w+\s*=|\brequire\.extensions\[|\bModule\._load\s*="#
-);
 // Gives an assertion of a framework, or the report of a failure, another meaning.
 pattern!(
     REDEFINES,
@@ -81,6 +69,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
     if tests.is_test && !tests.file.is_new() {
         super::computed::rows(tests, &names.called, diff, findings);
     }
+    let (doubles, helpers) = (Doubles::of(tests), Helpers::of(tests));
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         if line.text.len() > LONGEST
             || diff.had(line.text)
@@ -90,7 +79,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
         }
         if tests.is_about_tests(line) {
             if !tests.file.is_new() {
-                doubles(tests, line, &names, findings);
+                doubles.scan(line, &names, findings);
                 injected(tests, at, findings);
                 prepared(tests, line, diff, findings);
             }
@@ -99,7 +88,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
                 reimplemented(tests, at, &names, diff, findings);
             }
         } else if !(tests.language == Language::Shell && super::commands::is_runner(line.text)) {
-            asks(tests, at, findings);
+            asks(tests, at, &helpers, findings);
         }
         if TRUE_ONLY.is_match(line.text) && is_equality(tests, at) {
             let evidence = format!("equals everything: {}", line.text.trim());
@@ -131,7 +120,7 @@ fn is_equality(tests: &TestFile<'_>, at: usize) -> bool {
 }
 
 /// Reports program code that checks whether it runs in a test.
-fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
+fn asks(tests: &TestFile<'_>, at: usize, helpers: &Helpers<'_>, findings: &mut Findings) {
     let line = &tests.lines[at];
     let text = line.text;
     let path = tests.file.path();
@@ -147,7 +136,7 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     // How much is logged decides nothing that a test expects.
     pattern!(LOGS, r"(?i)\blog|logg|silent|verbos|['\x22](?:debug|info|warn)['\x22]");
     if sure || other_build {
-        let weak = sure && LOGS.is_match(text) || other_build && is_helper_of_tests(tests, at);
+        let weak = sure && LOGS.is_match(text) || other_build && helpers.is_only_for_tests(at);
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, weak);
     } else if path.ends_with("setup.py") || path.ends_with("build.rs") || path.contains(".config.") {
         // It names the frameworks as dependencies.
@@ -159,17 +148,39 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     }
 }
 
-/// Whether a line with conditional compilation is followed by a new function that has no other version.
-fn is_helper_of_tests(tests: &TestFile<'_>, at: usize) -> bool {
-    let remains = |line: &&TestLine<'_>| line.change != LineChange::Removed;
-    let Some(next) = tests.lines[at + 1..].iter().find(remains) else { return false };
-    let Some(name) = tests.language.helper_name(next.text).filter(|_| next.change == LineChange::Added) else {
-        return false;
-    };
-    let named = |line: &&TestLine<'_>| tests.language.helper_name(line.text).as_ref() == Some(&name);
-    tests.lines[at].text.contains("cfg(test)")
-        && tests.lines.iter().filter(named).count() == 1
-        && !tests.lines.iter().filter(remains).any(|line| line.text.contains("not(test)"))
+/// Functions of a file, by the conditions under which they are compiled.
+struct Helpers<'a> {
+    tests: &'a TestFile<'a>,
+    /// Number of lines that begin a function of each name.
+    names: OnceCell<HashMap<String, usize>>,
+    /// Whether something is left out of tests.
+    has_other_version: OnceCell<bool>,
+}
+
+impl<'a> Helpers<'a> {
+    fn of(tests: &'a TestFile<'a>) -> Self {
+        Self { tests, names: OnceCell::new(), has_other_version: OnceCell::new() }
+    }
+
+    /// Whether a line with conditional compilation is followed by a new function that has no other version.
+    fn is_only_for_tests(&self, at: usize) -> bool {
+        let (lines, language) = (&self.tests.lines, self.tests.language);
+        let remains = |line: &&TestLine<'_>| line.change != LineChange::Removed;
+        let Some(next) = lines[at + 1..].iter().find(remains) else { return false };
+        let Some(name) = language.helper_name(next.text).filter(|_| next.change == LineChange::Added) else {
+            return false;
+        };
+        let names = self.names.get_or_init(|| {
+            let mut counts = HashMap::new();
+            let names = lines.iter().filter_map(|line| language.helper_name(line.text));
+            names.for_each(|name| *counts.entry(name).or_default() += 1);
+            counts
+        });
+        let other = || lines.iter().filter(remains).any(|line| line.text.contains("not(test)"));
+        lines[at].text.contains("cfg(test)")
+            && names.get(&name) == Some(&1)
+            && !*self.has_other_version.get_or_init(other)
+    }
 }
 
 /// Reports code that replaces functions or classes of the program, in a file that runs before the tests.
@@ -273,118 +284,12 @@ fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut
     }
 }
 
-/// Reports test doubles of the code that the test checks.
-fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, names: &TestedNames<'_>, findings: &mut Findings) {
-    let path = tests.file.path();
-    let text = line.text;
-    let file = path.rsplit('/').next().unwrap_or(path);
-    let subject = subject(file);
-    let group = |pattern: &Regex| {
-        let found = pattern.captures(text)?;
-        found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
-    };
-    let plain = |name: &str| name.to_lowercase().replace(['_', '-'], "");
-    let module = group(&MODULE_MOCK).is_some_and(|module| {
-        let name = module.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default().to_owned();
-        plain(&name) == subject
-    });
-    let existing = tests.existing(line);
-    let class = group(&CLASS_MOCK)
-        .is_some_and(|name| plain(&name) == subject || ["described_class", "subject", "sut"].contains(&name.as_str()))
-        && (existing.is_some() || line.new.is_none());
-    let function = existing
-        .zip(tests.language.mocked(text))
-        .is_some_and(|(block, name)| asserts_result_of(tests, block, line, &name) && !was_mocked(tests, block, &name));
-    // Before each test.
-    let hook = existing.is_none_or(|block| block.helper);
-    let before = tests.language.mocked(text).filter(|_| hook).is_some_and(|function| {
-        let object = owner(text).unwrap_or_default();
-        names.methods.contains(&(object.as_str(), function.as_str())) && !text.contains("HaveBeenCalled")
-    });
-    let shim =
-        (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
-    let shell = tests.language == Language::Shell
-        && line.text.contains("() {")
-        && line.text.trim_end().ends_with('}')
-        && indent(text) > 0;
-    let named = tests.language.mocked(text).is_some_and(|name| plain(&name) == subject);
-    if module || class || function || before || shim || shell || named {
-        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
-    }
-}
-
-/// Reports an annotation that turns the following field into a double of the code that the test checks.
-fn injected(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
-    pattern!(ANNOTATION, r"^\s*@(?:Mock\w*|Spy\w*|InjectMock\w*|RelaxedMockK)\b");
-    let line = &tests.lines[at];
-    let next = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed);
-    let subject = subject(tests.file.path().rsplit('/').next().unwrap_or_default());
-    let names = |text: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| word.to_lowercase() == subject);
-    if ANNOTATION.is_match(line.text) && next.is_some_and(|next| names(next.text)) {
-        let evidence = format!("{} {}", line.text.trim(), next.map_or("", |next| next.text.trim()));
-        findings.add(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
-    }
-}
-
-/// Returns the name of the subject that a test file is named after, in lower case.
-fn subject(file: &str) -> String {
-    let stem = file.split('.').next().unwrap_or(file).to_lowercase();
-    let parts = ["tests_", "test_", "_tests", "_test", "_spec", "tests", "test", "spec", "it", "-test", "-spec"];
-    let subject = parts.iter().find_map(|part| stem.strip_prefix(part).or_else(|| stem.strip_suffix(part)));
-    subject.unwrap_or(&stem).replace(['_', '-'], "")
-}
-
-/// Returns the object whose function a line replaces; `None` if the line states none.
-fn owner(text: &str) -> Option<String> {
-    pattern!(
-        OWNER,
-        r"\b(?:allow|expect|object|spyOn|setattr|stub|doReturn\(.*\)\.when)\(\s*\$?(?:this->)?(\w+)\s*[,)]|\b(?:when|every)\s*[({]\s*(\w+)\."
-    );
-    pattern!(SPOKEN, r"^\s*\$?(?:this->|@)?(\w+)(?:->|\.)(?:method|shouldReceive|stubs?|expects)\(");
-    let found = OWNER.captures(text).or_else(|| SPOKEN.captures(text))?;
-    found.iter().skip(1).flatten().next().map(|owner| owner.as_str().to_owned())
-}
-
-/// Whether an existing line or an assertion uses the result of `function`. `double` is the line that replaces the function. A
-/// function with the same name of another object does not count.
-fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, double: &TestLine<'_>, function: &str) -> bool {
-    let spoken = tests.language == Language::Ruby;
-    let letter = |c: char| c.is_alphanumeric() || c == '_';
-    let receiver = |text: &str, at: usize| {
-        let before = ["->", "::", "."].iter().find_map(|sign| text[..at].strip_suffix(sign));
-        before.map(|before| before.rsplit(|c: char| !letter(c)).next().unwrap_or_default().to_owned())
-    };
-    let ends = |text: &str, at: usize| {
-        let rest = &text[at + function.len()..];
-        rest.starts_with('(') || spoken && text[..at].ends_with('.') && !rest.starts_with(letter)
-    };
-    let calls = |text: &str| -> Vec<Option<String>> {
-        let found = text.match_indices(function).filter(|(at, _)| !text[..*at].ends_with(letter) && ends(text, *at));
-        found.map(|(at, _)| receiver(text, at)).collect()
-    };
-    let doubled = owner(double.text);
-    let line = |line: &TestLine<'_>| {
-        let read = match line.change {
-            LineChange::Context => true,
-            LineChange::Added if std::ptr::eq(line, double) => calls(line.text).len() > 1,
-            LineChange::Added => tests.language.asserts(line.text),
-            LineChange::Removed => false,
-        };
-        let same = |other: &Option<String>| match (&doubled, other) {
-            (Some(doubled), Some(other)) => doubled == other,
-            _ => true,
-        };
-        read && calls(line.text).iter().any(same)
-    };
-    block.lines.iter().map(|at| &tests.lines[*at]).any(line)
-}
-
 /// Names that the assertions of a file use, or that the file imported before the change.
 #[derive(Default)]
-struct TestedNames<'a> {
+pub(super) struct TestedNames<'a> {
     called: HashSet<&'a str>,
     /// Pairs of an object and its function that assertions call.
-    methods: HashSet<(&'a str, &'a str)>,
+    pub methods: HashSet<(&'a str, &'a str)>,
     imported: HashSet<&'a str>,
 }
 
@@ -491,18 +396,8 @@ pub(super) fn dependencies(file: &FileDiff, diff: &DiffSummary, findings: &mut F
     }
 }
 
-/// Whether a removed line of a test replaced the same function already.
-fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
-    let before = block.other.map(|old| &tests.old[old].lines);
-    before
-        .into_iter()
-        .flatten()
-        .map(|at| &tests.lines[*at])
-        .any(|line| line.change == LineChange::Removed && tests.language.mocked(line.text).as_deref() == Some(function))
-}
-
 /// Reports a new file that is found in place of a runner, a library, or a module under test.
-pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findings) {
+pub(super) fn shadows(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     // Files that runners load by themselves, and names of runners and libraries of tests.
     pattern!(
         LOADED,
@@ -574,10 +469,7 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     ];
     let plain = helper.iter().all(|word| !stem.to_lowercase().contains(word));
     // Only code is imported: data of the same name says nothing about a module.
-    let tested = files.iter().filter(|other| Language::of(other.path()).is_some()).any(|other| {
-        let other = other.path().rsplit('/').next().unwrap_or_default();
-        other != name && subject(other) == stem.to_lowercase().replace(['_', '-'], "")
-    });
+    let tested = diff.has_other_source(&stem.to_lowercase().replace(['_', '-'], ""), name);
     if in_tests && plain && Language::of(path) != Some(Language::Rust) {
         let evidence = format!("a module of the program's name in {}: {name}", beside());
         findings.add_graded(path, None, TamperKind::CodeReplaced, &evidence, !tested);

@@ -1,10 +1,16 @@
 //! Effects of configuration changes: some only make checks stricter, others reduce the parts that are built or run.
 
+use std::collections::HashSet;
+
 use super::code_tokens::Difference;
 use super::commands;
 use super::diff::{FileDiff, LineChange};
+use super::nearby::is_too_many;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
+
+/// Maximum number of lost literals of a change that can be stricter.
+const MAX_LOST: usize = 100;
 
 // Words by which a setting or command demands less.
 pattern!(
@@ -28,9 +34,14 @@ pub(super) fn is_stricter(file: &FileDiff) -> bool {
     let difference = Difference::between(&old, &new);
     let level = |literal: &String| matches!(literal.trim_matches(['"', '\'']), "warn" | "off" | "0" | "1");
     let lost = &difference.lost;
-    let no_loss = lost.words.is_empty() && lost.literals.iter().all(|text| level(text) || is_within(text, &new));
+    let no_loss = lost.words.is_empty()
+        && lost.literals.len() <= MAX_LOST
+        && lost.literals.iter().all(|text| level(text) || is_within(text, &new));
     let loosens = |text: &str| text.lines().map(|line| LOOSENS.find_iter(line).count()).sum::<usize>();
     let added: Vec<&str> = file.lines(LineChange::Added).filter(real).collect();
+    if is_too_many(file.lines(LineChange::Removed).count(), added.len()) {
+        return false;
+    }
     no_loss
         && !added.is_empty()
         && loosens(&new) <= loosens(&old)
@@ -103,7 +114,8 @@ pub(super) fn fewer_parts(file: &FileDiff, diff: &DiffSummary, findings: &mut Fi
         }
     }
     let (old, new): (Vec<(u32, String)>, Vec<(u32, String)>) = lists;
-    let gone: Vec<&(u32, String)> = old.iter().filter(|(_, item)| !new.iter().any(|(_, now)| now == item)).collect();
+    let remaining: HashSet<&str> = new.iter().map(|(_, item)| item.as_str()).collect();
+    let gone: Vec<&(u32, String)> = old.iter().filter(|(_, item)| !remaining.contains(item.as_str())).collect();
     if gone.is_empty() || new.len() >= old.len() {
         return;
     }

@@ -803,6 +803,13 @@ fn large_diffs_are_scanned() {
     let body: String = (0..2_500).map(test).collect();
     assert!(body.len() > 200_000);
     assert!(scan(&edit("tests/test_a.py", &body)).len() <= MAX_FINDINGS);
+    // One group of changed lines, in which each line has its counterpart far away.
+    let lines = |line: &dyn Fn(usize) -> String| (0..5_000).map(line).collect::<String>();
+    let body = [
+        lines(&|n| format!("-    value{n} = call({n})  # => {n}\n-def test_{n}():\n")),
+        lines(&|n| format!("+    value{n} = {n}\n+async def test_{n}():\n+    \"\"\"\n")),
+    ];
+    assert!(scan(&edit("tests/test_a.py", &body.concat())).len() <= MAX_FINDINGS);
     let command = |n: usize| format!("-pytest -q tests/a{n}.py\n+pytest -q tests/b{n}.py || true\n+exit 0\n");
     let script: String = (0..1_000).map(command).collect();
     let findings = scan(&edit("scripts/check.sh", &script));
@@ -813,5 +820,85 @@ proptest::proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "(diff --git a/t/test_a.py b/t/test_a.py|--- a/x\"|\\+\\+\\+ b/a.test.js|@@ -1,9 \\+1,9 @@ é|[-+ ]\\s{0,4}(it\\('|#\\[test\\]|fn é|def test_a|assert|@|\"|\\\\)|\\PC{0,8}|\n|\r\n){0,40}") {
         scan(&text);
+    }
+}
+
+#[test]
+fn zz_hostile() {
+    use std::time::Instant;
+    let digits = regex::Regex::new(r"\d+").unwrap();
+    let text = regex::Regex::new("(\"[^\"]*)\"").unwrap();
+    let names = regex::Regex::new(r"(\w{4,})\(").unwrap();
+    let vary = |line: &str, k: usize| {
+        let line = digits.replace_all(line, format!("${{0}}{k}").as_str()).into_owned();
+        let line = text.replace_all(&line, format!("${{1}} {k}\"").as_str()).into_owned();
+        if k % 2 == 0 { names.replace_all(&line, format!("${{1}}{k}(").as_str()).into_owned() } else { line }
+    };
+    let only = std::env::var("ZZ").unwrap_or_default();
+    let sizes: Vec<usize> =
+        std::env::var("ZZN").unwrap_or("600,1800".into()).split(',').map(|n| n.parse().unwrap()).collect();
+    let mut all = cases::all();
+    all.push(("honest", cases::honest()));
+    for (language, cases) in all {
+        if !language.starts_with(&only) {
+            continue;
+        }
+        for case in cases {
+            // Last file of the case
+            let at = case.diff.rfind("diff --git").unwrap();
+            let part = &case.diff[at..];
+            let Some(h) = part.find("\n@@") else { continue };
+            let head = &part[..h];
+            let body: Vec<&str> = part[h + 1..].lines().filter(|l| !l.starts_with("@@")).collect();
+            for layout in 0..3 {
+                let build = |n: usize| {
+                    let copies = n / body.len().max(1) + 1;
+                    let mut out: Vec<String> = Vec::new();
+                    let every = |mark: char, out: &mut Vec<String>| {
+                        for k in 0..copies {
+                            for l in &body {
+                                if l.starts_with(mark) {
+                                    out.push(vary(l, k));
+                                }
+                            }
+                        }
+                    };
+                    match layout {
+                        0 => {
+                            for k in 0..copies {
+                                for l in &body {
+                                    out.push(vary(l, k));
+                                }
+                            }
+                        }
+                        1 => {
+                            every(' ', &mut out);
+                            every('-', &mut out);
+                            every('+', &mut out);
+                        }
+                        _ => {
+                            every('+', &mut out);
+                            every(' ', &mut out);
+                            every('-', &mut out);
+                        }
+                    }
+                    let old = out.iter().filter(|l| !l.starts_with('+')).count();
+                    let new = out.iter().filter(|l| !l.starts_with('-')).count();
+                    format!("{head}\n@@ -1,{old} +1,{new} @@\n{}\n", out.join("\n"))
+                };
+                let times: Vec<f64> = sizes
+                    .iter()
+                    .map(|n| {
+                        let d = build(*n);
+                        let t = Instant::now();
+                        scan(&d);
+                        t.elapsed().as_secs_f64() * 1000.0
+                    })
+                    .collect();
+                if times[1] > 5.0 * times[0] && times[1] > 100.0 || times[1] > 1500.0 {
+                    println!("ZZ {language} | {} | {layout} | {:.0} {:.0}", case.title, times[0], times[1]);
+                }
+            }
+        }
     }
 }

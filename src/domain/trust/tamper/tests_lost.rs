@@ -1,12 +1,13 @@
 //! Tests that a change removes, hides from the runner, disables, or empties.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::diff::{FileDiff, LineChange};
+use super::doubles::subject;
 use super::language::{AssertionStrength, Language, excludes_others, is_group, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
@@ -20,6 +21,8 @@ const GUARD_REACH: usize = 8;
 const LONG_NAME: usize = 5;
 /// Maximum number of new tests that are compared with a removed one.
 const CANDIDATES: usize = 100;
+/// Maximum length of names that are compared, in bytes.
+const MAX_NAME: usize = 300;
 
 /// Summary of all files of a diff, which distinguishes moved tests from lost ones.
 #[derive(Default)]
@@ -33,8 +36,12 @@ pub(super) struct DiffSummary {
     /// Added and removed lines without their indentation.
     added_text: HashSet<String>,
     removed_text: HashSet<String>,
-    /// Paths of deleted files, and old paths of renamed files.
-    deleted_files: Vec<String>,
+    /// Names of deleted files and their folders, and old names of renamed ones.
+    deleted_names: HashSet<String>,
+    /// The same names without their extensions.
+    deleted_stems: HashSet<String>,
+    /// Names of source files, by the name of what they test.
+    sources: HashMap<String, BTreeSet<String>>,
     /// Names of functions that were removed from the program.
     removed_functions: HashSet<String>,
     /// Names of functions and classes that were removed from any file.
@@ -47,7 +54,14 @@ impl DiffSummary {
     pub fn of(files: &[FileDiff], tests: &[Option<TestFile<'_>>]) -> Self {
         let mut diff = Self::default();
         for file in files {
-            diff.deleted_files.extend(file.old.clone().filter(|old| file.new.as_ref() != Some(old)));
+            for name in file.old.iter().filter(|old| file.new.as_ref() != Some(old)).flat_map(|old| old.split('/')) {
+                diff.deleted_names.insert(name.to_owned());
+                diff.deleted_stems.extend(name.split('.').next().map(str::to_owned));
+            }
+            if Language::of(file.path()).is_some() {
+                let name = file.path().rsplit('/').next().unwrap_or_default();
+                diff.sources.entry(subject(name)).or_default().insert(name.to_owned());
+            }
             diff.changes_code |= super::program::changes_data(file);
             diff.added_text.extend(file.lines(LineChange::Added).map(|line| line.trim().to_owned()));
             diff.removed_text.extend(file.lines(LineChange::Removed).map(|line| line.trim().to_owned()));
@@ -75,15 +89,24 @@ impl DiffSummary {
 
     /// Whether a text mentions a function that was removed from the program.
     pub fn names_removed_code(&self, text: &str) -> bool {
-        let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let mut words = text.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_');
         // A short name means one thing only where it is called.
-        let calls = |word: &str| word.len() >= LONG_NAME || word.len() > 1 && text.contains(&format!("{word}("));
-        !self.removed_functions.is_empty() && words.any(|word| self.removed_functions.contains(word) && calls(word))
+        let names = |word: &str| {
+            let name = word.trim_end_matches(|c: char| !c.is_alphanumeric() && c != '_');
+            let is_clear = name.len() >= LONG_NAME || name.len() > 1 && word.ends_with('(');
+            is_clear && self.removed_functions.contains(name)
+        };
+        !self.removed_functions.is_empty() && words.any(names)
     }
 
     /// Whether the path of a deleted or renamed file contains a name.
     pub fn deletes(&self, name: &str) -> bool {
-        self.deleted_files.iter().any(|path| path.split('/').any(|part| part == name))
+        self.deleted_names.contains(name)
+    }
+
+    /// Whether another source file, by its name, tests `subject`.
+    pub fn has_other_source(&self, subject: &str, name: &str) -> bool {
+        self.sources.get(subject).is_some_and(|names| names.iter().any(|other| other != name))
     }
 
     /// Whether the change removed the same line from any file, so that it may have moved.
@@ -150,7 +173,7 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
 /// Reports removed tests. Returns the index of the new test for each removed test that was replaced.
 fn removed(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) -> HashMap<usize, usize> {
     let free = |at: &usize| tests.new[*at].other.is_none() && !tests.new[*at].helper;
-    let mut free: Vec<usize> = (0..tests.new.len()).filter(free).collect();
+    let mut free: VecDeque<usize> = (0..tests.new.len()).filter(free).collect();
     let free_names: HashSet<&str> = free.iter().map(|at| tests.new[*at].name.as_str()).collect();
     let mut renamed = HashMap::new();
     let mut lost = Vec::new();
@@ -164,7 +187,7 @@ fn removed(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) ->
         }
         match replacement(tests, block, &free) {
             Some(index) => {
-                renamed.insert(at, free.remove(index));
+                renamed.extend(free.remove(index).map(|new| (at, new)));
             }
             None => lost.push(block),
         }
@@ -210,10 +233,11 @@ fn body_lives_on(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary) ->
 
 /// Returns the new test in `free` that replaces a removed one. It has at least as many assertions, or has a similar name and at
 /// least one assertion.
-fn replacement(tests: &TestFile<'_>, block: &TestBlock, free: &[usize]) -> Option<usize> {
+fn replacement(tests: &TestFile<'_>, block: &TestBlock, free: &VecDeque<usize>) -> Option<usize> {
     let fits = |new: &TestBlock| {
         let enough = new.assertions >= block.assertions;
-        enough || (new.assertions > 0 && strsim::jaro_winkler(&block.name, &new.name) > ALIKE)
+        let comparable = block.name.len().max(new.name.len()) <= MAX_NAME;
+        enough || (new.assertions > 0 && comparable && strsim::jaro_winkler(&block.name, &new.name) > ALIKE)
     };
     let candidates = free.iter().take(CANDIDATES).enumerate().map(|(index, at)| (index, &tests.new[*at]));
     candidates.filter(|(_, new)| fits(new)).min_by_key(|(_, new)| new.assertions).map(|(index, _)| index)
@@ -310,6 +334,7 @@ fn skipped(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let removed = tests.lines.iter().filter(|line| line.change == LineChange::Removed);
     let owners: HashSet<String> = removed.filter_map(|line| language.function_name(line.text)).collect();
+    let conditions = CONDITIONS_OF_FILES.map(|marks| tests.lines.iter().any(|line| was_condition(line, marks)));
     let is_old = |line: &TestLine<'_>| language.function_name(line.text).is_some_and(|name| owners.contains(&name));
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.skips(line.text)) {
         let fine = match line.new.map(|at| &tests.new[at]) {
@@ -323,7 +348,7 @@ fn skipped(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
                 let never = line.text.contains("any()") || line.text.contains("not(test)");
                 diff.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line) && !never)
             }
-        } || same_condition_before(tests, line);
+        } || same_condition_before(&conditions, line);
         let named = language.skips_by_token(line.text);
         if !fine
             && (tests.is_test
@@ -354,9 +379,6 @@ fn skipped(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             .expect("constant pattern")
     });
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
-        let next = tests.lines[at + 1..]
-            .iter()
-            .find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
         // A test, a suite or a module of tests stands under a condition now.
         let compiled = language == Language::Cpp && line.text.starts_with("#if");
         if !tests.is_test || diff.had(line.text) || !(compiled || CONDITIONAL.is_match(line.text)) {
@@ -367,6 +389,9 @@ fn skipped(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             let module = language == Language::Rust && next.text.trim_start().starts_with("mod ");
             (next.change == LineChange::Context || diff.had(next.text)) && (test || module)
         };
+        let next = tests.lines[at + 1..]
+            .iter()
+            .find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
         if next.is_some_and(declares) {
             let weak = diff.changes_code || !compiled;
             findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
@@ -394,15 +419,22 @@ fn skipped(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// Whether a condition for compilation replaces another one in the same file.
-fn same_condition_before(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
-    let text = line.text.trim_start();
-    let kinds = [&["#![cfg("][..], &["//go:build", "// +build"][..]];
-    let of = |kind: &&[&str], text: &str| kind.iter().any(|mark| text.starts_with(mark));
-    text.starts_with("//go:build go1.")
-        || kinds.iter().filter(|kind| of(kind, text)).any(|kind| {
-            tests.lines.iter().any(|other| other.change != LineChange::Added && of(kind, other.text.trim_start()))
-        })
+/// Beginnings of conditions for the compilation of a whole file, in Rust and in Go.
+const CONDITIONS_OF_FILES: [&[&str]; 2] = [&["#![cfg("], &["//go:build", "// +build"]];
+
+/// Whether a line that the change did not add is such a condition.
+fn was_condition(line: &TestLine<'_>, marks: &[&str]) -> bool {
+    line.change != LineChange::Added && begins_with(line.text, marks)
+}
+
+fn begins_with(text: &str, marks: &[&str]) -> bool {
+    marks.iter().any(|mark| text.trim_start().starts_with(mark))
+}
+
+/// Whether a condition for compilation replaces another one in the same file. `before` tells which conditions were there.
+fn same_condition_before(before: &[bool; 2], line: &TestLine<'_>) -> bool {
+    let is_known = |(marks, was): (&[&str], &bool)| *was && begins_with(line.text, marks);
+    line.text.trim_start().starts_with("//go:build go1.") || CONDITIONS_OF_FILES.into_iter().zip(before).any(is_known)
 }
 
 /// Whether a skip depends on the platform, a feature, or installed software. Either its line says so, or an `if` encloses it.
@@ -457,7 +489,7 @@ fn modules(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     for line in tests.lines.iter().filter(gone).filter(|line| tests.language == Language::Rust && !diff.has(line.text))
     {
         let name = line.text.trim().trim_end_matches(';').rsplit(' ').next().unwrap_or_default();
-        if !diff.deleted_files.iter().any(|path| path.contains(name)) {
+        if !diff.deleted_stems.contains(name) {
             let evidence = format!("no longer compiled: {}", line.text.trim());
             findings.add(tests.file.path(), Some(line.number), TamperKind::TestDeleted, &evidence);
         }

@@ -16,6 +16,9 @@ use super::tests_lost::DiffSummary;
 use super::versions::{AssertionChange, fails_under_condition, literals, shape};
 use super::{Findings, TamperKind, waits};
 
+/// Maximum number of added lines among which the new version of a removed line is searched.
+const MAX_VERSIONS: usize = 200;
+
 // The expected value is what the code under test gave.
 pattern!(
     TAKEN_FROM_RESULT,
@@ -376,7 +379,7 @@ impl<'a> ChangeGroup<'a> {
         };
         pattern!(GIVES_CASES, r"(?i)cases|provide|data|params|examples|samples|rows|inputs");
         pattern!(IMPORTS, r"^\s*(?:import|from|use|require\w*|#\s*include|load|source|\.)\b");
-        let Some(new) = self.added.iter().find(version) else { return };
+        let Some(new) = self.added.iter().take(MAX_VERSIONS).find(version) else { return };
         let difference = Difference::between(old.text, new.text);
         let (lost, gained) = (&difference.lost, &difference.gained);
         let double = |word: &String| DOUBLES.iter().any(|double| word.strip_suffix('s').unwrap_or(word) == *double);
