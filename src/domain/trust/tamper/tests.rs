@@ -824,81 +824,33 @@ proptest::proptest! {
 }
 
 #[test]
-fn zz_hostile() {
-    use std::time::Instant;
-    let digits = regex::Regex::new(r"\d+").unwrap();
-    let text = regex::Regex::new("(\"[^\"]*)\"").unwrap();
-    let names = regex::Regex::new(r"(\w{4,})\(").unwrap();
-    let vary = |line: &str, k: usize| {
-        let line = digits.replace_all(line, format!("${{0}}{k}").as_str()).into_owned();
-        let line = text.replace_all(&line, format!("${{1}} {k}\"").as_str()).into_owned();
-        if k % 2 == 0 { names.replace_all(&line, format!("${{1}}{k}(").as_str()).into_owned() } else { line }
-    };
-    let only = std::env::var("ZZ").unwrap_or_default();
-    let sizes: Vec<usize> =
-        std::env::var("ZZN").unwrap_or("600,1800".into()).split(',').map(|n| n.parse().unwrap()).collect();
-    let mut all = cases::all();
-    all.push(("honest", cases::honest()));
-    for (language, cases) in all {
-        if !language.starts_with(&only) {
-            continue;
-        }
-        for case in cases {
-            // Last file of the case
-            let at = case.diff.rfind("diff --git").unwrap();
-            let part = &case.diff[at..];
-            let Some(h) = part.find("\n@@") else { continue };
-            let head = &part[..h];
-            let body: Vec<&str> = part[h + 1..].lines().filter(|l| !l.starts_with("@@")).collect();
-            for layout in 0..3 {
-                let build = |n: usize| {
-                    let copies = n / body.len().max(1) + 1;
-                    let mut out: Vec<String> = Vec::new();
-                    let every = |mark: char, out: &mut Vec<String>| {
-                        for k in 0..copies {
-                            for l in &body {
-                                if l.starts_with(mark) {
-                                    out.push(vary(l, k));
-                                }
-                            }
-                        }
-                    };
-                    match layout {
-                        0 => {
-                            for k in 0..copies {
-                                for l in &body {
-                                    out.push(vary(l, k));
-                                }
-                            }
-                        }
-                        1 => {
-                            every(' ', &mut out);
-                            every('-', &mut out);
-                            every('+', &mut out);
-                        }
-                        _ => {
-                            every('+', &mut out);
-                            every(' ', &mut out);
-                            every('-', &mut out);
-                        }
-                    }
-                    let old = out.iter().filter(|l| !l.starts_with('+')).count();
-                    let new = out.iter().filter(|l| !l.starts_with('-')).count();
-                    format!("{head}\n@@ -1,{old} +1,{new} @@\n{}\n", out.join("\n"))
-                };
-                let times: Vec<f64> = sizes
-                    .iter()
-                    .map(|n| {
-                        let d = build(*n);
-                        let t = Instant::now();
-                        scan(&d);
-                        t.elapsed().as_secs_f64() * 1000.0
-                    })
-                    .collect();
-                if times[1] > 5.0 * times[0] && times[1] > 100.0 || times[1] > 1500.0 {
-                    println!("ZZ {language} | {} | {layout} | {:.0} {:.0}", case.title, times[0], times[1]);
-                }
-            }
-        }
+fn long_diffs_of_blank_lines_hunks_and_files_are_scanned() {
+    let paths = [
+        "tests/test_a.py",
+        "src/a.test.js",
+        "tests/a.rs",
+        "a_test.go",
+        "src/test/java/ATest.java",
+        "spec/a_spec.rb",
+        "tests/ATest.php",
+        "tests/a.bats",
+        "src/a.py",
+        "package.json",
+    ];
+    for path in paths {
+        let head = format!("diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n");
+        let blank = format!("{head}@@ -0,0 +1,20000 @@\n{}", "+\n".repeat(20_000));
+        assert!(scan(&blank).len() <= 1, "{path}");
+        let change = |n: usize| {
+            format!("@@ -{n},2 +{n},1 @@ def test_{n}():\n-    assert f({n}) == {n}\n-    g({n})\n+    pass\n")
+        };
+        let hunks: String = (1..1_000).map(change).collect();
+        assert!(scan(&format!("{head}{hunks}")).len() <= MAX_FINDINGS, "{path}");
+        let file = |n: usize| {
+            let (new, old) = (format!("a{n}/{path}"), format!("b{n}/{path}"));
+            created(&new, "x = 1") + &deleted(&old, "mod a_tests;\ndef test_x():\n    assert 1")
+        };
+        let files: String = (0..500).map(file).collect();
+        assert!(scan(&files).len() <= MAX_FINDINGS, "{path}");
     }
 }
