@@ -323,7 +323,6 @@ impl Engine {
         let (prompt, block) = self.prompt(task, chosen, (note, asks, images.listed), &scratch).await?;
         let carried = block.learnings;
         chosen.told.extend(block.told.into_iter().chain(images.told));
-        self.carried(current, iteration, &carried).await;
         let tree = roots_of(&seen.tree);
         let run = AgentRun {
             tools,
@@ -334,7 +333,6 @@ impl Engine {
         let mut run_monitor = RunMonitor::new(chosen.caller.clone(), by, (iteration, tree), run.max_cost);
         let started = self.clock.now();
         let output = Mutex::new(OutputBuffer::default());
-        self.begin_turn(task, chosen, (&prompt, &carried), started).await;
         // Compile the patterns for refusals now, not when another backend waits to take over.
         let ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
@@ -376,7 +374,12 @@ impl Engine {
             served.cancel();
             outcome
         };
-        let (mut outcome, ()) = tokio::join!(running, serving);
+        // Only shown and counted: the run does not wait for it.
+        let shown = async {
+            self.carried(current, iteration, &carried).await;
+            self.begin_turn(task, chosen, (&prompt, &carried), started).await;
+        };
+        let (mut outcome, (), ()) = tokio::join!(running, serving, shown);
         drop(ready);
         kill_point("K18");
         if run_monitor.over_budget && outcome.status == AgentStatus::Cancelled {

@@ -6,8 +6,10 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::etc::SourceStamp;
+use crate::clock::Stopwatch;
 use crate::domain::trust::visible::in_system;
 
 /// Number of fields before the path in a line of `/proc/net/unix`.
@@ -18,6 +20,13 @@ const MOST_ENTRIES: usize = 10_000;
 const MOST_DEPTH: usize = 12;
 /// Maximum number of folders whose entries are kept in memory.
 const MOST_LISTINGS: usize = 2 * MOST_ENTRIES;
+
+/// Time for which the entries of a folder are used again without a look at the folder. A loop starts several sandboxes in a
+/// second. A socket that appears in a shown folder after the start of a program is not hidden either.
+const REUSED_FOR: Duration = Duration::from_millis(500);
+
+/// Entries of a folder, and the time since they were read or the folder was found unchanged.
+type KnownListing = (Arc<Listing>, Stopwatch);
 
 /// Entries of a folder that matter to the search.
 struct Listing {
@@ -32,11 +41,15 @@ impl Listing {
     /// Returns the entries of a folder; `None` if it cannot be read. It is read only if it changed: tool chains have a thousand
     /// folders, whose reading took half of a sandbox's start time.
     fn of(folder: &Path) -> Option<Arc<Self>> {
-        static KNOWN: Mutex<Option<HashMap<PathBuf, Arc<Listing>>>> = Mutex::new(None);
-        let stamp = SourceStamp::of(folder)?;
+        static KNOWN: Mutex<Option<HashMap<PathBuf, KnownListing>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_default();
-        if let Some(listing) = known.get(folder).filter(|listing| listing.stamp == stamp) {
+        if let Some((listing, _)) = known.get(folder).filter(|(_, seen)| seen.elapsed() < REUSED_FOR) {
+            return Some(listing.clone());
+        }
+        let stamp = SourceStamp::of(folder)?;
+        if let Some((listing, seen)) = known.get_mut(folder).filter(|(listing, _)| listing.stamp == stamp) {
+            *seen = Stopwatch::start();
             return Some(listing.clone());
         }
         let listing = Arc::new(Self::read(folder, stamp)?);
@@ -45,7 +58,7 @@ impl Listing {
         }
         // A later change in the same tick of the file system's clock would not change the stamp.
         if stamp.is_settled() {
-            known.insert(folder.to_owned(), listing.clone());
+            known.insert(folder.to_owned(), (listing.clone(), Stopwatch::start()));
         }
         Some(listing)
     }
