@@ -83,7 +83,7 @@ fn outputs(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     for line in old.iter().filter(|line| !diff.has(line.text)) {
         let first = new.partition_point(|new| (new.hunk, new.number.saturating_add(3)) < (line.hunk, line.number));
         let near = |new: &&&TestLine<'_>| new.hunk == line.hunk && new.number.abs_diff(line.number) <= 3;
-        if let Some(new) = new.get(first).filter(|new| near(&new)).filter(|new| !diff.had(new.text)) {
+        if let Some(new) = new.get(first).filter(|new| near(new)).filter(|new| !diff.had(new.text)) {
             let evidence = format!("{} -> {}", line.text.trim(), new.text.trim());
             let kind = TamperKind::ExpectationChanged;
             findings.add_graded(tests.file.path(), Some(new.number), kind, &evidence, diff.changes_code);
