@@ -23,7 +23,7 @@ static LINK: LazyLock<Regex> = LazyLock::new(|| constant(r"(!?)\[([^\[\]]*)\]\([
 static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
     constant(concat!(
         r#"(?i)(?:(?:https?|ftps?)://|(?:\b|_)(?:mailto|xmpp|data|javascript|vbscript|file):|(?:\b|_)www\.)[^\s<>"'()\[\]{}|\\^`]+"#,
-        r"|[\w.+/@\#:~!-]*(?:@[*~]*[\w-]|\#[*~]*\d|GH-[*~]*\d|![*~]*[0-9])[\w.+/@\#:~!-]*"
+        r"|[\w.+/@\#:~!-]*(?:@[*~]*[\w-]|\#[*~_]*\d|GH-[*~_]*\d|![*~_]*[0-9])[\w.+/@\#:~!-]*"
     ))
 });
 /// Command to a bot, at the beginning of a line.
@@ -35,6 +35,9 @@ fn constant(pattern: &str) -> Regex {
 
 /// Maximum nesting of links that is parsed; deeper ones become plain text.
 const NESTED_LINKS: usize = 4;
+
+/// Maximum number of conversions of a text. What one removes can leave a character reference for the next: `&\\#64;`.
+const PASSES: usize = 4;
 
 /// Internal marker for code. Input texts never contain it.
 const CODE: char = '\u{1}';
@@ -52,6 +55,18 @@ enum Piece {
 /// URLs and other bots' commands become code, images become their descriptions, headings become plain lines, and HTML becomes
 /// visible text. Hidden characters and the service's own markers are removed, and fences are closed.
 pub fn for_people(text: &str) -> String {
+    let mut safe = converted(text);
+    for _ in 1..PASSES {
+        let again = converted(&safe);
+        if again == safe {
+            break;
+        }
+        safe = again;
+    }
+    safe
+}
+
+fn converted(text: &str) -> String {
     let text = characters::decoded(&text[..text.floor_char_boundary(LONGEST)]);
     let mut out: Vec<String> = Vec::new();
     let mut lines = text.lines();

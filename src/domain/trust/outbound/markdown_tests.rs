@@ -49,6 +49,7 @@ fn foreign_text_has_no_effect_in_comments() {
         ("ask @octocat and @org/team.", "ask `@octocat` and `@org/team`."),
         ("fixes &commat;*a*", "fixes `@*a`*"),
         ("see #**12**", "see `#**12`**"),
+        ("see #_12_ and !_1. `_", "see `#_12_` and `!_1`. '_"),
         ("mail a.b@example.org!", "mail `a.b@example.org`!"),
         ("fixes #1, closes org/repo#2 and GH-3", "fixes `#1`, closes `org/repo#2` and `GH-3`"),
         ("resolves https://github.com/o/r/issues/1.", "resolves `https://github.com/o/r/issues/1`."),
