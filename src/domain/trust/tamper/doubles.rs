@@ -8,7 +8,7 @@ use regex::Regex;
 use super::blocks::{TestFile, TestLine, indent};
 use super::diff::LineChange;
 use super::language::Language;
-use super::replaced::TestedNames;
+use super::marks::subject;
 use super::{Findings, TamperKind};
 
 pattern!(
@@ -153,6 +153,39 @@ fn is_same(one: &Option<String>, other: &Option<String>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
 
+/// Names that the assertions of a file use, or that the file imported before the change.
+#[derive(Default)]
+pub(super) struct TestedNames<'a> {
+    pub called: HashSet<&'a str>,
+    /// Pairs of an object and its function that assertions call.
+    pub methods: HashSet<(&'a str, &'a str)>,
+    pub imported: HashSet<&'a str>,
+}
+
+impl<'a> TestedNames<'a> {
+    pub fn of(tests: &'a TestFile<'_>) -> Self {
+        pattern!(CALL, r#"([A-Za-z_]\w*)\(|([A-Z]\w*)(?:\.|::)|(\w+) ["'$]"#);
+        pattern!(METHOD, r"\b([A-Za-z_]\w*)(?:\.|->|::)([A-Za-z_]\w*)");
+        pattern!(IMPORTS, r"^\s*(?:import|from|use|require\w*|#\s*include|load|source|\.|using)\b|\brequire\(");
+        let mut names = Self::default();
+        for line in &tests.lines {
+            if line.change == LineChange::Context && tests.language.asserts(line.text) {
+                names.methods.extend(METHOD.captures_iter(line.text).map(|found| {
+                    let [_, object, function] = [0, 1, 2].map(|at| found.get(at).map_or("", |group| group.as_str()));
+                    (object, function)
+                }));
+                names.called.extend(
+                    CALL.captures_iter(line.text)
+                        .filter_map(|found| found.iter().skip(1).flatten().next().map(|name| name.as_str())),
+                );
+            } else if line.change == LineChange::Removed && IMPORTS.is_match(line.text) {
+                names.imported.extend(line.text.split(|c: char| !(c.is_alphanumeric() || c == '_')));
+            }
+        }
+        names
+    }
+}
+
 /// Reports an annotation that turns the following field into a double of the code that the test checks.
 pub(super) fn injected(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     pattern!(ANNOTATION, r"^\s*@(?:Mock\w*|Spy\w*|InjectMock\w*|RelaxedMockK)\b");
@@ -164,14 +197,6 @@ pub(super) fn injected(tests: &TestFile<'_>, at: usize, findings: &mut Findings)
         let evidence = format!("{} {}", line.text.trim(), next.map_or("", |next| next.text.trim()));
         findings.add(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
     }
-}
-
-/// Returns the name of the subject that a test file is named after, in lower case.
-pub(super) fn subject(file: &str) -> String {
-    let stem = file.split('.').next().unwrap_or(file).to_lowercase();
-    let parts = ["tests_", "test_", "_tests", "_test", "_spec", "tests", "test", "spec", "it", "-test", "-spec"];
-    let subject = parts.iter().find_map(|part| stem.strip_prefix(part).or_else(|| stem.strip_suffix(part)));
-    subject.unwrap_or(&stem).replace(['_', '-'], "")
 }
 
 /// Returns the object whose function a line replaces; `None` if the line states none.

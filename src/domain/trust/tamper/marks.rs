@@ -51,6 +51,14 @@ pub(super) fn is_test_data(path: &str) -> bool {
     }
 }
 
+/// Returns the name of the subject that a test file is named after, in lower case.
+pub(super) fn subject(file: &str) -> String {
+    let stem = file.split('.').next().unwrap_or(file).to_lowercase();
+    let parts = ["tests_", "test_", "_tests", "_test", "_spec", "tests", "test", "spec", "it", "-test", "-spec"];
+    let subject = parts.iter().find_map(|part| stem.strip_prefix(part).or_else(|| stem.strip_suffix(part)));
+    subject.unwrap_or(&stem).replace(['_', '-'], "")
+}
+
 /// Digests of the changes in a diff, by file.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeMarks {

@@ -81,7 +81,7 @@ struct ProgramFile<'a> {
     /// Names of functions that are registered to run at the end of the process.
     registered: HashSet<&'a str>,
     /// Code around each line.
-    surroundings: OnceCell<Vec<Surroundings>>,
+    enclosing: OnceCell<Vec<EnclosingCode>>,
     /// Whether the file had a value that equals every other, a changed assertion, or an exit before the change.
     had_value: OnceCell<bool>,
     had_assertion: OnceCell<bool>,
@@ -90,15 +90,15 @@ struct ProgramFile<'a> {
 
 /// Code around a line, as far as its hunk shows.
 #[derive(Clone, Copy)]
-struct Surroundings {
+struct EnclosingCode {
     /// Index of the line that begins the enclosing function.
     function: Option<usize>,
     /// Smallest indentation of a preceding line that mentions `__main__`.
     main: Option<usize>,
 }
 
-impl Surroundings {
-    /// Reads the surroundings of all lines of a file.
+impl EnclosingCode {
+    /// Reads the enclosing of all lines of a file.
     fn of(tests: &TestFile<'_>) -> Vec<Self> {
         let mut all = Vec::with_capacity(tests.lines.len());
         let (mut hunk, mut main) = (0, None);
@@ -144,7 +144,7 @@ impl<'a> ProgramFile<'a> {
                 .filter_map(|found| found.iter().skip(1).flatten().next())
                 .map(|name| name.as_str())
                 .collect(),
-            surroundings: OnceCell::new(),
+            enclosing: OnceCell::new(),
             had_value: OnceCell::new(),
             had_assertion: OnceCell::new(),
             had_exit: OnceCell::new(),
@@ -209,8 +209,8 @@ impl<'a> ProgramFile<'a> {
         self.around(at).function.map_or_else(heading, |outer| self.tests.lines[outer].text)
     }
 
-    fn around(&self, at: usize) -> Surroundings {
-        self.surroundings.get_or_init(|| Surroundings::of(self.tests))[at]
+    fn around(&self, at: usize) -> EnclosingCode {
+        self.enclosing.get_or_init(|| EnclosingCode::of(self.tests))[at]
     }
 
     /// Whether a line runs without being called, because it is in an exit handler, a constructor, or an initializer.

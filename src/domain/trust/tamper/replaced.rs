@@ -2,12 +2,13 @@
 //! and program code that behaves differently in tests.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::blocks::{TestFile, TestLine, indent};
 use super::diff::{FileDiff, LineChange};
-use super::doubles::{Doubles, injected, subject};
+use super::doubles::{Doubles, TestedNames, injected};
 use super::language::{Language, is_test_path};
+use super::marks::subject;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -281,39 +282,6 @@ fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut
         let evidence = format!("an assertion means less: {}", line.text.trim());
         let weak = tests.file.is_new() && diff.changes_code;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
-    }
-}
-
-/// Names that the assertions of a file use, or that the file imported before the change.
-#[derive(Default)]
-pub(super) struct TestedNames<'a> {
-    called: HashSet<&'a str>,
-    /// Pairs of an object and its function that assertions call.
-    pub methods: HashSet<(&'a str, &'a str)>,
-    imported: HashSet<&'a str>,
-}
-
-impl<'a> TestedNames<'a> {
-    fn of(tests: &'a TestFile<'_>) -> Self {
-        pattern!(CALL, r#"([A-Za-z_]\w*)\(|([A-Z]\w*)(?:\.|::)|(\w+) ["'$]"#);
-        pattern!(METHOD, r"\b([A-Za-z_]\w*)(?:\.|->|::)([A-Za-z_]\w*)");
-        pattern!(IMPORTS, r"^\s*(?:import|from|use|require\w*|#\s*include|load|source|\.|using)\b|\brequire\(");
-        let mut names = Self::default();
-        for line in &tests.lines {
-            if line.change == LineChange::Context && tests.language.asserts(line.text) {
-                names.methods.extend(METHOD.captures_iter(line.text).map(|found| {
-                    let [_, object, function] = [0, 1, 2].map(|at| found.get(at).map_or("", |group| group.as_str()));
-                    (object, function)
-                }));
-                names.called.extend(
-                    CALL.captures_iter(line.text)
-                        .filter_map(|found| found.iter().skip(1).flatten().next().map(|name| name.as_str())),
-                );
-            } else if line.change == LineChange::Removed && IMPORTS.is_match(line.text) {
-                names.imported.extend(line.text.split(|c: char| !(c.is_alphanumeric() || c == '_')));
-            }
-        }
-        names
     }
 }
 

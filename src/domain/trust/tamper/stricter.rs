@@ -18,13 +18,14 @@ pattern!(
     r#"(?i)ignor|exclu|omit|skip|\boff\b|\bwarn\w*\b|\bnone\b|\bfalse\b|\ballow|disab|overrid|\bnot\b|per-file|deselect|fail|max|min\b|retr|continue|["']!|\|\||;|[^|]\|[^|]|\btrue\s*$|\bnoop\b|\becho\b|extends|plugin|pattern|paths?\b|files\b|roots?\b|match|setup|environment|reporter|timeout|[<>]|&\s*$|:\s*\[?\s*["']?0\b"#
 );
 
+// Settings that add checks: rules at the level of an error, selected rules, environments, commands that run one more.
+pattern!(
+    DEMANDS,
+    r#"(?i)["']?[\w@/-]+["']?\s*:\s*\[?\s*["']?(?:error|2|deny)\b|\b(?:extend[-_])?select\w*\s*=|\benv_?list\s*=|^[\w./-]*(?:test|check|lint|verify|ci|coverage)[\w./-]*\s*::?(?:\s|$)|^\t@?\S|"\w[\w:.-]*"\s*:\s*"[^"]*\w[^"]*"|\bstrict\w*\s*=\s*true|=\s*"(?:deny|forbid)""#
+);
+
 /// Whether a change of configuration only adds rules, environments, steps or dependencies to the checks and removes nothing.
 pub(super) fn is_stricter(file: &FileDiff) -> bool {
-    // Settings that add checks: rules at the level of an error, selected rules, environments, commands that run one more.
-    pattern!(
-        DEMANDS,
-        r#"(?i)["']?[\w@/-]+["']?\s*:\s*\[?\s*["']?(?:error|2|deny)\b|\b(?:extend[-_])?select\w*\s*=|\benv_?list\s*=|^[\w./-]*(?:test|check|lint|verify|ci|coverage)[\w./-]*\s*::?(?:\s|$)|^\t@?\S|"\w[\w:.-]*"\s*:\s*"[^"]*\w[^"]*"|\bstrict\w*\s*=\s*true|=\s*"(?:deny|forbid)""#
-    );
     if file.is_new() || file.is_deleted() {
         return false;
     }
@@ -33,22 +34,18 @@ pub(super) fn is_stricter(file: &FileDiff) -> bool {
     let (old, new) = (text(LineChange::Removed), text(LineChange::Added));
     let difference = Difference::between(&old, &new);
     let level = |literal: &String| matches!(literal.trim_matches(['"', '\'']), "warn" | "off" | "0" | "1");
-    let lost = &difference.lost;
-    let no_loss = lost.words.is_empty()
-        && lost.literals.len() <= MAX_LOST
-        && lost.literals.iter().all(|text| level(text) || is_within(text, &new));
-    let loosens = |text: &str| text.lines().map(|line| LOOSENS.find_iter(line).count()).sum::<usize>();
-    let added: Vec<&str> = file.lines(LineChange::Added).filter(real).collect();
-    if is_too_many(file.lines(LineChange::Removed).count(), added.len()) {
+    if is_too_many(old.lines().count(), new.lines().count()) || difference.lost.literals.len() > MAX_LOST {
         return false;
     }
+    let lost = &difference.lost;
+    let no_loss = lost.words.is_empty() && lost.literals.iter().all(|text| level(text) || is_within(text, &new));
+    let loosens = |text: &str| text.lines().map(|line| LOOSENS.find_iter(line).count()).sum::<usize>();
+    let added: Vec<&str> = file.lines(LineChange::Added).filter(real).collect();
     no_loss
         && !added.is_empty()
         && loosens(&new) <= loosens(&old)
         && commands::narrows(&new) <= commands::narrows(&old)
-        && added
-            .iter()
-            .all(|line| DEMANDS.is_match(line) || file.lines(LineChange::Removed).any(|old| grows(old, line)))
+        && added.iter().all(|line| DEMANDS.is_match(line) || old.lines().any(|old| grows(old, line)))
 }
 
 /// Whether a command is still contained in the new line as a part of a longer command, so that it still runs.

@@ -7,8 +7,8 @@ use regex::Regex;
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::diff::{FileDiff, LineChange};
-use super::doubles::subject;
 use super::language::{AssertionStrength, Language, excludes_others, is_group, is_table, is_test_path};
+use super::marks::subject;
 use super::{Findings, TamperKind};
 
 /// Minimum number of removed assertions that a few added ones cannot replace.
