@@ -374,10 +374,10 @@ impl Engine {
             served.cancel();
             outcome
         };
-        // Only shown and counted: the run does not wait for it.
+        // Only shown and counted: the run does not wait for it. The turn is first, before the batches of its output.
         let shown = async {
-            self.carried(current, iteration, &carried).await;
             self.begin_turn(task, chosen, (&prompt, &carried), started).await;
+            self.carried(current, iteration, &carried).await;
         };
         let (mut outcome, (), ()) = tokio::join!(running, serving, shown);
         drop(ready);

@@ -36,7 +36,7 @@ fn constant(pattern: &str) -> Regex {
 /// Maximum nesting of links that is parsed; deeper ones become plain text.
 const NESTED_LINKS: usize = 4;
 
-/// Maximum number of conversions of a text. What one removes can leave a character reference for the next: `&\\#64;`.
+/// Maximum number of conversions of a text. What one removes can leave a character reference for the next: `&\#64;`.
 const PASSES: usize = 4;
 
 /// Internal marker for code. Input texts never contain it.

@@ -24,9 +24,11 @@ const MAX_LINES: usize = 200;
 const STATEMENT_LINES: usize = 8;
 /// Maximum length of a line that is read, in bytes. Longer lines are generated.
 const LONGEST: usize = 2_000;
-/// Maximum number of functions that are read, of answers of a function, and of its calls in tests.
+/// Maximum number of functions that are read.
 const MAX_FUNCTIONS: usize = 200;
+/// Maximum number of answers that are read of a function.
 const MAX_ANSWERS: usize = 200;
+/// Maximum number of calls of a function that are read in tests.
 const MAX_CALLS: usize = 1_000;
 
 const LITERAL: &str = r#"(?:-?\d[\w.]*|"[^"\n]*"|'[^'\n]*'|\b(?:[Tt]rue|[Ff]alse|None|null|nil)\b)"#;

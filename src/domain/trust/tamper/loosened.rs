@@ -157,11 +157,10 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
     if prose || (program && !is_test_path(file.path())) {
         return;
     }
-    let added = || lines.iter().filter(|line| line.change == LineChange::Added);
     // First added line of each shape, and first value that a line gives to each bound.
     let mut by_shape: HashMap<String, &DiffLine> = HashMap::new();
     let mut bounds: HashMap<String, f64> = HashMap::new();
-    for new in added() {
+    for new in lines.iter().filter(|line| line.change == LineChange::Added) {
         by_shape.entry(shape(&new.text)).or_insert(new);
         if let Some((word, value)) = bound(&new.text) {
             bounds.entry(word).or_insert(value);

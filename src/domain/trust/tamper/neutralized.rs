@@ -98,7 +98,7 @@ struct EnclosingCode {
 }
 
 impl EnclosingCode {
-    /// Reads the enclosing of all lines of a file.
+    /// Returns the code around each line of a file.
     fn of(tests: &TestFile<'_>) -> Vec<Self> {
         let mut all = Vec::with_capacity(tests.lines.len());
         let (mut hunk, mut main) = (0, None);

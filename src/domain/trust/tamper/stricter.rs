@@ -158,6 +158,7 @@ mod tests {
             ("Makefile", "-test:\n-\tpytest\n+test:\n+\tpytest -k fast"),
             ("Makefile", "-test:\n-\tpytest\n+test:\n+\t-pytest"),
             ("jest.config.js", "+  testPathIgnorePatterns: ['src'],"),
+            ("jest.config.js", "-\n+  bail: 1,"),
         ] {
             assert!(!is_stricter(&edit(path, body)), "{path}: {body}");
         }
