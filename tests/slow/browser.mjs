@@ -16,6 +16,7 @@ const faults = [];
 let alarms = [];
 let own = "";
 let other;
+let delayed = 0;
 let next = 1;
 let session;
 const send = (method, params = {}) => new Promise((resolve, reject) => {
@@ -37,6 +38,8 @@ browser.stdio[4].on("data", (chunk) => {
     } else if (message.method === "Page.javascriptDialogOpening") {
       alarms.push(`dialog: ${message.params.message}`);
       send("Page.handleJavaScriptDialog", { accept: false });
+    } else if (message.method === "Fetch.requestPaused") {
+      setTimeout(() => send("Fetch.continueRequest", { requestId: message.params.requestId }), delayed);
     } else if (message.method === "Page.frameRequestedNavigation" || message.method === "Page.windowOpen") {
       alarms.push(`navigation: ${message.params.url}`);
     } else if (message.method === "Network.requestWillBeSent" && own) {
@@ -96,6 +99,11 @@ const commands = {
   async block({ urls }) {
     await send("Network.enable");
     await send("Network.setBlockedURLs", { urls });
+  },
+  // Answers requests to addresses that match a pattern with `*` later, by a number of milliseconds.
+  async delay({ url, milliseconds }) {
+    delayed = milliseconds;
+    await send("Fetch.enable", { patterns: [{ urlPattern: url }] });
   },
   // Brings another tab to the front, so that the page is hidden; and the page's own again.
   async hide() {

@@ -20,6 +20,7 @@ on_one_forge!(
     page_catches_up_after_its_connection_was_cut,
     page_catches_up_after_its_tab_was_hidden,
     page_catches_up_after_its_first_connection_failed,
+    page_is_live_although_a_script_arrives_late,
 );
 
 /// Lines that the agent of the first story prints at once.
@@ -159,6 +160,25 @@ async fn page_catches_up_after_its_first_connection_failed(dialect: Dialect) {
         finish_unseen(world, gates.path(), &mut browser).await;
         browser.call(json!({ "command": "block", "urls": [] })).await;
         assert_catches_up(&mut browser).await;
+    })
+    .await;
+}
+
+/// The scripts of a page arrive one after the other, the one that reads the stream last.
+async fn page_is_live_although_a_script_arrives_late(dialect: Dialect) {
+    let Some(mut browser) = Browser::start().await else { return };
+    let gates = tempfile::tempdir().expect("a folder");
+    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
+    live_story(Setup::new(dialect).agent(&agent), async |world| {
+        let dashboard = ServedPages::of(world, true).await;
+        let running = running_agent(world).await;
+        browser.call(json!({ "command": "delay", "url": "*/hx-sse.min.js", "milliseconds": 1000 })).await;
+        browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
+        browser.until("document.getElementById('feed')._htmx?.sse?.status === 200").await;
+        browser.evaluate("window.same = true").await;
+        open_gate(gates.path(), "open");
+        assert_catches_up(&mut browser).await;
+        world.wait_until_idle().await;
     })
     .await;
 }
