@@ -1,4 +1,4 @@
-//! Machine that the figures were measured on: processors, kernel, load, and duration of a sync.
+//! Machine that the figures were measured on: processors, kernel, load, and durations of a sync and of creating a file.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use ralph_bot::clock::Stopwatch;
 
-/// Number of syncs whose median is given.
-const SYNCS: usize = 200;
+/// Number of syncs and of created files whose medians are given.
+const ATTEMPTS: usize = 200;
 
 /// Properties of the machine at the start of the run.
 pub struct Machine {
@@ -20,6 +20,9 @@ pub struct Machine {
     pub kernel: String,
     /// Median duration of a 4 KiB write with `fdatasync`, in the folder of the databases.
     pub sync: Duration,
+    /// Median duration of creating an empty file in that folder. ext4 without a journal takes almost a millisecond for minutes after
+    /// files were deleted, others a hundredth of that.
+    pub create: Duration,
 }
 
 impl Machine {
@@ -33,6 +36,7 @@ impl Machine {
             memory_mib: kib.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) / 1024,
             kernel: kernel.trim().to_owned(),
             sync: sync_time(folder)?,
+            create: create_time(folder)?,
         })
     }
 }
@@ -70,8 +74,8 @@ pub fn median(mut times: Vec<Duration>) -> Duration {
 
 fn sync_time(folder: &Path) -> anyhow::Result<Duration> {
     let mut file = tempfile::tempfile_in(folder)?;
-    let mut times = Vec::with_capacity(SYNCS);
-    for _ in 0..SYNCS {
+    let mut times = Vec::with_capacity(ATTEMPTS);
+    for _ in 0..ATTEMPTS {
         let watch = Stopwatch::start();
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&[7; 4096])?;
@@ -79,4 +83,14 @@ fn sync_time(folder: &Path) -> anyhow::Result<Duration> {
         times.push(watch.elapsed());
     }
     Ok(median(times))
+}
+
+fn create_time(folder: &Path) -> anyhow::Result<Duration> {
+    let folder = tempfile::tempdir_in(folder)?;
+    let create = |n: usize| {
+        let watch = Stopwatch::start();
+        std::fs::File::create_new(folder.path().join(n.to_string()))?;
+        Ok(watch.elapsed())
+    };
+    Ok(median((0..ATTEMPTS).map(create).collect::<anyhow::Result<_>>()?))
 }

@@ -255,6 +255,11 @@ impl Workspaces {
         self.layout.discard(&tree_paths.dir.join(".git"))?;
         remove_index_lock(&tree_paths.index)?;
         let known = self.known_tracked(tree_paths, commit);
+        if let Some(tracked) = &known
+            && self.is_as_filled(tree_paths, commit).await
+        {
+            return Ok(tracked.clone());
+        }
         self.forget_tracked(tree_paths);
         let reset =
             GitCommand::new("fill the work tree", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
@@ -264,8 +269,8 @@ impl Workspaces {
             None => Arc::new(self.tracked(tree_paths).await?),
         };
         let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
-        files::blocking(move || keep_tracked(&dir, &kept)).await?;
-        self.remember_tracked(tree_paths, commit, tracked.clone());
+        let filled = files::blocking(move || keep_tracked(&dir, &kept)).await?;
+        self.remember_tracked(tree_paths, commit, tracked.clone(), filled);
         Ok(tracked)
     }
 

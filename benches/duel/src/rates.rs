@@ -47,6 +47,8 @@ pub fn published() -> anyhow::Result<BTreeMap<String, Rate>> {
 /// Measures all rates and publishes them.
 pub fn measure(tools: &DuelTools) -> anyhow::Result<()> {
     let mut rates = BTreeMap::new();
+    // Kept to the end: for minutes after files were deleted, ext4 without a journal takes almost a millisecond to create one.
+    let mut arenas = Vec::new();
     let idle = Call { say: Some("I looked at it.".into()), ..Call::default() };
     let works = Call { run: Some("echo one more >> count.txt".into()), ..Call::default() };
     for (name, call) in [("idle agent", idle), ("agent that changes a file", works)] {
@@ -54,7 +56,9 @@ pub fn measure(tools: &DuelTools) -> anyhow::Result<()> {
         for _ in 0..ROUNDS {
             for contestant in [&contestants("ours.yml")?[0], &bare_loop()] {
                 let times = if contestant.isolates { &mut ours } else { &mut bare };
-                times.extend(gaps(contestant, &call, tools)?);
+                let arena = run_once(contestant, &call, tools)?;
+                times.extend(gaps(&arena));
+                arenas.push(arena);
             }
         }
         let count = ours.len();
@@ -87,8 +91,8 @@ fn bare_loop() -> Contestant {
     }
 }
 
-/// Runs a loop once; returns the times between its calls in milliseconds.
-fn gaps(contestant: &Contestant, call: &Call, tools: &DuelTools) -> anyhow::Result<Vec<f64>> {
+/// Runs a loop once.
+fn run_once(contestant: &Contestant, call: &Call, tools: &DuelTools) -> anyhow::Result<Arena> {
     let file = |n: usize| (format!("src/part{}/file{n}.txt", n % 20), Some(format!("line of file {n}\n").repeat(50)));
     let mut files: BTreeMap<_, _> = (0..FILES).map(file).collect();
     files.insert("count.txt".into(), Some(String::new()));
@@ -117,9 +121,13 @@ fn gaps(contestant: &Contestant, call: &Call, tools: &DuelTools) -> anyhow::Resu
     };
     let arena = Arena::new(&scenario, &repository, &contestant.claim)?;
     run::run(contestant, &scenario, &repository, &arena, tools, LIMIT)?;
-    let calls = arena.calls();
+    Ok(arena)
+}
+
+/// Returns the times between the calls of a run, in milliseconds.
+fn gaps(arena: &Arena) -> Vec<f64> {
     let gap = |pair: &[crate::arena::SeenCall]| Some(pair[1].began.duration_since(pair[0].ended?).as_secs_f64() * 1e3);
-    Ok(calls.windows(2).filter_map(gap).collect())
+    arena.calls().windows(2).filter_map(gap).collect()
 }
 
 fn median(mut times: Vec<f64>) -> f64 {
