@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Age from which a file's change time is told apart from that of a later change. Kernels set it by a clock of 1 to 10 ms.
 const SETTLED_AFTER: Duration = Duration::from_millis(50);
-/// As above, for file systems that keep whole seconds.
+/// The same age on file systems that keep whole seconds.
 const SETTLED_AFTER_SECONDS: Duration = Duration::from_secs(3);
 
 /// Names of all files and folders of a tree, and attributes of its files, without the repository at its root.
@@ -22,53 +22,59 @@ const SETTLED_AFTER_SECONDS: Duration = Duration::from_secs(3);
 pub(super) struct Fingerprint([u8; 32]);
 
 /// Fingerprint that is being made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fingerprinter {
-    hash: Sha256,
-    /// Newest change time of a file, in seconds and nanoseconds since 1970.
-    newest: (i64, i64),
+    /// `None` once a file was added that had changed shortly before, so that a further change could leave the same change time.
+    hash: Option<Sha256>,
+    /// Time since 1970 when the tree began to be read.
+    start: Duration,
 }
 
 impl Fingerprinter {
+    /// Creates the fingerprint of an empty tree.
+    pub fn new() -> Self {
+        let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { hash: Some(Sha256::new()), start }
+    }
+
     /// Adds a folder by its path in the tree.
     pub fn add_folder(&mut self, path: &[u8]) {
-        self.hash.update(path);
-        self.hash.update([0, 0]);
+        if let Some(hash) = &mut self.hash {
+            hash.update(path);
+            hash.update([0, 0]);
+        }
     }
 
-    /// Adds a file or link by its path in the tree.
-    pub fn add_file(&mut self, path: &[u8], found: &Metadata) {
-        let change = (found.ctime(), found.ctime_nsec());
-        self.newest = self.newest.max(change);
-        self.hash.update(path);
-        self.hash.update([0, 1]);
+    /// Adds a file or link by its path in the tree. `read` returns its attributes and is not called if they are not needed.
+    pub fn add_file(&mut self, path: &[u8], read: impl FnOnce() -> io::Result<Metadata>) -> io::Result<()> {
+        let Some(hash) = &mut self.hash else { return Ok(()) };
+        let found = read()?;
+        let margin = if found.ctime_nsec() == 0 { SETTLED_AFTER_SECONDS } else { SETTLED_AFTER };
+        let changed = found.ctime().try_into().ok().zip(found.ctime_nsec().try_into().ok());
+        if changed.is_none_or(|(seconds, nanoseconds)| Duration::new(seconds, nanoseconds) + margin >= self.start) {
+            self.hash = None;
+            return Ok(());
+        }
+        hash.update(path);
+        hash.update([0, 1]);
         for value in [found.dev(), found.ino(), found.size(), u64::from(found.mode())] {
-            self.hash.update(value.to_le_bytes());
+            hash.update(value.to_le_bytes());
         }
-        for value in [change.0, change.1, found.mtime(), found.mtime_nsec()] {
-            self.hash.update(value.to_le_bytes());
+        for value in [found.ctime(), found.ctime_nsec(), found.mtime(), found.mtime_nsec()] {
+            hash.update(value.to_le_bytes());
         }
+        Ok(())
     }
 
-    /// Returns the fingerprint.
-    pub fn finish(self) -> Fingerprint {
-        Fingerprint(self.hash.finalize().into())
-    }
-
-    /// Returns the fingerprint of a tree that was read from `start` on; `None` if a file changed shortly before, so that a further
-    /// change could leave the same change time.
-    pub fn finish_settled(self, start: SystemTime) -> Option<Fingerprint> {
-        let (seconds, nanoseconds) = self.newest;
-        let margin = if nanoseconds == 0 { SETTLED_AFTER_SECONDS } else { SETTLED_AFTER };
-        let newest = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        let start = start.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        (newest + margin < start).then(|| self.finish())
+    /// Returns the fingerprint; `None` if a file changed shortly before it was read.
+    pub fn finish(self) -> Option<Fingerprint> {
+        self.hash.map(|hash| Fingerprint(hash.finalize().into()))
     }
 }
 
-/// Returns the fingerprint of a tree. Does not follow links.
-pub(super) fn fingerprint_of(dir: &Path) -> io::Result<Fingerprint> {
-    let mut made = Fingerprinter::default();
+/// Returns the fingerprint of a tree; `None` if a file changed shortly before. Does not follow links.
+pub(super) fn fingerprint_of(dir: &Path) -> io::Result<Option<Fingerprint>> {
+    let mut made = Fingerprinter::new();
     // Folders, each with its path below `dir`, which is empty or ends with a slash.
     let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
     while let Some((here, prefix)) = waiting.pop() {
@@ -84,7 +90,7 @@ pub(super) fn fingerprint_of(dir: &Path) -> io::Result<Fingerprint> {
                 path.push(b'/');
                 waiting.push((entry.path(), path));
             } else {
-                made.add_file(&path, &entry.metadata()?);
+                made.add_file(&path, || entry.metadata())?;
             }
         }
     }
@@ -97,12 +103,6 @@ mod tests {
 
     use super::*;
 
-    fn settled(dir: &Path, start: SystemTime) -> Option<Fingerprint> {
-        let mut made = Fingerprinter::default();
-        made.add_file(b"file", &std::fs::symlink_metadata(dir.join("file")).unwrap());
-        made.finish_settled(start)
-    }
-
     #[test]
     fn changes_of_files_change_the_fingerprint() {
         let dir = tempfile::tempdir().unwrap();
@@ -110,7 +110,12 @@ mod tests {
         std::fs::create_dir_all(root.join("a/b")).unwrap();
         std::fs::write(root.join("a/b/file"), "one").unwrap();
         let written = std::fs::metadata(root.join("a/b/file")).unwrap().modified().unwrap();
-        let mut seen = vec![fingerprint_of(root).unwrap()];
+        // Longer than the clock of change times.
+        let settled = || {
+            std::thread::sleep(SETTLED_AFTER * 2);
+            fingerprint_of(root).unwrap().expect("no fresh file")
+        };
+        let mut seen = vec![settled()];
         let changes: [(&str, &dyn Fn()); 7] = [
             ("the same size and modification time", &|| {
                 std::fs::write(root.join("a/b/file"), "two").unwrap();
@@ -131,27 +136,23 @@ mod tests {
             ("a name", &|| std::fs::rename(root.join("c"), root.join("e")).unwrap()),
         ];
         for (what, change) in changes {
-            // Longer than the clock of change times.
-            std::thread::sleep(SETTLED_AFTER);
             change();
-            let now = fingerprint_of(root).unwrap();
+            let now = settled();
             assert!(!seen.contains(&now), "{what}");
             seen.push(now);
         }
         std::fs::create_dir(root.join(".git")).unwrap();
         std::fs::write(root.join(".git/config"), "x").unwrap();
-        assert_eq!(fingerprint_of(root).unwrap(), *seen.last().unwrap(), "the repository is no part");
+        assert_eq!(settled(), *seen.last().unwrap(), "the repository is no part");
     }
 
     #[test]
-    fn fresh_files_have_no_settled_fingerprint() {
+    fn tree_with_a_fresh_file_has_no_fingerprint() {
         let dir = tempfile::tempdir().unwrap();
-        let before = SystemTime::now();
         std::fs::write(dir.path().join("file"), "x").unwrap();
-        assert_eq!(settled(dir.path(), before), None);
-        assert_eq!(settled(dir.path(), SystemTime::now()), None);
-        let later = SystemTime::now() + SETTLED_AFTER_SECONDS;
-        assert_eq!(settled(dir.path(), later).as_ref(), settled(dir.path(), later + SETTLED_AFTER).as_ref());
-        assert!(settled(dir.path(), later).is_some());
+        assert_eq!(fingerprint_of(dir.path()).unwrap(), None);
+        std::thread::sleep(SETTLED_AFTER * 2);
+        let settled = fingerprint_of(dir.path()).unwrap();
+        assert!(settled.is_some() && settled == fingerprint_of(dir.path()).unwrap());
     }
 }

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use super::fingerprint::{Fingerprint, Fingerprinter, fingerprint_of};
 use super::layout::TreePaths;
@@ -88,7 +87,7 @@ impl Tracked {
 /// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed. Returns the fingerprint of what is
 /// left; `None` if a file changed shortly before.
 pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<Option<Fingerprint>, WorkspaceError> {
-    let (start, mut left) = (SystemTime::now(), Fingerprinter::default());
+    let mut left = Fingerprinter::new();
     // Folders, each with its path below `dir`, which is empty or ends with a slash.
     let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
     while let Some((here, prefix)) = waiting.pop() {
@@ -116,11 +115,12 @@ pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<Option<Finge
             } else if !plain || is_submodule != Some(false) {
                 files::remove(&entry.path())?;
             } else {
-                left.add_file(&path, &entry.metadata().map_err(WorkspaceError::io("look at", entry.path()))?);
+                let added = left.add_file(&path, || entry.metadata());
+                added.map_err(WorkspaceError::io("look at", entry.path()))?;
             }
         }
     }
-    Ok(left.finish_settled(start))
+    Ok(left.finish())
 }
 
 fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
@@ -172,7 +172,7 @@ impl Workspaces {
         };
         let dir = tree_paths.dir.clone();
         let found = files::blocking(move || fingerprint_of(&dir).map_err(WorkspaceError::io("look at", &dir))).await;
-        found.is_ok_and(|found| found == filled)
+        found.is_ok_and(|found| found.as_ref() == Some(&filled))
     }
 
     fn known_index<T>(&self, tree_paths: &TreePaths, commit: &Sha, read: impl FnOnce(&KnownIndex) -> T) -> Option<T> {
