@@ -3,7 +3,7 @@
 //! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names, all run briefly
 //! as a smoke test, which is too short for valid figures; as a test (`cargo test --benches`) only the first runs. `--full`
 //! adds the largest sizes. `--queries` names a file with texts of real issues for `recall`, as JSON Lines with a field
-//! `text`; learnings then consist of their words with their frequencies.
+//! `text`; learnings then consist of their words with their frequencies. `--markdown` replaces the sections of the named figures in a page.
 
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 
@@ -181,7 +181,8 @@ async fn main() -> anyhow::Result<()> {
         }
         // After each benchmark, so that an interrupted run keeps its results.
         if let Some(file) = &asked.markdown {
-            std::fs::write(file, report::page(&machine, &FIGURES, &run.rows, &run.notes))?;
+            let old = std::fs::read_to_string(file).unwrap_or_default();
+            std::fs::write(file, report::page(&machine, &FIGURES, &run.rows, &run.notes, &old))?;
         }
     }
     if failed > 0 {

@@ -114,51 +114,78 @@ pub fn table(rows: &[Row], judge: bool) -> String {
     text
 }
 
-/// Renders the page.
-pub fn page(machine: &Machine, figures: &[(&'static str, &'static str)], rows: &[Row], notes: &[String]) -> String {
+/// Renders the page: the figures of this run, and the other sections of an older page.
+pub fn page(
+    machine: &Machine,
+    figures: &[(&'static str, &'static str)],
+    rows: &[Row],
+    notes: &[String],
+    old: &str,
+) -> String {
     let mut text = String::from(
-        "# Benchmarks\n\nWritten by `cargo bench --bench figures -- all --markdown docs/benchmarks.md` from one run; do \
-         not edit. Figures of a busy machine mean little alone, so each is compared with a baseline of the same run \
-         where possible.\n\n",
+        "# Benchmarks\n\nWritten by `cargo bench --bench figures -- NAMES --markdown docs/benchmarks.md`, which replaces the sections \
+         of the named figures (`all` for each; `--full` adds the largest sizes); do not edit. Figures of a busy machine mean little alone, so each is \
+         compared with a baseline of the same run where possible. Where the load average is above the number of processors, other work took \
+         part of them.\n\n",
     );
     if cfg!(debug_assertions) {
         text.push_str("**This run was of a debug build: nothing here says how fast the service is.**\n\n");
     }
-    let loads = || rows.iter().map(|row| row.load);
-    let _ = writeln!(
-        text,
-        "Machine: {} processors, {} MiB, Linux {}; a 4 KiB write with `fdatasync` takes {:.2} ms, creating a file {:.2} ms \
-         (medians). Load average during the run: {:.1} to {:.1}, so other work took part of the processors wherever it was above {}.\n",
-        machine.cores,
-        machine.memory_mib,
-        machine.kernel,
-        machine.sync.as_secs_f64() * 1e3,
-        machine.create.as_secs_f64() * 1e3,
-        loads().fold(f64::INFINITY, f64::min),
-        loads().fold(0.0, f64::max),
-        machine.cores,
-    );
-    let missed: Vec<_> = rows.iter().filter_map(|row| Some((row, row.verdict()?))).filter(|(_, v)| !v.1).collect();
-    if missed.is_empty() && !cfg!(debug_assertions) {
-        text.push_str("All targets were met.\n");
+    let sections: Vec<String> = figures
+        .iter()
+        .filter_map(|(name, words)| {
+            let own: Vec<_> = rows.iter().filter(|row| row.figure == *name).collect();
+            if own.is_empty() {
+                section(old, name).map(str::to_owned)
+            } else {
+                Some(new_section(machine, name, words, &own))
+            }
+        })
+        .collect();
+    let missed: Vec<String> = sections.iter().flat_map(|section| section.lines()).filter_map(missed).collect();
+    match missed.is_empty() {
+        true => text.push_str("All targets were met.\n"),
+        false => missed.iter().for_each(|line| text.extend([line, "\n"])),
     }
-    for (row, (words, _)) in missed {
-        let ratio = row.ratio().map_or(String::new(), |ratio| format!(" (ratio {ratio:.2})"));
-        let found = format!("{} {}{ratio}", number(row.measured), row.unit);
-        let _ = writeln!(text, "- target {words} missed: {}: {found}", row.what);
-    }
-    for (name, words) in figures {
-        let own: Vec<_> = rows.iter().filter(|row| row.figure == *name).collect();
-        if own.is_empty() {
-            continue;
-        }
-        let _ = writeln!(text, "\n## {name}\n\n{words}\n\n| {} |\n|{}", HEAD.join(" | "), "---|".repeat(HEAD.len()));
-        for row in own {
-            let _ = writeln!(text, "| {} |", row.cells(true).join(" | "));
-        }
+    for section in sections {
+        let _ = writeln!(text, "\n{}", section.trim_end());
     }
     if !notes.is_empty() {
         let _ = writeln!(text, "\n## Notes\n\n- {}", notes.join("\n- "));
     }
     text
+}
+
+fn new_section(machine: &Machine, name: &str, words: &str, rows: &[&Row]) -> String {
+    let mut text = format!(
+        "## {name}\n\n{words}\n\nMachine: {} processors, {} MiB, Linux {}; a 4 KiB write with `fdatasync` takes {:.2} ms, creating a file \
+         {:.2} ms (medians).\n\n| {} |\n|{}\n",
+        machine.cores,
+        machine.memory_mib,
+        machine.kernel,
+        machine.sync.as_secs_f64() * 1e3,
+        machine.create.as_secs_f64() * 1e3,
+        HEAD.join(" | "),
+        "---|".repeat(HEAD.len())
+    );
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.cells(true).join(" | "));
+    }
+    text
+}
+
+/// Returns a section of a page with its heading.
+fn section<'a>(page: &'a str, name: &str) -> Option<&'a str> {
+    let from = page.find(&format!("\n## {name}\n"))? + 1;
+    let rest = &page[from..];
+    Some(rest.find("\n## ").map_or(rest, |end| &rest[..end]))
+}
+
+/// Returns the entry of a table's line in the list of missed targets; `None` for a line without a missed target.
+fn missed(line: &str) -> Option<String> {
+    let cells: Vec<&str> = line.strip_prefix("| ")?.split(" | ").collect();
+    let [what, measured, _, ratio, target, ..] = cells[..] else { return None };
+    let target = target.strip_prefix("**")?.strip_suffix("**")?;
+    let ratio = if ratio.is_empty() { String::new() } else { format!(" (ratio {ratio})") };
+    Some(format!("- {target}: {what}: {measured}{ratio}"))
 }

@@ -8,14 +8,17 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
-/// Age from which a file's change time is told apart from that of a later change. Kernels set it by a clock of 1 to 10 ms.
-const SETTLED_AFTER: Duration = Duration::from_millis(50);
+use crate::clock::Clock;
+use crate::domain::model::ids::Timestamp;
+
+/// Age in milliseconds from which a file's change time is told apart from that of a later change. Kernels set it by a clock of 1 to 10
+/// ms.
+const SETTLED_AFTER_MS: i64 = 50;
 /// The same age on file systems that keep whole seconds.
-const SETTLED_AFTER_SECONDS: Duration = Duration::from_secs(3);
+const SECONDS_SETTLED_AFTER_MS: i64 = 3_000;
 
 /// Names of all files and folders of a tree, and attributes of its files, without the repository at its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,15 +29,14 @@ pub(super) struct Fingerprint([u8; 32]);
 pub(super) struct Fingerprinter {
     /// `None` once a file was added that had changed shortly before, so that a further change could leave the same change time.
     hash: Option<Sha256>,
-    /// Time since 1970 when the tree began to be read.
-    start: Duration,
+    /// Time of the kernel's clock, which file systems use, when the tree began to be read.
+    start: Timestamp,
 }
 
 impl Fingerprinter {
     /// Creates the fingerprint of an empty tree.
     pub fn new() -> Self {
-        let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { hash: Some(Sha256::new()), start }
+        Self { hash: Some(Sha256::new()), start: Clock::System.now() }
     }
 
     /// Adds a folder by its path in the tree.
@@ -49,9 +51,9 @@ impl Fingerprinter {
     pub fn add_file(&mut self, path: &[u8], read: impl FnOnce() -> io::Result<Metadata>) -> io::Result<()> {
         let Some(hash) = &mut self.hash else { return Ok(()) };
         let found = read()?;
-        let margin = if found.ctime_nsec() == 0 { SETTLED_AFTER_SECONDS } else { SETTLED_AFTER };
-        let changed = found.ctime().try_into().ok().zip(found.ctime_nsec().try_into().ok());
-        if changed.is_none_or(|(seconds, nanoseconds)| Duration::new(seconds, nanoseconds) + margin >= self.start) {
+        let age_ms = if found.ctime_nsec() == 0 { SECONDS_SETTLED_AFTER_MS } else { SETTLED_AFTER_MS };
+        let changed_ms = found.ctime().saturating_mul(1000).saturating_add(found.ctime_nsec() / 1_000_000);
+        if changed_ms.saturating_add(age_ms) >= self.start.0 {
             self.hash = None;
             return Ok(());
         }
@@ -100,8 +102,12 @@ pub(super) fn fingerprint_of(dir: &Path) -> io::Result<Option<Fingerprint>> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
 
     use super::*;
+
+    /// Longer than any file is fresh.
+    const SETTLED: Duration = Duration::from_millis(2 * SETTLED_AFTER_MS.unsigned_abs());
 
     #[test]
     fn changes_of_files_change_the_fingerprint() {
@@ -110,9 +116,8 @@ mod tests {
         std::fs::create_dir_all(root.join("a/b")).unwrap();
         std::fs::write(root.join("a/b/file"), "one").unwrap();
         let written = std::fs::metadata(root.join("a/b/file")).unwrap().modified().unwrap();
-        // Longer than the clock of change times.
         let settled = || {
-            std::thread::sleep(SETTLED_AFTER * 2);
+            std::thread::sleep(SETTLED);
             fingerprint_of(root).unwrap().expect("no fresh file")
         };
         let mut seen = vec![settled()];
@@ -151,7 +156,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "x").unwrap();
         assert_eq!(fingerprint_of(dir.path()).unwrap(), None);
-        std::thread::sleep(SETTLED_AFTER * 2);
+        std::thread::sleep(SETTLED);
         let settled = fingerprint_of(dir.path()).unwrap();
         assert!(settled.is_some() && settled == fingerprint_of(dir.path()).unwrap());
     }
