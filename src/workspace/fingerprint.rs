@@ -154,8 +154,12 @@ mod tests {
     #[test]
     fn tree_with_a_fresh_file_has_no_fingerprint() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("file"), "x").unwrap();
-        assert_eq!(fingerprint_of(dir.path()).unwrap(), None);
+        // More than once, because a busy machine may stop the test for as long as a file is fresh.
+        let is_unknown = |_| {
+            std::fs::write(dir.path().join("file"), "x").unwrap();
+            fingerprint_of(dir.path()).unwrap().is_none()
+        };
+        assert!((0..20).any(is_unknown));
         std::thread::sleep(SETTLED);
         let settled = fingerprint_of(dir.path()).unwrap();
         assert!(settled.is_some() && settled == fingerprint_of(dir.path()).unwrap());
