@@ -29,7 +29,7 @@ pub(super) struct Fingerprint([u8; 32]);
 pub(super) struct Fingerprinter {
     /// `None` once a file was added that had changed shortly before, so that a further change could leave the same change time.
     hash: Option<Sha256>,
-    /// Time of the kernel's clock, which file systems use, when the tree began to be read.
+    /// Time of the kernel's clock, which file systems use, when this was created.
     start: Timestamp,
 }
 

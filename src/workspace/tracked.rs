@@ -84,10 +84,13 @@ impl Tracked {
 }
 
 /// Removes everything below `dir` that is not tracked, including objects that `git clean` skips: `.git` entries at any
-/// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed. Returns the fingerprint of what is
-/// left; `None` if a file changed shortly before.
-pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<Option<Fingerprint>, WorkspaceError> {
-    let mut left = Fingerprinter::new();
+/// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed. Adds what is left to `left`
+/// and returns its fingerprint; `None` if a file changed after or shortly before that was created.
+pub(super) fn keep_tracked(
+    dir: &Path,
+    tracked: &Tracked,
+    mut left: Fingerprinter,
+) -> Result<Option<Fingerprint>, WorkspaceError> {
     // Folders, each with its path below `dir`, which is empty or ends with a slash.
     let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
     while let Some((here, prefix)) = waiting.pop() {
@@ -256,7 +259,7 @@ mod tests {
         let rest = rest.map(|(mode, path)| entry(mode, path)).concat();
         let tracked = Tracked::of(format!("{files}{rest}").into_bytes());
         assert_eq!(tracked.submodules(), [Path::new("sub")]);
-        keep_tracked(root, &tracked).unwrap();
+        keep_tracked(root, &tracked, Fingerprinter::new()).unwrap();
         let mut left = Vec::new();
         let mut waiting = vec![root.to_path_buf()];
         while let Some(here) = waiting.pop() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use failpoint::kill_point;
 
+use super::fingerprint::Fingerprinter;
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
 use super::mirror::{RefChange, loose_ref};
@@ -261,6 +262,8 @@ impl Workspaces {
             return Ok(tracked.clone());
         }
         self.forget_tracked(tree_paths);
+        // Before git compares the files, so that no change after that becomes part of the fingerprint.
+        let left = Fingerprinter::new();
         let reset =
             GitCommand::new("fill the work tree", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
@@ -269,7 +272,7 @@ impl Workspaces {
             None => Arc::new(self.tracked(tree_paths).await?),
         };
         let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
-        let filled = files::blocking(move || keep_tracked(&dir, &kept)).await?;
+        let filled = files::blocking(move || keep_tracked(&dir, &kept, left)).await?;
         self.remember_tracked(tree_paths, commit, tracked.clone(), filled);
         Ok(tracked)
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -89,96 +90,111 @@ async fn open_page_shows_the_agents_output_while_it_runs(dialect: Dialect) {
     .await;
 }
 
-/// Lets the agent finish while the page gets no events, so that it still shows a running loop.
-async fn finish_unseen(world: &World, gates: &Path, browser: &mut Browser) {
-    open_gate(gates, "open");
-    world.until("a review", |l| l.state == LoopState::Review).await;
-    world.wait_until_idle().await;
-    assert_eq!(browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
+/// A browser beside a running loop, whose agent ends when its gate opens.
+struct RunningLoop {
+    browser: Browser,
+    gates: TempDir,
+    dashboard: ServedPages,
+    /// Path of the loop's page.
+    path: String,
 }
 
-/// Waits until the page shows the end of the loop without having been loaded again.
-async fn assert_catches_up(browser: &mut Browser) {
-    browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
-    assert_eq!(browser.evaluate("window.same").await, true, "the page was not loaded again");
+impl RunningLoop {
+    /// Opens the loop's page of a server.
+    async fn open(&mut self, server: &str) {
+        self.browser.open(&format!("{server}{}", self.path), json!({})).await;
+    }
+
+    /// Waits until the page reads the stream.
+    async fn connected(&mut self) {
+        self.browser.until("document.getElementById('feed')._htmx?.sse?.status === 200").await;
+        self.browser.evaluate("window.same = true").await;
+    }
+
+    /// Lets the agent finish.
+    async fn finish(&self, world: &World) {
+        open_gate(self.gates.path(), "open");
+        world.until("a review", |l| l.state == LoopState::Review).await;
+        world.wait_until_idle().await;
+    }
+
+    /// Lets the agent finish while the page gets no events, so that it still shows a running loop.
+    async fn finish_unseen(&mut self, world: &World) {
+        self.finish(world).await;
+        assert_eq!(self.browser.evaluate("document.querySelector('h1 .state').textContent").await, "running");
+    }
+
+    /// Waits until the page shows the end of the loop without having been loaded again.
+    async fn assert_catches_up(&mut self) {
+        self.browser.until("document.querySelector('h1 .state').textContent === 'review'").await;
+        assert_eq!(self.browser.evaluate("window.same").await, true, "the page was not loaded again");
+    }
+}
+
+async fn with_running_loop(dialect: Dialect, scenario: impl AsyncFnOnce(&mut World, &mut RunningLoop)) {
+    let Some(browser) = Browser::start().await else { return };
+    let gates = tempfile::tempdir().expect("a folder");
+    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
+    live_story(Setup::new(dialect).agent(&agent), async move |world| {
+        let dashboard = ServedPages::of(world, true).await;
+        let path = format!("/loops/{}", running_agent(world).await.id);
+        scenario(world, &mut RunningLoop { browser, gates, dashboard, path }).await;
+    })
+    .await;
 }
 
 /// A connection that ends before anything was sent on it, and a loop that changes meanwhile.
 async fn page_catches_up_after_its_connection_was_cut(dialect: Dialect) {
-    let Some(mut browser) = Browser::start().await else { return };
-    let gates = tempfile::tempdir().expect("a folder");
-    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
-    live_story(Setup::new(dialect).agent(&agent), async |world| {
-        let dashboard = ServedPages::of(world, true).await;
-        let line = CutLine::to(&dashboard.url).await;
-        let running = running_agent(world).await;
-        browser.open(&format!("{}/loops/{}", line.url, running.id), json!({})).await;
-        browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
-        browser.until("document.getElementById('feed')._htmx?.sse?.status === 200").await;
-        browser.evaluate("window.same = true").await;
+    with_running_loop(dialect, async |world, running| {
+        let line = CutLine::to(&running.dashboard.url).await;
+        running.open(&line.url).await;
+        running.browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
+        running.connected().await;
         line.cut();
-        browser.until("document.getElementById('feed')._htmx.sse.attempt > 0").await;
-        finish_unseen(world, gates.path(), &mut browser).await;
+        running.browser.until("document.getElementById('feed')._htmx.sse.attempt > 0").await;
+        running.finish_unseen(world).await;
         line.mend();
-        assert_catches_up(&mut browser).await;
+        running.assert_catches_up().await;
     })
     .await;
 }
 
 /// The stream of a hidden tab pauses; the page that is shown again has the newest state.
 async fn page_catches_up_after_its_tab_was_hidden(dialect: Dialect) {
-    let Some(mut browser) = Browser::start().await else { return };
-    let gates = tempfile::tempdir().expect("a folder");
-    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
-    live_story(Setup::new(dialect).agent(&agent), async |world| {
-        let dashboard = ServedPages::of(world, true).await;
-        let running = running_agent(world).await;
-        browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
-        browser.until("document.getElementById('feed')._htmx?.sse?.status === 200").await;
-        browser.evaluate("window.same = true").await;
-        browser.call(json!({ "command": "hide" })).await;
-        browser.until("document.getElementById('feed')._htmx.sse.reader === null").await;
-        finish_unseen(world, gates.path(), &mut browser).await;
-        browser.call(json!({ "command": "show" })).await;
-        assert_catches_up(&mut browser).await;
+    with_running_loop(dialect, async |world, running| {
+        running.open(&running.dashboard.url.clone()).await;
+        running.connected().await;
+        running.browser.call(json!({ "command": "hide" })).await;
+        running.browser.until("document.getElementById('feed')._htmx.sse.reader === null").await;
+        running.finish_unseen(world).await;
+        running.browser.call(json!({ "command": "show" })).await;
+        running.assert_catches_up().await;
     })
     .await;
 }
 
 /// A page whose stream is refused at first, such as by a proxy while the service restarts.
 async fn page_catches_up_after_its_first_connection_failed(dialect: Dialect) {
-    let Some(mut browser) = Browser::start().await else { return };
-    let gates = tempfile::tempdir().expect("a folder");
-    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
-    live_story(Setup::new(dialect).agent(&agent), async |world| {
-        let dashboard = ServedPages::of(world, true).await;
-        let running = running_agent(world).await;
-        browser.call(json!({ "command": "block", "urls": ["*/events*"] })).await;
-        browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
-        browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
-        browser.evaluate("window.same = true").await;
-        finish_unseen(world, gates.path(), &mut browser).await;
-        browser.call(json!({ "command": "block", "urls": [] })).await;
-        assert_catches_up(&mut browser).await;
+    with_running_loop(dialect, async |world, running| {
+        running.browser.call(json!({ "command": "block", "urls": ["*/events*"] })).await;
+        running.open(&running.dashboard.url.clone()).await;
+        running.browser.until("document.querySelector('h1 .state').textContent === 'running'").await;
+        running.browser.evaluate("window.same = true").await;
+        running.finish_unseen(world).await;
+        running.browser.call(json!({ "command": "block", "urls": [] })).await;
+        running.assert_catches_up().await;
     })
     .await;
 }
 
-/// The scripts of a page arrive one after the other, the one that reads the stream last.
+/// The scripts of a page arrive one after the other, the one that reads the stream late.
 async fn page_is_live_although_a_script_arrives_late(dialect: Dialect) {
-    let Some(mut browser) = Browser::start().await else { return };
-    let gates = tempfile::tempdir().expect("a folder");
-    let agent = format!("{}echo 42 >answer.txt\n", wait_for(gates.path(), "open"));
-    live_story(Setup::new(dialect).agent(&agent), async |world| {
-        let dashboard = ServedPages::of(world, true).await;
-        let running = running_agent(world).await;
-        browser.call(json!({ "command": "delay", "url": "*/hx-sse.min.js", "milliseconds": 1000 })).await;
-        browser.open(&format!("{}/loops/{}", dashboard.url, running.id), json!({})).await;
-        browser.until("document.getElementById('feed')._htmx?.sse?.status === 200").await;
-        browser.evaluate("window.same = true").await;
-        open_gate(gates.path(), "open");
-        assert_catches_up(&mut browser).await;
-        world.wait_until_idle().await;
+    with_running_loop(dialect, async |world, running| {
+        running.browser.call(json!({ "command": "delay", "url": "*/hx-sse.min.js", "milliseconds": 1000 })).await;
+        running.open(&running.dashboard.url.clone()).await;
+        running.connected().await;
+        running.finish(world).await;
+        running.assert_catches_up().await;
     })
     .await;
 }
