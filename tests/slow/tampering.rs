@@ -47,7 +47,10 @@ fn honest_changes_are_not_called_tampering() {
         let findings = scanned.entry(pair.clone()).or_insert_with(|| {
             let diff = std::fs::read(folder.join(format!("{pair}.diff"))).expect("the pair was fetched");
             let diff = String::from_utf8_lossy(&diff);
-            let findings = tamper::scan_at_most(&diff, usize::MAX);
+            let files = folder.join(format!("{pair}.files"));
+            let read = |path: String| Some((path.clone(), std::fs::read(files.join(path)).ok()?));
+            let texts = tamper::files_to_extend(&diff).into_iter().filter_map(read).collect();
+            let findings = tamper::scan_at_most(&diff, &texts, usize::MAX);
             programs.add(&diff, &findings);
             findings
         });

@@ -14,6 +14,7 @@ on_both_forges!(
 );
 
 on_one_forge!(
+    assertion_removed_far_from_the_beginning_of_its_test_is_put_back,
     failed_tests_in_the_output_outweigh_exit_code,
     change_that_the_task_names_is_asked_about_instead_of_undone,
     files_that_the_first_run_wrote_are_not_there_in_the_second,
@@ -109,6 +110,30 @@ async fn honest_tests_need_no_acceptance(dialect: Dialect) {
         let text = format!("{receipts:?}");
         assert!(text.contains("with the base's tests 1 of 1"), "{text}");
         assert_eq!(done.findings(), []);
+    })
+    .await;
+}
+
+/// The diff shows neither the name of the test nor its beginning.
+async fn assertion_removed_far_from_the_beginning_of_its_test_is_put_back(dialect: Dialect) {
+    let steps: String = (0..9).map(|number| format!("    cart.add({number});\n")).collect();
+    let tests = format!(
+        "describe('cart', () => {{\n  it('adds', () => {{\n{steps}    expect(read('answer.txt')).toBe('42');\n  }});\n}});\n"
+    );
+    let check = "sed -n \"s/^ *expect(read('\\(.*\\)')).toBe('\\(.*\\)');$/\\1 \\2/p\" test/*.js |\nwhile read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || exit 1\ndone\n";
+    let agent = format!(
+        "case $RALPH_ITERATION in\n1) sed -i /expect/d test/cart.test.js;;\n*) cat >test/cart.test.js <<'E'\n{tests}E\necho 42 >answer.txt;;\nesac\n"
+    );
+    let setup = Setup::new(dialect).file("test/cart.test.js", &tests).file("check.sh", check).agent(&agent);
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+        assert!(done.iterations[0].checks.all_hold(), "the check passes without the assertion");
+        let second_prompt = world.prompt(2).await;
+        assert!(
+            second_prompt.contains("# Tests to restore") && second_prompt.contains("toBe('42')"),
+            "{second_prompt}"
+        );
     })
     .await;
 }

@@ -24,6 +24,7 @@ mod config_files;
 mod diff;
 mod doctests;
 mod doubles;
+mod enclosing;
 mod flow;
 mod hidden;
 mod language;
@@ -56,6 +57,7 @@ use diff::FileDiff;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
 pub use compiled::is_compiled_cache;
+pub use enclosing::{ChangedTexts, files_to_extend};
 pub use marks::{ChangeMarks, is_test_code, is_test_file};
 pub use new_tests::NewTests;
 pub use starts::{CheckStart, ImportedName, is_missing};
@@ -123,12 +125,19 @@ const MANIFESTS: [&str; 39] = [
 /// Returns the changes in a unified git diff that weaken the checks, at most 100. Blocking findings come first, then notices,
 /// each in the order of the diff. Text that is no diff gives no findings.
 pub fn scan(diff: &str) -> Vec<TamperFinding> {
-    scan_at_most(diff, MAX_FINDINGS)
+    scan_with(diff, &ChangedTexts::new())
 }
 
-/// Like [`scan`], but with at most `most` findings of each grade, and at most `most` in total.
-pub fn scan_at_most(diff: &str, most: usize) -> Vec<TamperFinding> {
-    let files = diff::parse(diff);
+/// Like [`scan`], but also reads the beginnings of the tests around the changed lines in the changed files. [`files_to_extend`]
+/// returns the files for which this matters.
+pub fn scan_with(diff: &str, texts: &ChangedTexts) -> Vec<TamperFinding> {
+    scan_at_most(diff, texts, MAX_FINDINGS)
+}
+
+/// Like [`scan_with`], but with at most `most` findings of each grade, and at most `most` in total.
+pub fn scan_at_most(diff: &str, texts: &ChangedTexts, most: usize) -> Vec<TamperFinding> {
+    let mut files = diff::parse(diff);
+    enclosing::extend(&mut files, texts);
     let mut findings = Findings { most, ..Findings::default() };
     let tests: Vec<Option<TestFile<'_>>> = files.iter().map(TestFile::of).collect();
     let summary = tests_lost::DiffSummary::of(&files, &tests);

@@ -92,11 +92,11 @@ impl Engine {
         info: CommitInfo,
     ) -> Result<IterationChange, EffectError> {
         let CommitRequest { repo, merge_parent, base, .. } = *request;
-        let findings = tamper::scan(&info.diff);
-        let mut branch = branch_findings(current, &info.branch);
+        let findings = self.findings_of(repo, current, &info.tree, &info.diff).await?;
+        let mut branch = self.branch_findings(repo, current, &info.tree, &info.branch).await?;
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
-            let theirs =
-                branch_findings(current, &self.workspaces.branch_diff((&current.id, repo), base, other).await?);
+            let complete = self.workspaces.branch_diff((&current.id, repo), base, other).await?;
+            let theirs = self.branch_findings(repo, current, other, &complete).await?;
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
         }
         Ok(IterationChange {
@@ -114,6 +114,39 @@ impl Engine {
             bytes: if merge_parent.is_some() { 0 } else { info.diff.len() as u64 + info.binary_bytes },
             binary_bytes: if merge_parent.is_some() { 0 } else { info.binary_bytes },
         })
+    }
+
+    /// Returns the findings about a change that leads to a commit or tree.
+    async fn findings_of(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        to: &Sha,
+        diff: &str,
+    ) -> Result<Vec<TamperFinding>, EffectError> {
+        let files = tamper::files_to_extend(diff);
+        let paths = files.iter().map(String::as_str).collect();
+        let texts = self.workspaces.contents_at(&current.id, repo, to, &paths).await?;
+        Ok(tamper::scan_with(diff, &texts))
+    }
+
+    /// Returns the findings about the complete change of a branch up to a commit or tree. If the change was cut because of
+    /// its size, earlier findings are kept.
+    pub(super) async fn branch_findings(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        to: &Sha,
+        complete: &BranchDiff,
+    ) -> Result<Vec<BranchFinding>, EffectError> {
+        let mut findings = found_on_branch(self.findings_of(repo, current, to, &complete.text).await?, complete);
+        if complete.truncated {
+            let earlier = current.branch_findings().unwrap_or_default().iter();
+            let lost: Vec<_> =
+                earlier.filter(|known| !findings.iter().any(|one| one.is_same(known))).cloned().collect();
+            findings.extend(lost);
+        }
+        Ok(findings)
     }
 
     /// Creates a commit that restores the files of an earlier commit.
@@ -270,18 +303,6 @@ impl Engine {
 fn committed(ticket: u64, change: IterationChange) -> Receipt {
     let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
     Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) })
-}
-
-/// Returns the findings about the complete change of a branch. If the change was cut because of its size, earlier
-/// findings are kept.
-pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<BranchFinding> {
-    let mut findings = found_on_branch(tamper::scan(&complete.text), complete);
-    if complete.truncated {
-        let earlier = current.branch_findings().unwrap_or_default().iter();
-        let lost: Vec<_> = earlier.filter(|known| !findings.iter().any(|one| one.is_same(known))).cloned().collect();
-        findings.extend(lost);
-    }
-    findings
 }
 
 /// Returns the findings about a branch, each with the digest of the change that it is about.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashSet};
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
-use super::git::branch_findings;
 use crate::clock::Stopwatch;
 use crate::domain::loops::{
     BaseTestsRun, BranchFinding, ChangedTestFile, Loop, LoopInput, RewrittenFile, TestEvidence,
@@ -99,7 +98,7 @@ impl Engine {
             return Ok((report, TestEvidence { rewritten, ..TestEvidence::default() }));
         };
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
-        let mut findings = branch_findings(current, &complete);
+        let mut findings = self.branch_findings(repo, current, commit, &complete).await?;
         if report.all_hold() {
             findings.extend(self.hard_coded_answers(repo, current, (base, commit), &complete).await?);
         }

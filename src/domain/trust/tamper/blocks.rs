@@ -1,9 +1,6 @@
 //! Tests in the hunks of a file: their blocks before and after the change, and the pairing of both.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, is_test_path};
@@ -79,7 +76,7 @@ impl<'a> TestFile<'a> {
         let module = |text: &str| text.contains("mod test") || text.contains("mod spec");
         *in_module |= module(&hunk.heading) || hunk.heading.contains("cfg(test)");
         let (mut old, mut new) = (BlockReader::default(), BlockReader::default());
-        let (mut old_text, mut new_text) = (TextReader::default(), TextReader::default());
+        let (mut old_text, mut new_text) = (TextReader::of(self.language), TextReader::of(self.language));
         if let Some(name) = self.language.test_name(&hunk.heading, false) {
             let number = hunk.lines.first().map_or(1, |line| line.number);
             let indent = indent(&hunk.heading);
@@ -217,16 +214,26 @@ pub(super) fn indent(text: &str) -> usize {
 }
 
 /// State of tracking multi-line strings on one side of a hunk: between triple quotes or backticks, or a here-document.
-#[derive(Default)]
-struct TextReader {
+pub(super) struct TextReader {
+    language: Language,
     end: Option<String>,
 }
 
 impl TextReader {
+    pub fn of(language: Language) -> Self {
+        Self { language, end: None }
+    }
+
     /// Reads a line. Returns whether the line is inside a multi-line string.
-    fn take(&mut self, line: &str) -> bool {
-        static HERE: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new(r#"<<[-~]?\s*\\?["']?([A-Za-z_]\w*)["']?"#).expect("constant pattern"));
+    pub fn take(&mut self, line: &str) -> bool {
+        // In Ruby and PHP, a blank after the sign makes an operator of it, as `<<` is in other languages.
+        pattern!(HERE, r#"(?:^|[^<])<<-?\s*\\?["']?([A-Za-z_]\w*)["']?"#);
+        pattern!(HERE_WITHOUT_BLANK, r#"(?:^|[^\w)\]])<<[-~<]?["']?([A-Za-z_]\w*)["']?"#);
+        let here = match self.language {
+            Language::Shell => HERE.captures(line),
+            Language::Ruby | Language::Php => HERE_WITHOUT_BLANK.captures(line),
+            _ => None,
+        };
         if let Some(end) = &self.end {
             let word = end.chars().all(|c| c.is_alphanumeric() || c == '_');
             let ends =
@@ -243,7 +250,7 @@ impl TextReader {
         });
         self.end = match opened {
             Some((_, close)) => Some((*close).to_owned()),
-            None => HERE.captures(line).map(|found| found[1].to_owned()),
+            None => here.map(|found| found[1].to_owned()),
         };
         false
     }

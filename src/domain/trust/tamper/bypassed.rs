@@ -16,7 +16,7 @@ use super::{Findings, TamperKind};
 
 pattern!(
     FAILS,
-    r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\bnot ok\b|\breturn\s+\w*(?:test|check|spec)\w*\(|\breturn\s+(?:(?:RUN_ALL_TESTS|UNITY_END|[\w:.]+\.run)\(|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
+    r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\bnot ok\b|\breturn\s+\w*(?:test|check|spec)\w*\(|\breturn\s+(?:(?:RUN_ALL_TESTS|UNITY_END|[\w:.]+\.run)\(|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|^\s*\+\+\w*(?i:fail|err)\w*|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
 );
 pattern!(COUNTS, r"^\s*[\w.>-]*(?i:fail|err|bad|broken)\w*\s*(?:\+\+|\+=)|^\s*\+\+\w*(?i:fail|err)\w*");
 // The status of the command is that of the declaration.
@@ -80,7 +80,7 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings
         | \bMinitest\.(?:after_run|extensions|reporter|run) | \bregister_shutdown_function | \bset_(?:error|exception)_handler\( | \berror_reporting\(\s*0 | \bassert_options\( | \bzend\.assertions
         | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler | \bprocess\.on\(\s*['"](?:exit|uncaught|unhandled|beforeExit) | \bunittest\.main\(.*exit\s*=\s*False
         | \bTestExecutionExceptionHandler\b | \bInvocationInterceptor\b | \bExecutionCondition\b | \bIRetryAnalyzer\b | \bretryAnalyzer\b | \bIAnnotationTransformer\b | \bIInvokedMethodListener\b | \bTestNGListener | \bhandleTestExecutionException
-        | \bexpect\.assertions\(\s*0 | \.plan\(\s*0\s*\) | \bplan\s+skip_all | \bglobalThis\.(?:expect|it|test|describe)\s*= | \bdisableConsoleIntercept | \ballowUncaught | \bautofail | \bcheckLeaks\s*:\s*false"#
+        | \bBATS_TEST_RETRIES= | \bexpect\.assertions\(\s*0 | \.plan\(\s*0\s*\) | \bplan\s+skip_all | \bglobalThis\.(?:expect|it|test|describe)\s*= | \bdisableConsoleIntercept | \ballowUncaught | \bautofail | \bcheckLeaks\s*:\s*false"#
     );
     // Leaves tests out.
     pattern!(
@@ -106,7 +106,9 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings
             (false, false) => TamperKind::CheckConfigEdited,
         };
         let path = tests.file.path();
-        findings.add_graded(path, Some(line.number), kind, line.text, diff.changes_code || tests.is_in_new_test(line));
+        // Nothing else than a hidden failure needs one to be taken back.
+        let explained = diff.changes_code && !forgives;
+        findings.add_graded(path, Some(line.number), kind, line.text, explained || tests.is_in_new_test(line));
     }
 }
 
@@ -166,6 +168,7 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             group.exit_code(old, findings);
             group.registration(old, diff, findings);
             group.call(old, findings);
+            group.unread_status(old, findings);
         }
         if tests.language == Language::Cpp
             && !tests.file.is_new()
@@ -238,7 +241,7 @@ impl<'a> RunnerGroup<'a> {
         let fewer = || *self.registers_fewer.get_or_init(|| count(LineChange::Removed) > count(LineChange::Added));
         if registered && (top || tests.language == Language::Cpp) && fewer() {
             let evidence = format!("no longer registered: {}", old.text.trim());
-            let weak = diff.changes_code && tests.language != Language::Cpp;
+            let weak = diff.changes_code && tests.language != Language::Cpp || self.are_all_replaced();
             findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
         }
     }
@@ -246,10 +249,14 @@ impl<'a> RunnerGroup<'a> {
     /// Reports a test that a script or a main function no longer calls, and a loop that runs fewer tests.
     fn call(&self, old: &TestLine<'_>, findings: &mut Findings) {
         let (tests, path, shell) = (self.tests, self.tests.file.path(), self.is_shell());
-        let looped = shell && LOOP.is_match(old.text) && old.text.contains('*');
-        if looped && let Some(new) = self.first_added(&LOOP) {
+        pattern!(LOOP_OVER_FILES, r"^\s*for\s+\w+\s+in\s.*\*");
+        let of_tests = LOOP.is_match(old.text);
+        let looped = shell && LOOP_OVER_FILES.is_match(old.text) && (of_tests || tests.is_test);
+        if looped && let Some(new) = self.first_added(&LOOP_OVER_FILES).or_else(|| self.first_added(&LOOP)) {
             let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-            findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
+            // A folder more in the path, or a longer pattern, is found less often.
+            let sure = of_tests || new.text.len() > old.text.len();
+            findings.add_graded(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence, !sure);
         }
         pattern!(PIPED_LOOP, r"\|\s*while\b.*\bread\b");
         if shell
@@ -263,7 +270,37 @@ impl<'a> RunnerGroup<'a> {
         let plain = !in_test && (shell || tests.language == Language::Cpp && old.text.contains("();"));
         if plain && !self.adds && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
             let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };
-            findings.add(path, Some(old.number), kind, &format!("no longer called: {}", old.text.trim()));
+            let evidence = format!("no longer called: {}", old.text.trim());
+            findings.add_graded(path, Some(old.number), kind, &evidence, !shell && self.are_all_replaced());
+        }
+    }
+
+    /// Whether the file has at least as many new tests as calls of tests that went: a framework finds tests by itself.
+    fn are_all_replaced(&self) -> bool {
+        let tests = self.tests;
+        let calls = |line: &&TestLine<'_>| line.change == LineChange::Removed && REGISTERED.is_match(line.text);
+        let came = tests.new.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper);
+        let came = came.filter(|block| block.assertions > 0).count();
+        came > 0 && came >= tests.lines.iter().filter(calls).count()
+    }
+
+    /// Reports a command of a bats test that now runs under `run`, if nothing reads its status.
+    fn unread_status(&self, old: &TestLine<'_>, findings: &mut Findings) {
+        pattern!(READS, r"\b(?:status|output|lines|stderr)\b|\b(?:assert|refute)_\w+");
+        let tests = self.tests;
+        if !self.is_shell() || !tests.language.asserts(old.text) && !tests.existing_before(old) {
+            return;
+        }
+        let runs = |line: &TestLine<'_>| {
+            let command = line.text.trim().strip_prefix("run ").map(str::trim_start);
+            command.is_some_and(|command| command == old.text.trim())
+        };
+        let Some(new) = self.of(LineChange::Added).find(|line| runs(line)) else { return };
+        let after = tests.lines.iter().skip_while(|line| !std::ptr::eq(*line, new)).skip(1);
+        let mut after = after.filter(|line| line.change != LineChange::Removed).take_while(|line| line.new == new.new);
+        if new.new.is_some() && !after.any(|line| READS.is_match(line.text)) {
+            let evidence = format!("nothing reads the status: {} -> {}", old.text.trim(), new.text.trim());
+            findings.add(tests.file.path(), Some(new.number), TamperKind::FailureIgnored, &evidence);
         }
     }
 }

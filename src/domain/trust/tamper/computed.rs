@@ -8,11 +8,14 @@ use super::code_tokens::{CodeTokens, Difference};
 use super::diff::LineChange;
 use super::language::Language;
 use super::nearby::near;
+use super::statements::Statement;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Maximum number of lines after a variable that are searched for its comparison.
 const REACH: usize = 40;
+/// Maximum number of lines between a condition on several values and one of them.
+const ARMS: usize = 20;
 
 // A variable and what it is set to.
 pattern!(
@@ -22,10 +25,15 @@ pattern!(
 // A collection without elements, with some, and names of what is expected.
 pattern!(
     EMPTY,
-    r"^\s*(?:\[\s*\]|\{\s*\}|\(\s*\)|&\[\s*\]|\w+!\[\s*\]|(?:set|list|dict|tuple|array|Array|Map|Set)\(\s*\)|new\s+\w+(?:<.*>)?\(\s*(?:\[\s*\])?\)|(?:List|Set|Map|Stream|Arrays|Collections|vec|Vec)(?:\.|::)\w+\(\s*\)|\[\]\w+\{\s*\}|\[\d*\][\w.]+\{\s*\}|nil|None|null|%w\[\s*\])\s*;?\s*$"
+    r"^\s*(?:\[\s*\]|\{\s*\}|\(\s*\)|&\[\s*\]|\w+!\[\s*\]|(?:set|list|dict|tuple|array|Array|Map|Set)\(\s*\)|new\s+\w+(?:<.*>)?\(\s*(?:\[\s*\])?\)|(?:List|Set|Map|Stream|Arrays|Collections|vec|Vec)(?:\.|::)\w+\(\s*\)|\[\]\w+\{\s*\}|\[\d*\][\w.]+\{\s*\}|new\s+\w+(?:\[\s*\])+\s*\{\s*\}|nil|None|null|%w\[\s*\])\s*;?\s*$"
 );
 pattern!(COLLECTION, r"[\[{(].*\S");
 pattern!(WANTED, r"(?i)want|expect|result|golden|answer|got|actual");
+// Functions that any assertion or expectation may call.
+pattern!(
+    NOT_UNDER_TEST,
+    r"(?i)^(?:\w*assert\w*|expect\w*|check\w*|require\w*|verify\w*|eq|is|to\w+|run|new|of|len|str|int|list|map|array)$"
+);
 // A table in program code that holds answers.
 pattern!(
     ANSWERS,
@@ -49,7 +57,7 @@ pattern!(
 );
 pattern!(
     GIVES_VALUE,
-    r#"(?:\breturn\b|=>|->|\bSome\(|\bOk\(|\becho\b|\bprintf\b|\bthen\b|:\s)\s*\(?\s*(?:(?:new\s+)?[\w:]+\()?-?(?:[bru]?["'][^"']+["']|\d[\d_.]*\w*|0x[\da-fA-F]+|true|false|True|False|\[.*\]|\{.*\})(?:\[\w+\])?\s*\)*\s*[;,}]*\s*(?:;;|fi|end)?\s*$"#
+    r#"(?:\breturn\b|=>|->|\bSome\(|\bOk\(|\becho\b|\bprintf\b|\bthen\b|:\s)\s*\(?\s*(?:(?:new\s+)?[\w:]+\()?(?:\(\w[\w ]*\)\s*)?-?(?:[bru]?["'][^"']+["']|\d[\d_.]*\w*|0x[\da-fA-F]+|true|false|True|False|\[.*\]|\{.*\})(?:\[\w+\])?(?:,\s*(?:nil|null|None|true|0))?\s*\)*\s*[;,}]*\s*(?:;;|fi|end)?\s*$"#
 );
 
 /// Searches for expected values that a test now computes, and for program code that hard-codes values of tests.
@@ -82,7 +90,8 @@ pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Find
                 let weak = diff.changes_code && tests.language != Language::Shell;
                 findings.add_graded(path, Some(line.number), TamperKind::ExpectationChanged, &evidence, weak);
             }
-        } else {
+        }
+        if !tests.is_about_tests(line) {
             known_value(tests, at, findings);
         }
     }
@@ -108,6 +117,7 @@ fn expected(tests: &TestFile<'_>, range: Range<usize>, diff: &DiffSummary, findi
             given.entry(name).or_insert((at, value));
         }
     }
+    fewer_returned(tests, &group.clone().map(|(line, _)| line).collect::<Vec<_>>(), findings);
     let states_output = of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text));
     for old in of(LineChange::Removed) {
         if OUTPUT_COMMENT.is_match(old.text) && !diff.has(old.text) && !states_output {
@@ -139,6 +149,22 @@ fn expected(tests: &TestFile<'_>, range: Range<usize>, diff: &DiffSummary, findi
     }
 }
 
+/// Reports a function of a test file that gave cases and now gives none.
+fn fewer_returned(tests: &TestFile<'_>, group: &[&TestLine<'_>], findings: &mut Findings) {
+    pattern!(GIVES, r"^\s*(?:return|yield)\s+(\S.*)$");
+    let given = |line: &TestLine<'_>| GIVES.captures(line.text).map(|found| found[1].to_owned());
+    let of = |change| group.iter().filter(move |line| line.change == change && tests.is_test);
+    let Some(new) = of(LineChange::Added).find(|line| given(line).is_some_and(|value| EMPTY.is_match(&value))) else {
+        return;
+    };
+    let opens = |line: &&&TestLine<'_>| given(line).is_some_and(|value| value.trim_end().ends_with(['{', '[', '(']));
+    let rows = of(LineChange::Removed).any(|line| super::rows::is_row(line.text));
+    if let Some(old) = of(LineChange::Removed).find(opens).filter(|_| rows) {
+        let evidence = format!("no cases are left: {} -> {}", old.text.trim(), new.text.trim());
+        findings.add(tests.file.path(), Some(new.number), TamperKind::TestDeleted, &evidence);
+    }
+}
+
 /// Whether `value` is a constant that the line at index `at` gives to the variable `name`, and a later line that did not
 /// change compares the variable with the same constant.
 fn is_compared_with_itself(tests: &TestFile<'_>, at: usize, name: &str, value: &str) -> bool {
@@ -167,14 +193,43 @@ fn is_compared_with_itself(tests: &TestFile<'_>, at: usize, name: &str, value: &
         .any(|line| mentions(line.text, name) && (has_value(line.text) || is_true && tests.language.asserts(line.text)))
 }
 
+/// Whether a variable of the new version of an assertion is set, in an added line before it, to what the program gives: to the
+/// other side of the comparison, or to a call of a function that the old version called.
+pub(super) fn computes_expectation(tests: &TestFile<'_>, old: &str, new: &Statement<'_>) -> bool {
+    pattern!(CALL, r"\b([A-Za-z_]\w*)\(");
+    pattern!(
+        ASSERTS,
+        r"(?i)^(?:\w*assert\w*|expect\w*|check\w*|require\w*|verify\w*|eq\w*|is\w*|to_?(?:be|eq|have|match|contain|strict|throw|raise)\w*|equals?\w*|len|str|int|list|size)$"
+    );
+    let difference = Difference::between(old, &new.text);
+    let gained = &difference.gained;
+    if gained.words.is_empty() || !gained.literals.is_empty() {
+        return false;
+    }
+    let calls = |text: &str| -> HashSet<String> {
+        let found = CALL.captures_iter(text).map(|found| found[1].to_owned());
+        found.filter(|name| !ASSERTS.is_match(name)).collect()
+    };
+    let before = tests.lines[new.at.saturating_sub(REACH)..new.at].iter().rev();
+    let mut before = before.take_while(|line| line.hunk == new.first.hunk && line.new == new.first.new);
+    before.any(|line| {
+        let Some(found) = ASSIGNED.captures(line.text).filter(|_| line.change == LineChange::Added) else {
+            return false;
+        };
+        let (name, value) = (&found[1], found[2].trim().trim_end_matches(';'));
+        let used = gained.words.iter().all(|word| super::code_tokens::words(name).contains(word));
+        let is_other_side = value.contains(char::is_alphabetic)
+            && CodeTokens::of(value).literals.is_empty()
+            && new.text.contains(value)
+            && !difference.lost.words.is_empty();
+        used && (is_other_side || !difference.lost.literals.is_empty() && !calls(value).is_disjoint(&calls(old)))
+    })
+}
+
 /// Reports expected values in tables that are now computed by the code under test. Such a row, or a function that provides cases,
 /// calls a function that the assertions call as well.
 pub(super) fn rows(tests: &TestFile<'_>, tested: &HashSet<&str>, diff: &DiffSummary, findings: &mut Findings) {
     pattern!(CALL, r"\b([A-Za-z_]\w*)\(");
-    pattern!(
-        NOT_UNDER_TEST,
-        r"(?i)^(?:\w*assert\w*|expect\w*|check\w*|require\w*|verify\w*|eq|is|to\w+|run|new|of|len|str|int|list|map|array)$"
-    );
     let calls = |text: &str| -> HashSet<String> {
         let found = CALL.captures_iter(text).map(|found| found[1].to_owned());
         found.filter(|name| tested.contains(name.as_str()) && !NOT_UNDER_TEST.is_match(name)).collect()
@@ -212,16 +267,27 @@ fn known_value(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
         findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
         return;
     }
-    if !ONE_VALUE.is_match(text) || line.owner_is_new {
+    if line.owner_is_new {
         return;
     }
     let next =
         tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+    let one_value = ONE_VALUE.is_match(text);
     let within = next.is_some_and(|next| {
         next.change == LineChange::Added && GIVES_VALUE.is_match(next.text) && next.text.contains("return")
     });
     let inline = text.contains("return") && GIVES_VALUE.is_match(text);
-    if within || inline {
+    // Arms of a script and of PHP, which need no `return`.
+    pattern!(
+        ARM,
+        r#"^\s*["']?[\w .-]+["']?\)\s*(?:echo|printf)\s+[^$`]+;\s*(?:return|exit|;;)|^\s*(?:["'][^"']+["']|\d+)\s*=>\s*(?:["'][^"']*["']|-?\d[\d.]*),?\s*$"#
+    );
+    pattern!(OPENS, r"^\s*case\s.*\bin\s*$|\bmatch\s*\(\s*\$\w+\s*\)\s*\{\s*$");
+    let arms = ARM.is_match(text) && {
+        let mut before = tests.lines[..at].iter().rev().take(ARMS).take_while(|other| other.hunk == line.hunk);
+        before.any(|other| other.change == LineChange::Added && OPENS.is_match(other.text))
+    };
+    if one_value && (within || inline) || arms {
         let evidence = format!("a constant for one input: {}", text.trim());
         findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
     }

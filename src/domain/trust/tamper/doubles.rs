@@ -71,7 +71,8 @@ impl<'a> Doubles<'a> {
         let hook = existing.is_none_or(|block| block.helper);
         let before = tests.language.mocked(text).filter(|_| hook).is_some_and(|function| {
             let object = owner(text).unwrap_or_default();
-            names.methods.contains(&(object.as_str(), function.as_str())) && !text.contains("HaveBeenCalled")
+            names.methods.contains(&(object.as_str(), function.trim_end_matches(['?', '!'])))
+                && !text.contains("HaveBeenCalled")
         });
         let shim =
             (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
@@ -80,7 +81,9 @@ impl<'a> Doubles<'a> {
             && line.text.trim_end().ends_with('}')
             && indent(text) > 0;
         let named = tests.language.mocked(text).is_some_and(|name| plain(&name) == subject);
-        if module || class || function || before || shim || shell || named {
+        pattern!(WRAPPED, r"^[\w\s*]*\b__(?:wrap|real)_(\w+)\s*\([^;]*$");
+        let wrapped = WRAPPED.captures(text).is_some_and(|found| names.called.contains(&found[1]));
+        if wrapped || module || class || function || before || shim || shell || named {
             findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
         }
     }

@@ -63,8 +63,13 @@ fn texts(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             other.change != LineChange::Removed && (other.hunk != line.hunk || other.text.contains(&end))
         });
         until = last.map_or(tests.lines.len(), |last| at + last + 2);
+        // In a file that was written anew, text stays text.
+        let was_text = |text: &str| {
+            let mut old = tests.lines.iter().filter(|old| old.change == LineChange::Removed);
+            old.any(|old| old.in_text && old.text.trim() == text.trim())
+        };
         let lost = inside().find(|other| {
-            let old = other.change == LineChange::Context || diff.had(other.text);
+            let old = other.change == LineChange::Context || diff.had(other.text) && !was_text(other.text);
             old && tests.language.asserts(other.text) && tests.is_about_tests(other)
         });
         if let Some(lost) = lost {

@@ -141,7 +141,7 @@ pattern!(
 pattern!(ONLY, r"\.only\b|^\s*(?:fit|fdescribe|fcontext)\b|->only\(|\bfocus:");
 pattern!(
     TABLE,
-    r"parametrize|#\[case|\.each\b|\bt\.Run\(|for\s*\(?\s*\w.*\b(?:in|of)\b|for\s+.*range\b|@(?:ValueSource|CsvSource|MethodSource)|subTest\(|dataProvider|DataProvider|proptest!|\.forEach\(|INSTANTIATE_TEST|\beach do\b"
+    r"parametrize|#\[case|\.each\b|\bt\.Run\(|for\s*\(?\s*\w.*\b(?:in|of)\b|for\s+.*range\b|@(?:ValueSource|CsvSource|MethodSource)|subTest\(|dataProvider|DataProvider|proptest!|\.forEach\(|INSTANTIATE_TEST|\beach do\b|\bwhile\b.*\bread\b"
 );
 
 /// Strength of an assertion, weakest first.
@@ -300,6 +300,7 @@ impl Language {
         match self {
             Self::Shell => ALWAYS.is_match(line) || compares_with_itself(line) || SHELL.is_match(line),
             Self::Rust if line.contains("t.pass(") => false,
+            Self::Jvm | Self::JavaScript if asks_nothing(line) => true,
             _ => ALWAYS.is_match(line) || compares_with_itself(line) || is_vacuous(line),
         }
     }
@@ -394,6 +395,24 @@ fn compares_with_itself(line: &str) -> bool {
         groups.next().is_some_and(|left| groups.next() == Some(left))
     };
     PAIR.captures(line).is_some_and(same) || has_equal_sides(line) || has_equal_arguments(line)
+}
+
+/// Whether a statement names a value, as assertions of a fluent library begin, and asks nothing about it.
+fn asks_nothing(line: &str) -> bool {
+    pattern!(NAMED, r"^\s*(?:Assertions\.|Truth\.)?(?:assertThat|expect)\(");
+    pattern!(DESCRIBED, r"^(?:\.(?:as|describedAs|withFailMessage|overridingErrorMessage)\(.*\))?;\s*$");
+    let Some(call) = NAMED.find(line) else { return false };
+    let rest = &line[call.end()..];
+    let values = arguments(rest);
+    let (mut depth, mut end) = (1_i32, None);
+    for (at, c) in rest.char_indices() {
+        depth += i32::from(matches!(c, '(' | '[' | '{')) - i32::from(matches!(c, ')' | ']' | '}'));
+        if depth == 0 {
+            end = Some(at + 1);
+            break;
+        }
+    }
+    values.len() == 1 && end.is_some_and(|end| DESCRIBED.is_match(&rest[end..]))
 }
 
 /// Whether an assertion has the same text on both sides of `==`.
@@ -525,7 +544,10 @@ pub(super) fn is_test_path(path: &str) -> bool {
         "integration_tests",
         "integration-tests",
         "functional-tests",
+        "cypress",
     ];
+    // Folders of functions that tests of Go call.
+    const GO_HELPERS: [&str; 5] = ["testutil", "testutils", "testhelper", "testhelpers", "testsupport"];
     let top = ["integration/", "acceptance/", "integration-tests/", "integration_tests/", "e2e-tests/", "testsuite/"];
     let steps = ["features/bootstrap/", "features/step_definitions/", "features/steps/", "features/support/"];
     // Files that runners load before the tests.
@@ -540,7 +562,7 @@ pub(super) fn is_test_path(path: &str) -> bool {
         || top.iter().any(|folder| lower.starts_with(folder))
         || steps.iter().any(|folder| lower.contains(folder));
     match language {
-        Language::Go => stem.ends_with("_test"),
+        Language::Go => stem.ends_with("_test") || lower.rsplit('/').skip(1).any(|folder| GO_HELPERS.contains(&folder)),
         Language::Rust => {
             let named = stem == "tests"
                 || stem == "test"

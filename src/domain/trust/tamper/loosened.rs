@@ -52,8 +52,10 @@ pub(super) fn exits(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings
             .expect("constant pattern")
     });
     static PLACE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?|xtask|dev|qa)/")
-            .expect("constant pattern")
+        Regex::new(
+            r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?|xtask|dev|qa|bench(?:es|marks?)?|perf)/",
+        )
+        .expect("constant pattern")
     });
     if file.is_new() || !PLACE.is_match(file.path()) || Language::of(file.path()).is_none() || is_test_path(file.path())
     {
@@ -88,9 +90,11 @@ fn programs(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
             .expect("constant pattern")
     });
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?i)^\s*(?:(?:const|let|var|pub|static|final|readonly|export|private|public)\s+)*[\w$:]*(limit|max|budget|allow|toleran|ceiling|threshold|min|floor|least)\w*\s*(?::\s*[\w<>]+\s*)?:?=\s*\d")
+        Regex::new(r"(?i)^\s*(?:(?:const|let|var|pub|static|final|readonly|export|private|public)\s+)*([\w$:]*(limit|max|budget|allow|toleran|ceiling|threshold|min|floor|least)\w*)\s*(?::\s*[\w<>]+\s*)?:?=\s*(?:\d|\$\(\(|[\w.:]*(?:MAX|INF|Infinity|inf)\w*)")
             .expect("constant pattern")
     });
+    static UNLIMITED: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"=\s*[\w.:]*(?:MAX|INF|Infinity|inf)\w*\b").expect("constant pattern"));
     let sure = CHECKS.is_match(file.path());
     let row = |line: &&DiffLine| super::rows::is_row(&line.text) && !line.text.trim().starts_with(['}', ']', ')']);
     let rows = |change| file.numbered(change).filter(row).count();
@@ -117,13 +121,14 @@ fn programs(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
                 findings.add_graded(file.path(), Some(old.number), kind, &evidence, !sure);
             }
             for old in of(LineChange::Removed, &BOUND).take(20) {
-                let same = |new: &&DiffLine| shape(&new.text) == shape(&old.text);
+                let group = |text: &str, at: usize| BOUND.captures(text).map(|found| found[at].to_owned());
+                let same = |new: &&DiffLine| group(&new.text, 1) == group(&old.text, 1);
                 let Some(new) = of(LineChange::Added, &BOUND).find(same) else { continue };
-                let rises = !BOUND.captures(&old.text).is_some_and(|found| {
-                    ["min", "floor", "least", "threshold"].contains(&found[1].to_lowercase().as_str())
-                });
+                let rises = !group(&old.text, 2)
+                    .is_some_and(|word| ["min", "floor", "least", "threshold"].contains(&word.to_lowercase().as_str()));
                 let mut pairs = numbers(&old.text).into_iter().zip(numbers(&new.text));
-                if pairs.any(|(was, is)| if rises { is > was } else { is < was }) {
+                let unlimited = UNLIMITED.is_match(&new.text) && !UNLIMITED.is_match(&old.text);
+                if unlimited || pairs.any(|(was, is)| if rises { is > was } else { is < was }) {
                     let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
                     findings.add_graded(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence, !sure);
                 }
@@ -204,7 +209,7 @@ fn about_coverage(path: &str) -> bool {
 fn bound(text: &str) -> Option<(String, f64)> {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            r"(?i)((?:cov-)?fail[_-]under|max[_-]warnings|min_?coverage|coverageThreshold)[^\d-]{0,4}(-?\d+(?:\.\d+)?)",
+            r"(?i)((?:cov-)?fail[_-]under|max[_-]warnings|min(?:imum)?_?coverage|coverageThreshold)[^\d-]{0,12}(-?\d+(?:\.\d+)?)",
         )
         .expect("constant pattern")
     });

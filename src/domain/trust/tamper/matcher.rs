@@ -215,6 +215,9 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
     if has_wider_tolerance(old, new) || adds_tolerance(old, new) {
         return AssertionChange::Wider;
     }
+    if let Some(verdict) = in_other_words(language, old, new) {
+        return verdict;
+    }
     if compares_less(old, new) {
         return AssertionChange::Wider;
     }
@@ -294,6 +297,54 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
         return AssertionChange::Expectation;
     }
     values(&difference, turned, exact_lost, exact_gained)
+}
+
+/// Compares two versions of which the new one says the same or more in the words of another framework. `None` if the words say
+/// nothing.
+fn in_other_words(language: Language, old: &str, new: &str) -> Option<AssertionChange> {
+    pattern!(NO_ERROR, r"\berr\w*\s*!=\s*nil\b");
+    pattern!(ERROR, r"\berr\w*\s*==\s*nil\b");
+    pattern!(OTHER_ERROR, r"\berr\w*\s*!=\s*(?:\w+\.)*(?:Err|E|err)[A-Z]\w*");
+    pattern!(ASKS_FOR_ERROR, r"\b(?:Error|ErrorIs|ErrorAs|ErrorContains|EqualError)\(");
+    pattern!(SIZE, r"(?i)\b(?:has)?_?(?:size|length|count|len)\w*\b");
+    pattern!(ALL, r"(?i)\bcontains?_?exactly\w*|\btoEqual\(|\btoStrictEqual\(|\bmatch_array\b|\bcontainsOnly\w*");
+    pattern!(ABOVE, r"(?:>|\bgt|-gt|GreaterThan\()\s*(-?\d[\d_.]*)");
+    pattern!(EQUALS, r"(?:={2,3}|-eq|toBe\(|toEqual\()\s*(-?\d[\d_.]*)");
+    if language == Language::Go && fails_under_condition(old) {
+        let same =
+            NO_ERROR.is_match(old) && new.contains("NoError(") || ERROR.is_match(old) && ASKS_FOR_ERROR.is_match(new);
+        if same && !old.contains("&&") && !old.contains("||") {
+            return Some(AssertionChange::Other);
+        }
+        // Linters ask for it.
+        let is = new.contains("!errors.Is(") || ASKS_FOR_ERROR.is_match(new);
+        let name = |text: &str| {
+            text.split(|c: char| !c.is_alphanumeric())
+                .find(|word| word.starts_with("Err") && word.len() > 3)
+                .map(str::to_owned)
+        };
+        if OTHER_ERROR.is_match(old) && is && name(old).is_some() && name(old) == name(new) {
+            return Some(AssertionChange::Unnamed);
+        }
+    }
+    // All elements in place of their number.
+    let counted = numbers(old);
+    if SIZE.is_match(old) && !SIZE.is_match(new) && ALL.is_match(new) && counted.len() == 1 {
+        #[expect(clippy::cast_precision_loss, reason = "few literals")]
+        let elements = literals(new).len() as f64;
+        return (elements >= counted[0]).then_some(AssertionChange::Other);
+    }
+    // One value in place of all above a bound.
+    let number = |pattern: &regex::Regex, text: &str| pattern.captures(text)?[1].replace('_', "").parse::<f64>().ok();
+    if !fails_under_condition(old)
+        && !EQUALS.is_match(old)
+        && !ABOVE.is_match(new)
+        && let (Some(bound), Some(value)) = (number(&ABOVE, old), number(&EQUALS, new))
+        && value > bound
+    {
+        return Some(AssertionChange::Other);
+    }
+    None
 }
 
 // Looks at the type of a value.

@@ -286,8 +286,8 @@ fn hidden(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         // Of a suite that went as a whole, the tests are reported.
         let stays = group.iter().any(|line| line.change == LineChange::Added) || group.len() <= 2;
         // Its tests are functions of their own now.
-        let freed =
-            group.iter().any(|line| line.change == LineChange::Added && language.test_name(line.text, false).is_some());
+        let free = |line: &TestLine<'_>| line.change == LineChange::Added && line.hunk == group[0].hunk;
+        let freed = || tests.lines.iter().any(|line| free(line) && language.test_name(line.text, false).is_some());
         if let Some(line) = gone.filter(|_| stays && of(LineChange::Removed).count() > of(LineChange::Added).count()) {
             let evidence = format!("no suite any more: {}", line.text.trim());
             findings.add_graded(
@@ -295,7 +295,7 @@ fn hidden(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
                 Some(line.number),
                 TamperKind::TestDeleted,
                 &evidence,
-                freed || diff.changes_code && group.len() > 6,
+                freed() || diff.changes_code && group.len() > 6,
             );
         }
     }

@@ -11,7 +11,7 @@ use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
 // A chain of a promise that begins a line.
-pattern!(CHAIN, r"^\s*[\w$.]+\(.*\)?\s*\.then\(|^\s*expect\(.*\)\.(?:resolves|rejects)\b");
+pattern!(CHAIN, r"^\s*[\w$.]+\(.*\)?\s*\.(?:then|catch)\(|^\s*expect\(.*\)\.(?:resolves|rejects)\b");
 pattern!(AWAITS, r"\b(?:await|return)\s");
 // Switches something off.
 pattern!(

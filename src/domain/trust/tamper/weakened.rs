@@ -14,7 +14,7 @@ use super::rows::{is_row, is_text_row};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::versions::{AssertionChange, fails_under_condition, literals, shape};
-use super::{Findings, TamperKind, waits};
+use super::{Findings, TamperKind, computed, waits};
 
 /// Maximum number of added lines among which the new version of a removed line is searched.
 const MAX_VERSIONS: usize = 200;
@@ -93,7 +93,13 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSumm
             findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             continue;
         }
-        let (kind, weak) = match compare(tests.language, &old.text, &new.text) {
+        let verdict = compare(tests.language, &old.text, &new.text);
+        if verdict != AssertionChange::Wider && computed::computes_expectation(tests, &old.text, new) {
+            let evidence = format!("the expected value is computed: {evidence}");
+            findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
+            continue;
+        }
+        let (kind, weak) = match verdict {
             AssertionChange::Wider => (TamperKind::AssertionWeakened, false),
             AssertionChange::Looser => (TamperKind::AssertionWeakened, diff.changes_code),
             AssertionChange::Expectation => (TamperKind::ExpectationChanged, diff.changes_code),
@@ -111,22 +117,24 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSumm
 /// Whether the values that an assertion lost are in other added lines nearby, such as in a variable or a table of cases.
 fn values_stand_beside(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statement<'_>) -> bool {
     let lost = Difference::between(&old.text, &new.text);
-    if lost.lost.literals.is_empty()
-        || !lost.gained.literals.is_empty()
-        || lost.gained.calls.len() > lost.lost.calls.len()
-    {
+    // Anything but a message.
+    let is_value = |literal: &String| !literal.contains(['%', ' ']);
+    let near = &tests.lines[new.at.saturating_sub(20)..tests.lines.len().min(new.end + 20)];
+    let near = || near.iter().filter(|line| line.change == LineChange::Added && line.hunk == new.first.hunk);
+    let more_calls = || {
+        // Columns of a table are no calls.
+        let tabled = near().filter(|line| is_row(line.text)).nth(1).is_some();
+        !tabled && lost.gained.calls.len() > lost.lost.calls.len()
+    };
+    if lost.lost.literals.is_empty() || lost.gained.literals.iter().any(is_value) || more_calls() {
         return false;
     }
-    let near = &tests.lines[new.at.saturating_sub(20)..tests.lines.len().min(new.end + 20)];
-    let text: String = near
-        .iter()
-        .filter(|line| {
-            line.change == LineChange::Added && line.hunk == new.first.hunk && !new.text.contains(line.text.trim())
-        })
-        .flat_map(|line| [line.text, "\n"])
-        .collect();
+    let text: String =
+        near().filter(|line| !new.text.contains(line.text.trim())).flat_map(|line| [line.text, "\n"]).collect();
     let beside = literals(&text);
-    lost.lost.literals.iter().all(|literal| beside.contains(&literal.as_str()))
+    let has_value = lost.lost.literals.iter().any(is_value);
+    let stands = |literal: &String| has_value && !is_value(literal) || beside.contains(&literal.as_str());
+    lost.lost.literals.iter().all(stands)
 }
 
 /// Group of adjacent removed and added lines, without lines that are on both sides.
@@ -345,6 +353,7 @@ impl<'a> ChangeGroup<'a> {
             tests.is_test
                 && !tests.is_in_new_test(line)
                 && SUCCESS.is_match(line.text)
+                && !line.text.trim_start().starts_with(['"', '\'', ':'])
                 && !tests.language.asserts(line.text)
         });
         let computed = |line: &&&TestLine<'a>| CodeTokens::of(line.text).len() > 4 && !SUCCESS.is_match(line.text);
@@ -384,6 +393,15 @@ impl<'a> ChangeGroup<'a> {
         let (lost, gained) = (&difference.lost, &difference.gained);
         let double = |word: &String| DOUBLES.iter().any(|double| word.strip_suffix('s').unwrap_or(word) == *double);
         let doubles = |code_tokens: &CodeTokens| code_tokens.words.iter().any(double);
+        // A variable that an added line sets to a part of the cases.
+        let part_of = |gained: &CodeTokens| {
+            let sets = |line: &&&TestLine<'_>| {
+                let name = line.text.split('=').next().unwrap_or_default().trim_end();
+                let name = name.trim_end_matches(':').trim_end();
+                PART.is_match(line.text) && gained.words.iter().any(|word| name.to_lowercase().ends_with(word.as_str()))
+            };
+            self.added.iter().take(MAX_VERSIONS).any(|line| sets(&line))
+        };
         let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
         let weak = diff.changes_code || IMPORTS.is_match(old.text);
         const FILTERS: [&str; 9] = ["grep", "sed", "head", "tail", "sort", "tr", "cut", "uniq", "awk"];
@@ -398,8 +416,11 @@ impl<'a> ChangeGroup<'a> {
             && gained.words.len() <= 2
             && !(gained.has_sign(&["?"]) && tests.language == Language::Rust)
         {
-            findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, diff.changes_code);
-        } else if PART.is_match(new.text)
+            // Another function may check by itself.
+            let other = lost.words.len() > 2 && !gained.words.is_empty();
+            let weak = diff.changes_code || other;
+            findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, weak);
+        } else if (PART.is_match(new.text) || super::language::is_table(new.text) && part_of(gained))
             && !PART.is_match(old.text)
             && (super::language::is_table(old.text)
                 || new.new.is_some_and(|at| tests.new[at].helper && GIVES_CASES.is_match(&tests.new[at].name)))

@@ -9,7 +9,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     mark: r"@test\b|#\[(?:[\w\\]*\\)?Test\]",
     function: r"^\s*(?:(?:public|protected|private|static|final|abstract)\s+)*function\s+(\w+)|^\s*(?:(?:final|abstract)\s+)?(?:class|trait|interface)\s+(\w+)",
     skip: r"\bmarkTest(?:Skipped|Incomplete)\(|->(?:skip|todo|only)\(|\bexpectNotToPerformAssertions\(|#\[(?:[\w\\]*\\)?Requires\w+|@requires\b|^\s*\*\s*@group\s+(?:skip|disabled|broken|exclude|ignore)|#\[(?:[\w\\]*\\)?(?:DoesNotPerformAssertions|Group\(\s*'(?:skip|disabled|broken|exclude|ignore))|@doesNotPerformAssertions",
-    assertion: r"->(?:toBe\w*|toEqual\w*|toHave\w*|toThrow\w*|toMatch\w*|toContain\w*)\(|\bexpectException\w*\(",
+    assertion: r"->(?:toBe\w*|toEqual\w*|toHave\w*|toThrow\w*|toMatch\w*|toContain\w*)\(|\bexpectException\w*\(|\)->throws\(|\$I->(?:see|dontSee|canSee|cantSee|waitFor|assert)\w*\(",
     exact: r"\bassert(?:Same|Equals\w*|Count|ArrayHasKey|StringContains\w*|Json\w*|MatchesRegularExpression)\(|->toBe\(|->toEqual\(|\bexpectException\w*\(|->toHaveCount\(|->toThrow\(",
     weak: r"\bassert(?:NotNull|NotEmpty|InstanceOf|Is(?:Array|Int|String|Object|Bool|Float|Callable|Numeric))\(|\bassertTrue\(\s*(?:isset|is_\w+)\(|->not->toBeNull\(|->toBe(?:Truthy|String|Array|Object|InstanceOf|Int)\(|\bexpectException\(\s*\\?(?:Throwable|Exception)::class|->toThrow\(\s*\)",
     exit: r"\b(?:exit|die)\s*(?:\(\s*0?\s*\)\s*[;)]|;)",
