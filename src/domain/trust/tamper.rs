@@ -41,6 +41,7 @@ mod rows;
 mod starts;
 mod statements;
 mod stricter;
+mod summary;
 mod tests_lost;
 mod versions;
 mod waits;
@@ -140,7 +141,7 @@ pub fn scan_at_most(diff: &str, texts: &ChangedTexts, most: usize) -> Vec<Tamper
     enclosing::extend(&mut files, texts);
     let mut findings = Findings { most, ..Findings::default() };
     let tests: Vec<Option<TestFile<'_>>> = files.iter().map(TestFile::of).collect();
-    let summary = tests_lost::DiffSummary::of(&files, &tests);
+    let summary = summary::DiffSummary::of(&files, &tests);
     for (file, tests) in files.iter().zip(&tests) {
         let place = kind_of_place(file);
         if let Some(kind) = place {

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use regex::Regex;
 
-use super::blocks::{TestFile, TestLine, indent};
+use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::commands::{is_shell_test, prepares, reads_status};
 use super::config_files::is_check_script;
 use super::diff::LineChange;
 use super::flow;
 use super::language::Language;
-use super::tests_lost::{DiffSummary, is_guarded};
+use super::summary::DiffSummary;
+use super::tests_lost::is_guarded;
 use super::{Findings, TamperKind};
 
 pattern!(
@@ -77,7 +78,7 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findings
         | ^\s*def\s+(?:pytest_(?:collection\w*|ignore_collect|runtest_\w+|pyfunc_call|session\w+|collect_file|pycollect\w+|report_\w+|exception\w+|itemcollected|generate_tests|cmdline\w*|load_initial_conftests)|load_tests)\b
         | \bcollect_ignore\w*\b | \bcollect_ignore_glob\b | \bitems\[:\]\s*= | \bitems\.(?:clear|remove|pop)\( | \bsession\.(?:exitstatus|testsfailed|shouldfail|shouldstop)\s*= | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*=
         | \bflag\.Set\( | \bGTEST_FLAG | ::testing::FLAGS | \btesting::(?:FLAGS|GTEST)\w* | \bCatch::Session | \bapplyCommandLine | \bcontext\.(?:setOption|addFilter)\(
-        | \bMinitest\.(?:after_run|extensions|reporter|run) | \bregister_shutdown_function | \bset_(?:error|exception)_handler\( | \berror_reporting\(\s*0 | \bassert_options\( | \bzend\.assertions
+        | \bMinitest\.(?:after_run|extensions|reporter|run) | \bregister_shutdown_function | \bset_(?:error|exception)_handler\( | \berror_reporting\((?:\s*0|[^)]*~) | \bassert_options\( | \bzend\.assertions
         | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler | \bprocess\.on\(\s*['"](?:exit|uncaught|unhandled|beforeExit) | \bunittest\.main\(.*exit\s*=\s*False
         | \bTestExecutionExceptionHandler\b | \bInvocationInterceptor\b | \bExecutionCondition\b | \bIRetryAnalyzer\b | \bretryAnalyzer\b | \bIAnnotationTransformer\b | \bIInvokedMethodListener\b | \bTestNGListener | \bhandleTestExecutionException
         | \bBATS_TEST_RETRIES= | \bexpect\.assertions\(\s*0 | \.plan\(\s*0\s*\) | \bplan\s+skip_all | \bglobalThis\.(?:expect|it|test|describe)\s*= | \bdisableConsoleIntercept | \ballowUncaught | \bautofail | \bcheckLeaks\s*:\s*false"#
@@ -169,6 +170,7 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             group.registration(old, diff, findings);
             group.call(old, findings);
             group.unread_status(old, findings);
+            group.failure_of_helper(old, findings);
         }
         if tests.language == Language::Cpp
             && !tests.file.is_new()
@@ -241,7 +243,13 @@ impl<'a> RunnerGroup<'a> {
         let fewer = || *self.registers_fewer.get_or_init(|| count(LineChange::Removed) > count(LineChange::Added));
         if registered && (top || tests.language == Language::Cpp) && fewer() {
             let evidence = format!("no longer registered: {}", old.text.trim());
-            let weak = diff.changes_code && tests.language != Language::Cpp || self.are_all_replaced();
+            // The test itself went, with the code that it was about.
+            let is_it = |block: &&TestBlock| block.header.is_some() && old.text.contains(block.name.as_str());
+            let about_removed_code = tests.old.iter().filter(is_it).any(|block| {
+                block.other.is_none() && block.lines.iter().any(|at| diff.names_removed_code(tests.lines[*at].text))
+            });
+            let weak =
+                diff.changes_code && tests.language != Language::Cpp || self.are_all_replaced() || about_removed_code;
             findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
         }
     }
@@ -282,6 +290,28 @@ impl<'a> RunnerGroup<'a> {
         let came = tests.new.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper);
         let came = came.filter(|block| block.assertions > 0).count();
         came > 0 && came >= tests.lines.iter().filter(calls).count()
+    }
+
+    /// Reports a helper of tests that failed, and now prints something or goes on in its place.
+    fn failure_of_helper(&self, old: &TestLine<'_>, findings: &mut Findings) {
+        pattern!(
+            FAILURE,
+            r"^\s*(?:panic!\s*\(|(?:pytest\.|self\.|t\.|Assert\.|Assertions\.|\$this->|\$)?(?:fail|flunk|Fatalf?|FailNow|Errorf?)\s*[(!]|throw\s|raise\s|abort\(\)|std::abort\(\)|unreachable!\s*\()"
+        );
+        pattern!(
+            GOES_ON,
+            r"(?i)^\s*(?:e?print\w*!?\s*[( ]|echo\b|puts\b|warn\w*\b|console\.|log\w*[.(!]|tracing::|std::c(?:err|out)|fmt\.Print|t\.Log|System\.(?:out|err)|error_log|error_?Log|break\b|continue\b|return\s*(?:;|$|true|True|nil|None|null|0|ok)|pass\b|next\b)"
+        );
+        let tests = self.tests;
+        let in_test = old.old.is_some_and(|at| !tests.old[at].helper);
+        let stays = old.old.is_none_or(|at| tests.old[at].other.is_some());
+        if in_test || !stays || !tests.is_test || !FAILURE.is_match(old.text) || self.first_added(&FAILURE).is_some() {
+            return;
+        }
+        if let Some(new) = self.first_added(&GOES_ON) {
+            let evidence = format!("no longer fails: {} -> {}", old.text.trim(), new.text.trim());
+            findings.add(tests.file.path(), Some(new.number), TamperKind::FailureIgnored, &evidence);
+        }
     }
 
     /// Reports a command of a bats test that now runs under `run`, if nothing reads its status.

@@ -155,6 +155,17 @@ pub(super) fn words(name: &str) -> Vec<String> {
     words
 }
 
+/// Whether a function is an assertion, according to its name.
+pub(super) fn is_assertion_name(name: &str) -> bool {
+    let words = words(name);
+    let is = |word: &String| {
+        ["assert", "expect", "check", "verify", "should", "must", "ensure", "require", "validate", "compare", "fail"]
+            .iter()
+            .any(|known| word.starts_with(known))
+    };
+    words.iter().any(is)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

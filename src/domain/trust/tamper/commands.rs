@@ -8,7 +8,7 @@ use super::config_files::{is_check_script, is_makefile};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
 use super::nearby::near;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 // Runs tests, linters or type checkers.
@@ -27,7 +27,7 @@ pattern!(
             |changed|related|find|no-run|dry|collect|list|pass|force|exit|bail|max|continue|allow|no-fail|fail|suppress|if-present|retr|rerun
             |flaky|lib|bins?\b|doc\b|example|package|no-cov|no-verify|quiet|silent|stop|no-error|no-strict|co\b|keep|pattern|shard|partition
             |no-default|no-tests|version|help|sw\b|stepwise|nf\b|ff\b|since|name|report|no-exit|warn|soft|exit-code|timeout|update|write|fix)[\w-]*
-        | \w*(?:ADDOPTS|GOFLAGS|NODE_OPTIONS|RUSTFLAGS|GTEST_\w+|TESTOPTS|SPEC_OPTS|MAVEN_OPTS|SKIP\w*|UPDATE\w*|CI)= )"#
+        | ~\[ | \w*(?:ADDOPTS|GOFLAGS|NODE_OPTIONS|RUSTFLAGS|GTEST_\w+|TESTOPTS|SPEC_OPTS|MAVEN_OPTS|SKIP\w*|UPDATE\w*|CI)= )"#
 );
 // Nothing runs: the line prints, or succeeds.
 pattern!(
@@ -37,7 +37,7 @@ pattern!(
 // Ends of a command line that ignore its failure.
 pattern!(
     SWALLOWED,
-    r"^\s*(?:exit\s+0|true|:|set\s+\+e|set\s+\+o\s+(?:errexit|pipefail)|set\s+\+eu?o?\s*\w*)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:/bin/)?(?:true|:|exit\s+0|return\s+0|echo\b|printf\b|continue\b|cat\b|test\s+1|ret(?:val)?=0|rc=0|status=0)|;\s*(?:true|:|exit\s+0|return\s+0)\s*[\x22']?[,)}]?\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*(?:continue-on-error|continueOnError|allow_failure|ignore_errors|soft_fail):\s*(?:true|yes)|^\s*return\s+0\s*$|^\s*trap\s+.*(?:exit\s+0|true|:)|^\s*(?:rc|ret|retval|status|failed|failures|errors|result|code|exit_code|exitcode)=0\s*$|^\t[@+]*-\s*\w|^\s*\.IGNORE\b|^\s*MAKEFLAGS\s*\+?=.*-\w*[ik]|^\s*exit\s+\$\(\(\s*0|(?:^|\s)check\s*=\s*False|\$\?\s*;?\s*true|\bexit\s+\$\{\w+:-0\}|\bcatchError\b|\bunstable\(|returnStatus:\s*true|\ballow_failures?:|\bsoft_fail\b|\bfailure:\s*ignore|propagate:\s*false|currentBuild\.\w+\s*=\s*['\x22]SUCCESS"
+    r"^\s*(?:exit\s+0|true|:|set\s+\+e|set\s+\+o\s+(?:errexit|pipefail)|set\s+\+eu?o?\s*\w*)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:/bin/)?(?:true|:|exit\s+0|return\s+0|echo\b|printf\b|continue\b|cat\b|test\s+1|ret(?:val)?=0|rc=0|status=0)|;\s*(?:true|:|exit\s+0|return\s+0)\s*[\x22']?[,)}]?\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*(?:continue-on-error|continueOnError|allow_failure|ignore_errors|soft_fail):\s*(?:true|yes)|^\s*return\s+0\s*$|^\s*trap\s+.*(?:exit\s+0|true|:)|^\s*(?:rc|ret|retval|status|failed|failures|errors|result|code|exit_code|exitcode)=0\s*$|^\t[@+]*-\s*\w|^\s*\.IGNORE\b|^\s*MAKEFLAGS\s*\+?=(?:.*\s)?-[A-Za-z]*[ik]\b|^\s*exit\s+\$\(\(\s*0|(?:^|\s)check\s*=\s*False|\$\?\s*;?\s*true|\bexit\s+\$\{\w+:-0\}|\bcatchError\b|\bunstable\(|returnStatus:\s*true|\ballow_failures?:|\bsoft_fail\b|\bfailure:\s*ignore|propagate:\s*false|currentBuild\.\w+\s*=\s*['\x22]SUCCESS"
 );
 // The exit code is that of the last command of a pipe, of a condition, or of nothing.
 pattern!(
@@ -103,6 +103,7 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
             findings.add_graded(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &line.text, !check);
         }
     }
+    let script = Language::of(file.path()) == Some(Language::Shell);
     let lines: Vec<&DiffLine> = file.hunks.iter().flat_map(|hunk| &hunk.lines).collect();
     for (at, line) in lines.iter().enumerate() {
         let added = line.change == LineChange::Added && SWALLOWED.is_match(&line.text) && !diff.had(&line.text);
@@ -114,7 +115,9 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
             let before = lines[at.saturating_sub(10)..at].iter().filter(|line| line.change != LineChange::Removed);
             !before.into_iter().any(|line| line.text.contains(name))
         });
-        if !added || begins || reads_status(following) {
+        // The rest of a command in a script; in a makefile, the sign ignores the status.
+        let option = script && line.text.trim_start().starts_with('-');
+        if !added || begins || option || reads_status(following) {
             continue;
         }
         let runs = RUNNER.is_match(&line.text);
@@ -161,7 +164,7 @@ fn flags(file: &FileDiff, findings: &mut Findings) {
     );
     pattern!(
         SKIPS,
-        r"-DNDEBUG\b|-da\b|-disableassertions|-Wno-error\S*|-fno-sanitize\S*|PYTHONOPTIMIZE=\S+|python3?\s+-O\b|-vet=off|--no-strict\S*|zend\.assertions=-?[01]|-A\s?warnings|-W\s?ignore"
+        r"-DNDEBUG\b|-da\b|-disableassertions|-Wno-error\S*|-fno-sanitize=\S*|PYTHONOPTIMIZE=\S+|python3?\s+-O\b|-vet=off|--no-strict\S*|zend\.assertions=-?[01]|-A\s?warnings|-W\s?ignore"
     );
     let count = |pattern: &Regex, change| file.lines(change).map(|line| pattern.find_iter(line).count()).sum::<usize>();
     let lost = count(&CHECKS, LineChange::Removed) > count(&CHECKS, LineChange::Added);

@@ -9,7 +9,7 @@ use super::diff::LineChange;
 use super::language::Language;
 use super::nearby::near;
 use super::statements::Statement;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Maximum number of lines after a variable that are searched for its comparison.
@@ -210,20 +210,71 @@ pub(super) fn computes_expectation(tests: &TestFile<'_>, old: &str, new: &Statem
         let found = CALL.captures_iter(text).map(|found| found[1].to_owned());
         found.filter(|name| !ASSERTS.is_match(name)).collect()
     };
-    let before = tests.lines[new.at.saturating_sub(REACH)..new.at].iter().rev();
-    let mut before = before.take_while(|line| line.hunk == new.first.hunk && line.new == new.first.new);
+    let lines = || tests.lines[new.at.saturating_sub(REACH)..new.at].iter().filter(|line| line.hunk == new.first.hunk);
+    // What set the variable that is compared stands on the other side as well.
+    let repeats = |line: &TestLine<'_>| {
+        let found = ASSIGNED.captures(line.text).filter(|_| line.change == LineChange::Context);
+        found.is_some_and(|found| {
+            let value = found[2].trim().trim_end_matches(';');
+            CALLS.is_match(value) && new.text.contains(value) && !old.contains(value) && old.contains(&found[1])
+        })
+    };
+    let lost_value = !difference.lost.literals.is_empty();
+    if lost_value && (lines().any(repeats) || asks_the_same_again(old, &new.text)) {
+        return true;
+    }
+    // Functions that set the variables of the test before the change.
+    let of_test = lines().filter(|line| line.change == LineChange::Context && line.new == new.first.new);
+    let made: HashSet<String> =
+        of_test.filter_map(|line| ASSIGNED.captures(line.text).map(|found| calls(&found[2]))).flatten().collect();
+    let before = lines().rev();
+    let mut before = before.take_while(|line| line.change == LineChange::Removed || line.new == new.first.new);
     before.any(|line| {
         let Some(found) = ASSIGNED.captures(line.text).filter(|_| line.change == LineChange::Added) else {
             return false;
         };
         let (name, value) = (&found[1], found[2].trim().trim_end_matches(';'));
-        let used = gained.words.iter().all(|word| super::code_tokens::words(name).contains(word));
+        let of_name = |word: &String| super::code_tokens::words(name).contains(word);
+        let called = [format!("{name}("), format!("{name}!(")].iter().any(|call| new.text.contains(call));
+        // Another matcher may come with the variable, if what gave the result gives the expected value as well.
+        let again = || !called && gained.words.iter().any(of_name) && !calls(value).is_disjoint(&made);
+        let used = gained.words.iter().all(of_name) || again();
         let is_other_side = value.contains(char::is_alphabetic)
             && CodeTokens::of(value).literals.is_empty()
             && new.text.contains(value)
             && !difference.lost.words.is_empty();
-        used && (is_other_side || !difference.lost.literals.is_empty() && !calls(value).is_disjoint(&calls(old)))
+        let same_call = || !calls(value).is_disjoint(&calls(old)) || again();
+        used && (is_other_side || lost_value && same_call())
     })
+}
+
+/// Whether an assertion now compares a value with another one that comes from the same call or the same object, and had a literal
+/// in its place.
+fn asks_the_same_again(old: &str, new: &str) -> bool {
+    pattern!(METHOD, r"\b([A-Za-z_]\w*)(?:\.|->)([A-Za-z_]\w*)\(");
+    pattern!(
+        OF_ASSERTION,
+        r"(?i)^(?:expect\w*|assert\w*|is\w*|to(?:Be|Equal|Have|Match|Contain|Strict|Throw)\w*|has\w*|contains\w*|t|this|self|require)$"
+    );
+    let count = |text: &str| {
+        let (mut objects, mut calls): (HashMap<String, usize>, HashMap<String, usize>) = Default::default();
+        for found in METHOD
+            .captures_iter(text)
+            .filter(|found| !OF_ASSERTION.is_match(&found[1]) && !OF_ASSERTION.is_match(&found[2]))
+        {
+            *objects.entry(found[1].to_owned()).or_default() += 1;
+            *calls.entry(found[2].to_owned()).or_default() += 1;
+        }
+        (objects, calls)
+    };
+    let (objects, calls) = count(new);
+    let (objects_before, calls_before) = count(old);
+    let words: HashSet<&str> = old.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    let again = calls.iter().any(|(name, times)| *times > 1 && calls_before.get(name) == Some(&1));
+    let more = |(name, times): (&String, &usize)| {
+        words.contains(name.as_str()) && *times > objects_before.get(name).copied().unwrap_or_default()
+    };
+    again || objects.iter().any(more)
 }
 
 /// Reports expected values in tables that are now computed by the code under test. Such a row, or a function that provides cases,

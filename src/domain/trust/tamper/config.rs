@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::config_files::{is_check_config, is_makefile};
 use super::diff::{FileDiff, Hunk, LineChange};
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 pattern!(
@@ -180,7 +180,9 @@ fn jvm(file: &FileDiff) -> Option<String> {
         CHECKS,
         r"<goal>\s*(?:test|check|verify|integration-test|report)\s*</goal>|<artifactId>\s*(?:maven-surefire|maven-failsafe|maven-checkstyle|jacoco-maven|spotbugs-maven|maven-pmd|maven-enforcer)[\w-]*\s*</artifactId>|\bdependsOn\b.*(?i:test|check|verif|lint)|\buseJUnit\w*|\buseTestNG\b|\bfinalizedBy\b|^\s*(?:id|apply)\b.*(?:checkstyle|jacoco|pmd|spotbugs|detekt|ktlint)"
     );
-    let off = |line: &str| BUILD_OFF.is_match(line);
+    // What is switched on again.
+    pattern!(ON, r"(?i)(?:ignore_?failures|failure_?ignore|ignore_?exit_?value|\bskip\w*)[\s=(:>]*false\b");
+    let off = |line: &str| BUILD_OFF.is_match(line) && !ON.is_match(line);
     added(file, off).or_else(|| removed(file, |line| CHECKS.is_match(line)).filter(|_| !file.is_deleted()))
 }
 

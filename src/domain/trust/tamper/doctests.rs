@@ -6,7 +6,7 @@ use super::diff::LineChange;
 use super::language::Language;
 use super::matcher::compare;
 use super::nearby::near;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::versions::AssertionChange;
 use super::{Findings, TamperKind};
 

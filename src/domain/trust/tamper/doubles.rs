@@ -76,9 +76,11 @@ impl<'a> Doubles<'a> {
         });
         let shim =
             (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
+        // A function inside of another one, in place of a program.
+        let in_setup = line.new.is_some_and(|at| tests.new[at].name.starts_with("setup"));
         let shell = tests.language == Language::Shell
             && line.text.contains("() {")
-            && line.text.trim_end().ends_with('}')
+            && (line.text.trim_end().ends_with('}') || in_setup)
             && indent(text) > 0;
         let named = tests.language.mocked(text).is_some_and(|name| plain(&name) == subject);
         pattern!(WRAPPED, r"^[\w\s*]*\b__(?:wrap|real)_(\w+)\s*\([^;]*$");

@@ -69,7 +69,7 @@ pub(super) fn extend(files: &mut [FileDiff], texts: &ChangedTexts) {
                 hunk.heading = section.map_or_else(String::new, |line| (*line).to_owned());
             }
         } else if let Some(language) = language_to_extend(file) {
-            extend_file(file, &Source::of(lines, language), &mut left);
+            extend_file(file, &ChangedSource::of(lines, language), &mut left);
         }
     }
 }
@@ -81,7 +81,7 @@ fn fits(lines: &[&str], hunk: &Hunk) -> bool {
         && first_number(hunk) <= lines.len()
 }
 
-fn extend_file(file: &mut FileDiff, source: &Source<'_>, left: &mut usize) {
+fn extend_file(file: &mut FileDiff, source: &ChangedSource<'_>, left: &mut usize) {
     let mut extended: Vec<Hunk> = Vec::new();
     for mut hunk in std::mem::take(&mut file.hunks) {
         let start = first_number(&hunk);
@@ -125,14 +125,14 @@ fn next_number(hunk: &Hunk) -> usize {
 }
 
 /// Text of a changed file.
-struct Source<'a> {
+struct ChangedSource<'a> {
     language: Language,
     lines: Vec<&'a str>,
     /// Whether each line is inside a string of several lines.
     in_text: Vec<bool>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> ChangedSource<'a> {
     fn of(lines: Vec<&'a str>, language: Language) -> Self {
         let mut reader = TextReader::of(language);
         let in_text = lines.iter().map(|line| reader.take(line)).collect();

@@ -5,10 +5,11 @@ use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
-use super::code_tokens::Difference;
+use super::code_tokens::{Difference, is_assertion_name};
 use super::diff::LineChange;
 use super::language::Language;
-use super::tests_lost::{DiffSummary, is_guarded, is_guarded_by_truth};
+use super::summary::DiffSummary;
+use super::tests_lost::{asks_for_environment, is_guarded, is_guarded_anew, is_guarded_by_truth};
 use super::{Findings, TamperKind};
 
 /// Maximum number of lines of a handler or a guarded block that are read.
@@ -53,6 +54,8 @@ pattern!(
     CONDITION,
     r"^\s*(?:\}\s*)?(?:else\s+)?(?:if|unless|elif|elsif|else|when|match|switch|case|while|until|guard|ifdef)\b|^#\s*if|\)\s*&&\s*\{\s*$|\.then\(|\bif\s+let\b|\.ifPresent\(|\.map\(|\.each\b.*\bif\b|\?\.let\s*\{|\.tap\b|\barray_(?:map|walk|filter)\(\s*(?:static\s+)?(?:function|fn)\b|^\s*(?:for|foreach)\b.*\b(?:if|filter|grep|select|reject|where)\b|\.(?:filter|select|reject|grep|where|find_all|takeWhile|take_while)\b.*\.(?:each|forEach|for_each)\b"
 );
+// Begins a part whose failures are handled.
+pattern!(TRIES, r"^\s*(?:try|begin|do)\s*[:{]?\s*$");
 // Begins a function, which runs only when it is called.
 pattern!(
     FUNCTION,
@@ -117,8 +120,9 @@ fn leaves(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         let level = indent(line.text);
         // What stands after it at the same level cannot be reached.
         let next = body(tests, block).find(|(later, _)| *later > at).map_or(0, |(_, next)| indent(next.text));
+        let unguarded = next >= level && !is_guarded(tests, line);
         let sure = LEAVES.is_match(line.text)
-            && (is_guarded_by_truth(tests, line) || next >= level && !is_guarded(tests, line));
+            && (is_guarded_by_truth(tests, line) || unguarded || is_guarded_anew(tests, line) && !block.helper);
         let evidence = format!("ends before the assertions of {}: {}", block.name, line.text.trim());
         findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, !sure);
     }
@@ -208,17 +212,6 @@ fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, diff: &DiffSummary,
     }
 }
 
-/// Whether a function is an assertion, according to its name.
-pub(super) fn is_assertion_name(name: &str) -> bool {
-    let words = super::code_tokens::words(name);
-    let is = |word: &String| {
-        ["assert", "expect", "check", "verify", "should", "must", "ensure", "require", "validate", "compare", "fail"]
-            .iter()
-            .any(|known| word.starts_with(known))
-    };
-    words.iter().any(is)
-}
-
 /// Reports branches that never run, in tests that existed before.
 fn dead_branches(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let never = |line: &&TestLine<'_>| {
@@ -245,6 +238,7 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     });
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let condition = CONDITION.is_match(line.text);
+        let tries = TRIES.is_match(line.text);
         let function = FUNCTION.captures(line.text);
         let expects_failure = EXPECTS_FAILURE.is_match(line.text) || expects_throw(tests, at);
         let level = indent(line.text);
@@ -252,7 +246,7 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         let next =
             |block: &TestBlock| block.helper && block.header.is_none() && tests.language.begins_function(line.text);
         let within = tests.existing(line).is_some_and(|block| level > block.indent && !next(block));
-        if !(condition || function.is_some() || expects_failure) || !within || diff.had(line.text) {
+        if !(condition || tries || function.is_some() || expects_failure) || !within || diff.had(line.text) {
             continue;
         }
         let inside = tests.lines[at + 1..]
@@ -276,6 +270,13 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
             findings.add(tests.file.path(), Some(line.number), TamperKind::FailureIgnored, &evidence);
             continue;
         }
+        if tries {
+            if ignores_all(tests, at) {
+                let evidence = format!("failures are caught and ignored: {}", first.text.trim());
+                findings.add(tests.file.path(), Some(line.number), TamperKind::FailureIgnored, &evidence);
+            }
+            continue;
+        }
         if NEVER.is_match(line.text) || function.is_none() && tests.language.asserts(line.text) {
             continue;
         }
@@ -286,8 +287,39 @@ fn guards(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         // The failure of what runs elsewhere, or only after success, reaches nobody.
         let ignored = SUCCEEDED.is_match(line.text) || name.is_none() && !condition;
         let kind = if ignored { TamperKind::FailureIgnored } else { TamperKind::EarlyExit };
-        findings.add_graded(tests.file.path(), Some(line.number), kind, &evidence, condition || called);
+        pattern!(IF, r"^\s*(?:if|unless)\b");
+        let in_test = tests.existing(line).is_some_and(|block| !block.helper || is_assertion_name(&block.name));
+        // A failure belongs to its condition.
+        pattern!(
+            FAILURE,
+            r"(?i)^\s*(?:\w+(?:\.|::|->))*(?:errorf?|fatalf?|fail\w*|panic|throw|raise|die|exit|return|flunk|echo|printf)\b"
+        );
+        let own = FAILURE.is_match(first.text);
+        // Another condition stood there.
+        let near = &tests.lines[at.saturating_sub(3)..tests.lines.len().min(at + 3)];
+        let was = |old: &TestLine<'_>| {
+            old.change == LineChange::Removed && IF.is_match(old.text) && indent(old.text) == level
+        };
+        let own = own || near.iter().any(was);
+        let sure = IF.is_match(line.text) && in_test && !own && !asks_for_environment(line.text);
+        findings.add_graded(tests.file.path(), Some(line.number), kind, &evidence, !sure && (condition || called));
     }
+}
+
+/// Whether all handlers of the part that begins with a line contain nothing but comments.
+fn ignores_all(tests: &TestFile<'_>, at: usize) -> bool {
+    pattern!(HANDLER, r"^\s*\}?\s*(?:catch|except|rescue)\b");
+    let line = &tests.lines[at];
+    let level = indent(line.text);
+    let rest = tests.lines[at + 1..].iter().take(2 * REACH).take_while(|other| other.hunk == line.hunk);
+    let mut rest = rest
+        .filter(|other| other.change != LineChange::Removed && !other.text.trim().is_empty())
+        .skip_while(|other| indent(other.text) > level);
+    let Some(handler) = rest.next().filter(|handler| HANDLER.is_match(handler.text)) else { return false };
+    let nothing = |other: &TestLine<'_>| tests.language.is_comment(other.text) || other.text.trim() == "pass";
+    let closed = handler.text.trim_end().ends_with("{}") || handler.text.trim_end().ends_with(": pass");
+    let mut body = rest.take_while(|other| indent(other.text) > level);
+    handler.change == LineChange::Added && (closed || body.all(nothing))
 }
 
 /// Whether a line begins a function that is expected to fail, according to the line that ends it.

@@ -3,7 +3,7 @@
 use super::blocks::{TestFile, TestLine, indent};
 use super::diff::LineChange;
 use super::language::Language;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Maximum number of lines that are read before and after a line.

@@ -141,7 +141,7 @@ pattern!(
 pattern!(ONLY, r"\.only\b|^\s*(?:fit|fdescribe|fcontext)\b|->only\(|\bfocus:");
 pattern!(
     TABLE,
-    r"parametrize|#\[case|\.each\b|\bt\.Run\(|for\s*\(?\s*\w.*\b(?:in|of)\b|for\s+.*range\b|@(?:ValueSource|CsvSource|MethodSource)|subTest\(|dataProvider|DataProvider|proptest!|\.forEach\(|INSTANTIATE_TEST|\beach do\b|\bwhile\b.*\bread\b"
+    r"parametrize|#\[case|\.each\b|\bt\.Run\(|for\s*\(*\s*\w.*\b(?:in|of)\b|for\s+.*range\b|@(?:ValueSource|CsvSource|MethodSource)|subTest\(|dataProvider|DataProvider|proptest!|\.forEach\(|INSTANTIATE_TEST|\beach do\b|\bwhile\b.*\bread\b"
 );
 
 /// Strength of an assertion, weakest first.
@@ -400,19 +400,25 @@ fn compares_with_itself(line: &str) -> bool {
 /// Whether a statement names a value, as assertions of a fluent library begin, and asks nothing about it.
 fn asks_nothing(line: &str) -> bool {
     pattern!(NAMED, r"^\s*(?:Assertions\.|Truth\.)?(?:assertThat|expect)\(");
-    pattern!(DESCRIBED, r"^(?:\.(?:as|describedAs|withFailMessage|overridingErrorMessage)\(.*\))?;\s*$");
+    pattern!(DESCRIBED, r"^\.(?:as|describedAs|withFailMessage|overridingErrorMessage)\(");
     let Some(call) = NAMED.find(line) else { return false };
-    let rest = &line[call.end()..];
-    let values = arguments(rest);
-    let (mut depth, mut end) = (1_i32, None);
-    for (at, c) in rest.char_indices() {
-        depth += i32::from(matches!(c, '(' | '[' | '{')) - i32::from(matches!(c, ')' | ']' | '}'));
-        if depth == 0 {
-            end = Some(at + 1);
-            break;
-        }
+    let arguments = arguments(&line[call.end()..]);
+    let Some(mut rest) = after_call(&line[call.end()..]).filter(|_| arguments.len() == 1) else { return false };
+    while let Some(described) = DESCRIBED.find(rest) {
+        let Some(after) = after_call(&rest[described.end()..]) else { return false };
+        rest = after;
     }
-    values.len() == 1 && end.is_some_and(|end| DESCRIBED.is_match(&rest[end..]))
+    rest.trim() == ";"
+}
+
+/// Returns the text after the bracket that ends a call. `text` is the text after the opening bracket.
+fn after_call(text: &str) -> Option<&str> {
+    let mut depth = 1_i32;
+    let closes = |(_, c): &(usize, char)| {
+        depth += i32::from(matches!(c, '(' | '[' | '{')) - i32::from(matches!(c, ')' | ']' | '}'));
+        depth == 0
+    };
+    text.char_indices().find(closes).map(|(at, _)| &text[at + 1..])
 }
 
 /// Whether an assertion has the same text on both sides of `==`.

@@ -11,7 +11,7 @@ use super::config_files::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
 use super::nearby::near;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"-?\d+(?:\.\d+)?").expect("constant pattern"));

@@ -198,7 +198,10 @@ const DEMANDS: [&str; 19] = [
 
 /// Compares two versions of an assertion.
 pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChange {
-    let (old, new) = (&*with_plain_numbers(old), &*with_plain_numbers(new));
+    // What a failure says, in AssertJ.
+    pattern!(DESCRIBED, r"\.(?:as|describedAs|withFailMessage|overridingErrorMessage)\([^()]*\)");
+    let plain = |text: &str| with_plain_numbers(&DESCRIBED.replace_all(text, "")).into_owned();
+    let (old, new) = (&*plain(old), &*plain(new));
     if shape(old) == shape(new) {
         let (before, after) = (literals(old), literals(new));
         if before != after && before.iter().zip(&after).all(|(old, new)| is_same_value(old, new)) {
@@ -275,7 +278,19 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
     if partial && (exact_lost || demanded) && !exact_gained {
         return AssertionChange::Looser;
     }
-    // A text that must be found is shorter now, or any text is.
+    if let Some(verdict) = finds_less(&difference, new) {
+        return verdict;
+    }
+    // The same values stand in another order.
+    if shape(old) == shape(new) && literals(old) != literals(new) {
+        return AssertionChange::Expectation;
+    }
+    values(&difference, turned, exact_lost, exact_gained)
+}
+
+/// Compares the text that must be found: it is shorter now, or any text is. `None` if neither holds.
+fn finds_less(difference: &Difference, new: &str) -> Option<AssertionChange> {
+    let (lost, gained) = (&difference.lost, &difference.gained);
     pattern!(
         FINDS,
         r"(?i)contain|includ|match|grep|regex|like|=~|\bin\b|prefix|suffix|starts?with|ends?with|partial|substr|death|throw|raise|message|what|panic|error"
@@ -286,17 +301,13 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChan
         let number = |text: &str| text.ends_with(|c: char| c.is_ascii_digit());
         let inner = |text: &str| text.trim_matches(['"', '\'', '`', '/']).to_owned();
         if ANY_TEXT.is_match(new) {
-            return AssertionChange::Wider;
+            return Some(AssertionChange::Wider);
         }
         if inner(new).len() < inner(old).len() && !number(old) && inner(old).contains(&inner(new)) {
-            return AssertionChange::Looser;
+            return Some(AssertionChange::Looser);
         }
     }
-    // The same values stand in another order.
-    if shape(old) == shape(new) && literals(old) != literals(new) {
-        return AssertionChange::Expectation;
-    }
-    values(&difference, turned, exact_lost, exact_gained)
+    None
 }
 
 /// Compares two versions of which the new one says the same or more in the words of another framework. `None` if the words say
@@ -309,7 +320,8 @@ fn in_other_words(language: Language, old: &str, new: &str) -> Option<AssertionC
     pattern!(SIZE, r"(?i)\b(?:has)?_?(?:size|length|count|len)\w*\b");
     pattern!(ALL, r"(?i)\bcontains?_?exactly\w*|\btoEqual\(|\btoStrictEqual\(|\bmatch_array\b|\bcontainsOnly\w*");
     pattern!(ABOVE, r"(?:>|\bgt|-gt|GreaterThan\()\s*(-?\d[\d_.]*)");
-    pattern!(EQUALS, r"(?:={2,3}|-eq|toBe\(|toEqual\()\s*(-?\d[\d_.]*)");
+    pattern!(BELOW, r"(?:<|\blt|-lt|LessThan\()\s*(-?\d[\d_.]*)");
+    pattern!(EQUALS, r"(?:={2,3}|-eq|toBe\(|toEqual\(|toHaveLength\(|\beq[( ])\s*(-?\d[\d_.]*)");
     if language == Language::Go && fails_under_condition(old) {
         let same =
             NO_ERROR.is_match(old) && new.contains("NoError(") || ERROR.is_match(old) && ASKS_FOR_ERROR.is_match(new);
@@ -327,6 +339,23 @@ fn in_other_words(language: Language, old: &str, new: &str) -> Option<AssertionC
             return Some(AssertionChange::Unnamed);
         }
     }
+    // The whole text in place of a part of it.
+    pattern!(PART, r"(?i)\bcontain\w*|\binclude\w*|\bstarts?_?with|\bends?_?with|\bhas_?(?:prefix|suffix)|\bin\b|~=");
+    pattern!(
+        WHOLE,
+        r"(?i)\bassert_eq!|={2,3}|\bequal\w*\(|\bassert_?(?:equals?|same)\b|\btoBe\(|\btoEqual\(|\beq\b|\bEqualTo\(|\bEXPECT_(?:STR)?EQ\b"
+    );
+    if PART.is_match(old)
+        && !WHOLE.is_match(old)
+        && WHOLE.is_match(new)
+        && !PART.is_match(new)
+        && let ([part], after) = (&literals(old)[..], literals(new))
+    {
+        let inner = |text: &str| text.trim_matches(['"', '\'', '`']).to_owned();
+        if !inner(part).is_empty() && after.iter().any(|whole| inner(whole).contains(&inner(part))) {
+            return Some(AssertionChange::Other);
+        }
+    }
     // All elements in place of their number.
     let counted = numbers(old);
     if SIZE.is_match(old) && !SIZE.is_match(new) && ALL.is_match(new) && counted.len() == 1 {
@@ -336,15 +365,29 @@ fn in_other_words(language: Language, old: &str, new: &str) -> Option<AssertionC
     }
     // One value in place of all above a bound.
     let number = |pattern: &regex::Regex, text: &str| pattern.captures(text)?[1].replace('_', "").parse::<f64>().ok();
+    let bounded = |text: &str| ABOVE.is_match(text) || BELOW.is_match(text);
     if !fails_under_condition(old)
         && !EQUALS.is_match(old)
-        && !ABOVE.is_match(new)
-        && let (Some(bound), Some(value)) = (number(&ABOVE, old), number(&EQUALS, new))
-        && value > bound
+        && !bounded(new)
+        && let Some(value) = number(&EQUALS, new)
+        && bounded(old)
+        && number(&ABOVE, old).is_none_or(|bound| value > bound)
+        && number(&BELOW, old).is_none_or(|bound| value < bound)
     {
         return Some(AssertionChange::Other);
     }
-    None
+    // The test fails for all values but one of those that it accepted.
+    pattern!(RANGE, r"[<>]");
+    let values = literals(old);
+    (fails_under_condition(old)
+        && fails_under_condition(new)
+        && RANGE.is_match(old)
+        && !old.contains("!=")
+        && new.contains("!=")
+        && !new.contains("&&")
+        && numbers(new).iter().all(|number| numbers(old).contains(number))
+        && !values.is_empty())
+    .then_some(AssertionChange::Other)
 }
 
 // Looks at the type of a value.

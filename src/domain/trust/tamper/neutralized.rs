@@ -8,7 +8,7 @@ use super::blocks::{TestFile, TestLine, indent};
 use super::diff::LineChange;
 use super::language::Language;
 use super::marks::is_test_data;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Maximum length of a line that is read, in bytes. Longer lines are generated.

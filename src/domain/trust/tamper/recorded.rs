@@ -8,7 +8,7 @@ use regex::Regex;
 use super::diff::{FileDiff, LineChange};
 use super::language::Language;
 use super::marks::is_test_data;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind, is_test_file};
 
 /// Names of files that contain expectations of tests.

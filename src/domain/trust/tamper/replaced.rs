@@ -9,7 +9,7 @@ use super::diff::{FileDiff, LineChange};
 use super::doubles::{Doubles, TestedNames, injected};
 use super::language::{Language, is_test_path};
 use super::marks::subject;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Maximum length of a line that is read, in bytes. Longer lines are generated.
@@ -210,6 +210,14 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, diff: &DiffSummary, findi
         r"^\s*(?:(?:final|abstract|export|default|public)\s+)*(?:class|namespace\s+\w+\\?[\w\\]*\s*\{|module)\b"
     );
     pattern!(LOADS, r"(?i)bootstrap|setup|\binit\b");
+    // A class of the program's, opened again in Ruby.
+    pattern!(REOPENS, r"^\s*(?:class|module)\s+([A-Z]\w*)(?:::[A-Z]\w*)+\s*$");
+    pattern!(OF_FRAMEWORK, r"^(?:Mini[tT]est|Test|RSpec|ActiveSupport|ActionDispatch|ActionController|Capybara|Spec)$");
+    let reopens = REOPENS.captures(line.text).is_some_and(|found| !OF_FRAMEWORK.is_match(&found[1]));
+    if tests.language == Language::Ruby && reopens && BEFORE.is_match(file) {
+        let kind = TamperKind::CodeReplaced;
+        findings.add_graded(tests.file.path(), Some(line.number), kind, line.text, diff.changes_code);
+    }
     let classes = LOADS.is_match(file) && CLASS.is_match(line.text) && !tests.language.is_suite(line.text);
     if classes {
         findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, line.text);
@@ -275,7 +283,10 @@ fn redefined(tests: &TestFile<'_>, at: usize, diff: &DiffSummary, findings: &mut
         r"(?i)\b(?:fail\w*|raise|throws?|panic\w*|exit\s*\(?[1-9]|return\s+[1-9$]|die|abort|fatal\w*|flunk|super|longjmp|parent::|assert_failed|command\s+\w+\s*;?\s*$|batslib\w*)"
     );
     let in_one_line = body.is_empty() && line.text.contains("=>") && !CAN_FAIL.is_match(line.text);
-    let in_body = !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
+    // A macro may call other assertions.
+    let asserts = |text: &str| tests.language == Language::Cpp && tests.language.asserts(text);
+    let can_fail = |other: &&TestLine<'_>| CAN_FAIL.is_match(other.text) || asserts(other.text);
+    let in_body = !body.is_empty() && !body.iter().any(can_fail);
     let cannot_fail = OWN.is_match(line.text) && (in_one_line || in_body);
     pattern!(GLOBAL, r"\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]");
     if (trivial && !script) || cannot_fail || overrides || GLOBAL.is_match(line.text) {

@@ -6,7 +6,7 @@ use super::code_tokens::Difference;
 use super::commands;
 use super::diff::{FileDiff, LineChange};
 use super::nearby::is_too_many;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Maximum number of lost literals of a change that can be stricter.

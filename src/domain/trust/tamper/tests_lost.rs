@@ -1,6 +1,6 @@
 //! Tests that a change removes, hides from the runner, disables, or empties.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -8,7 +8,7 @@ use regex::Regex;
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::diff::{FileDiff, LineChange};
 use super::language::{AssertionStrength, Language, excludes_others, is_group, is_table, is_test_path};
-use super::marks::subject;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Minimum number of removed assertions that a few added ones cannot replace.
@@ -17,124 +17,10 @@ const MANY_ASSERTIONS: usize = 4;
 const ALIKE: f64 = 0.85;
 /// Number of preceding lines in which the statement that encloses a line is searched.
 const GUARD_REACH: usize = 8;
-/// Minimum length of a function name that is unlikely to have another meaning, in bytes.
-const LONG_NAME: usize = 5;
 /// Maximum number of new tests that are compared with a removed one.
 const CANDIDATES: usize = 100;
 /// Maximum length of names that are compared, in bytes.
 const MAX_NAME: usize = 300;
-
-/// Summary of all files of a diff, which distinguishes moved tests from lost ones.
-#[derive(Default)]
-pub(super) struct DiffSummary {
-    /// Names of tests that a file contains only after the change.
-    added_tests: HashSet<String>,
-    /// Names of tests that a file contained only before the change.
-    removed_tests: HashSet<String>,
-    /// Names of tests that were disabled before the change.
-    skipped_before: HashSet<String>,
-    /// Added and removed lines without their indentation.
-    added_text: HashSet<String>,
-    removed_text: HashSet<String>,
-    /// Names of deleted files and their folders, and old names of renamed ones.
-    deleted_names: HashSet<String>,
-    /// The same names without their extensions.
-    deleted_stems: HashSet<String>,
-    /// Names of source files, by the name of what they test.
-    sources: HashMap<String, BTreeSet<String>>,
-    /// Names of functions that were removed from the program.
-    removed_functions: HashSet<String>,
-    /// Names of functions and classes that were removed from any file.
-    removed_names: HashSet<String>,
-    /// Whether program code changed, as opposed to tests only.
-    pub changes_code: bool,
-}
-
-impl DiffSummary {
-    pub fn of(files: &[FileDiff], tests: &[Option<TestFile<'_>>]) -> Self {
-        let mut diff = Self::default();
-        for file in files {
-            for name in file.old.iter().filter(|old| file.new.as_ref() != Some(old)).flat_map(|old| old.split('/')) {
-                diff.deleted_names.insert(name.to_owned());
-                diff.deleted_stems.extend(name.split('.').next().map(str::to_owned));
-            }
-            if Language::of(file.path()).is_some() {
-                let name = file.path().rsplit('/').next().unwrap_or_default();
-                diff.sources.entry(subject(name)).or_default().insert(name.to_owned());
-            }
-            diff.changes_code |= super::program::changes_data(file);
-            diff.added_text.extend(file.lines(LineChange::Added).map(|line| line.trim().to_owned()));
-            diff.removed_text.extend(file.lines(LineChange::Removed).map(|line| line.trim().to_owned()));
-        }
-        for file in tests.iter().flatten() {
-            diff.changes_code |= super::program::changes(file);
-            let gone = file.lines.iter().filter(|line| line.change == LineChange::Removed);
-            diff.removed_names.extend(gone.filter_map(|line| file.language.function_name(line.text)));
-            if !file.is_test {
-                diff.removed_functions.extend(functions(file, LineChange::Removed));
-            }
-            diff.added_tests.extend(alone(&file.new).map(|block| block.name.clone()));
-            diff.removed_tests.extend(alone(&file.old).map(|block| block.name.clone()));
-            let before =
-                file.lines.iter().filter(|line| line.change != LineChange::Added && file.language.skips(line.text));
-            diff.skipped_before.extend(before.filter_map(|line| line.old.map(|at| file.old[at].name.clone())));
-        }
-        for file in tests.iter().flatten() {
-            for name in functions(file, LineChange::Added) {
-                diff.removed_functions.remove(&name);
-            }
-        }
-        diff
-    }
-
-    /// Whether a text mentions a function that was removed from the program.
-    pub fn names_removed_code(&self, text: &str) -> bool {
-        let mut words = text.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_');
-        // A short name means one thing only where it is called.
-        let names = |word: &str| {
-            let name = word.trim_end_matches(|c: char| !c.is_alphanumeric() && c != '_');
-            let is_clear = name.len() >= LONG_NAME || name.len() > 1 && word.ends_with('(');
-            is_clear && self.removed_functions.contains(name)
-        };
-        !self.removed_functions.is_empty() && words.any(names)
-    }
-
-    /// Whether the path of a deleted or renamed file contains a name.
-    pub fn deletes(&self, name: &str) -> bool {
-        self.deleted_names.contains(name)
-    }
-
-    /// Whether another source file, by its name, tests `subject`.
-    pub fn has_other_source(&self, subject: &str, name: &str) -> bool {
-        self.sources.get(subject).is_some_and(|names| names.iter().any(|other| other != name))
-    }
-
-    /// Whether the change removed the same line from any file, so that it may have moved.
-    pub fn had(&self, line: &str) -> bool {
-        self.removed_text.contains(line.trim())
-    }
-
-    /// Whether a function or class with this name was removed from any file, so that it may have moved.
-    pub fn removed_text_defines(&self, name: &str) -> bool {
-        self.removed_names.contains(name)
-    }
-
-    /// Whether the change added the same line to any file.
-    pub fn has(&self, line: &str) -> bool {
-        self.added_text.contains(line.trim())
-    }
-}
-
-/// Returns the names of functions that begin in lines with this role.
-fn functions<'a>(file: &'a TestFile<'_>, change: LineChange) -> impl Iterator<Item = String> + 'a {
-    let lines = file.lines.iter().filter(move |line| line.change == change && !line.in_test_module);
-    lines.filter_map(|line| file.language.function_name(line.text))
-}
-
-/// Returns the tests that are only on this side of a change.
-fn alone(blocks: &[TestBlock]) -> impl Iterator<Item = &TestBlock> {
-    blocks.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper)
-}
 
 /// Names of files that Go compiles only on one platform.
 static PLATFORM_FILE: LazyLock<Regex> = LazyLock::new(|| {
@@ -458,6 +344,21 @@ pub(super) fn is_guarded(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     guard_of(tests, line).is_some_and(|guard| GUARD.is_match(guard.text) && !is_always_true(guard.text))
 }
 
+/// Whether a line is in a branch that the change added, and whose condition is about what the test does: not about the machine,
+/// the version or what is installed.
+pub(super) fn is_guarded_anew(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
+    guard_of(tests, line).is_some_and(|guard| guard.change == LineChange::Added && !asks_for_environment(guard.text))
+}
+
+/// Whether a condition is about the machine, the version, what is installed or what was chosen.
+pub(super) fn asks_for_environment(condition: &str) -> bool {
+    pattern!(
+        ENVIRONMENT,
+        r"(?i)windows|win32|linux|darwin|mac_?os|platform|version|pypy|\bos\b|goos|env|\bci\b|docker|container|avail|has_|support|feature|root|uid|which|exist|install|network|offline|skip|testing\.short|verbose|debug|release|cfg!|config|enabled|\barch|endian|locale|browser|tty|display|gpu|cuda"
+    );
+    ENVIRONMENT.is_match(condition)
+}
+
 /// Whether a line is in a branch whose condition is always true.
 pub(super) fn is_guarded_by_truth(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     guard_of(tests, line).is_some_and(|guard| is_always_true(guard.text))
@@ -533,13 +434,20 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, diff: &Diff
             group.table |= is_table(line.text);
         }
     }
+    // Hunks in which a table of cases came.
+    let is_new_table =
+        |line: &&TestLine<'_>| line.change == LineChange::Added && is_table(line.text) && !diff.had(line.text);
+    let tables: HashSet<usize> = tests.lines.iter().filter(is_new_table).map(|line| line.hunk).collect();
     let path = tests.file.path();
     let total = |count: fn(&LostAssertions<'_>) -> usize| groups.values().map(count).sum::<usize>();
     let outnumbered = diff.changes_code && total(|group| group.added) > total(|group| group.removed.len());
     for (key, group) in order.iter().map(|key| (key, &groups[key])) {
         let (removed, added) = (group.removed.len(), group.added);
         let many = removed >= MANY_ASSERTIONS && added * 3 < removed && !group.table;
-        if added < removed && !group.table || added == 0 {
+        let tabled = group.table || added > 0 && tables.contains(&group.removed[0].hunk);
+        // One assertion has the values of all that went.
+        let tabled = tabled || added > 0 && added_text_has_values(tests, &group.removed);
+        if added < removed && !tabled || added == 0 {
             let first = group.removed[0];
             let evidence = format!("{removed} removed, {added} added: {}", first.text.trim());
             let helper = key.is_none_or(|at| tests.new[at].helper) && !matches!(language, Language::Shell);
@@ -558,6 +466,17 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, diff: &Diff
             findings.add(path, Some(line.number), TamperKind::AssertionWeakened, &evidence);
         }
     }
+}
+
+/// Whether each removed assertion has a value, and added lines of its hunk contain all of them.
+fn added_text_has_values(tests: &TestFile<'_>, removed: &[&TestLine<'_>]) -> bool {
+    let added = tests.lines.iter().filter(|line| line.change == LineChange::Added && line.hunk == removed[0].hunk);
+    let added: String = added.flat_map(|line| [line.text, "\n"]).collect();
+    removed.iter().all(|line| {
+        let values = super::versions::literals(line.text);
+        let stands = |value: &&str| added.contains(value.trim_matches(['"', '\'', '`']));
+        !values.is_empty() && values.iter().all(stands)
+    })
 }
 
 /// Reports tests that lost steps without replacement, because these steps may have been the check.

@@ -7,7 +7,7 @@ use super::blocks::TestFile;
 use super::blocks::TestLine;
 use super::diff::LineChange;
 use super::language::Language;
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 // A chain of a promise that begins a line.

@@ -12,7 +12,7 @@ use super::language::{AssertionStrength, Language};
 use super::matcher::compare;
 use super::rows::{is_row, is_text_row};
 use super::statements::{Statement, Statements, balance};
-use super::tests_lost::DiffSummary;
+use super::summary::DiffSummary;
 use super::versions::{AssertionChange, fails_under_condition, literals, shape};
 use super::{Findings, TamperKind, computed, waits};
 
@@ -102,7 +102,11 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSumm
         let (kind, weak) = match verdict {
             AssertionChange::Wider => (TamperKind::AssertionWeakened, false),
             AssertionChange::Looser => (TamperKind::AssertionWeakened, diff.changes_code),
-            AssertionChange::Expectation => (TamperKind::ExpectationChanged, diff.changes_code),
+            AssertionChange::Expectation => {
+                let helped = diff.calls_new_assertion(&new.text);
+                let explained = diff.changes_code || helped || diff.follows_version(&old.text, &new.text);
+                (TamperKind::ExpectationChanged, explained)
+            }
             AssertionChange::Unnamed => (TamperKind::ExpectationChanged, true),
             // Without a change of the program, nothing explains why an assertion changes.
             AssertionChange::Other if !diff.changes_code && !tests.file.is_new() => {
@@ -117,13 +121,16 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, diff: &DiffSumm
 /// Whether the values that an assertion lost are in other added lines nearby, such as in a variable or a table of cases.
 fn values_stand_beside(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statement<'_>) -> bool {
     let lost = Difference::between(&old.text, &new.text);
-    // Anything but a message.
-    let is_value = |literal: &String| !literal.contains(['%', ' ']);
+    // Anything but a message and a variable of a shell.
+    let is_value = |literal: &String| !literal.contains(['%', ' ']) && !literal.starts_with("\"$");
     let near = &tests.lines[new.at.saturating_sub(20)..tests.lines.len().min(new.end + 20)];
     let near = || near.iter().filter(|line| line.change == LineChange::Added && line.hunk == new.first.hunk);
     let more_calls = || {
         // Columns of a table are no calls.
-        let tabled = near().filter(|line| is_row(line.text)).nth(1).is_some();
+        let named =
+            |line: &TestLine<'_>| super::language::is_table(line.text) && !line.text.trim_start().starts_with("for");
+        let tabled = near().any(|line| named(line) && !line.text.contains(" for "))
+            || near().filter(|line| is_row(line.text)).nth(1).is_some();
         !tabled && lost.gained.calls.len() > lost.lost.calls.len()
     };
     if lost.lost.literals.is_empty() || lost.gained.literals.iter().any(is_value) || more_calls() {
@@ -187,6 +194,13 @@ impl<'a> ChangeGroup<'a> {
             if tests.existing(new).is_some() && !diff.had(new.text) {
                 let evidence = format!("the expected value is the result: {}", new.text.trim());
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
+            }
+        }
+        for new in self.added.iter().filter(|new| tests.existing(new).is_some() && !diff.had(new.text)) {
+            if cuts_itself(new.text) {
+                let evidence = format!("fewer cases: {}", new.text.trim());
+                let (path, kind) = (tests.file.path(), TamperKind::TestSkipped);
+                findings.add_graded(path, Some(new.number), kind, &evidence, diff.changes_code);
             }
         }
         waits::scan(tests, &unpaired, &self.added, diff, findings);
@@ -373,8 +387,21 @@ impl<'a> ChangeGroup<'a> {
     /// Reports changed lines of a test: a double instead of the program's object, a call whose failure is no longer checked, or a
     /// loop over only some of the cases.
     fn stand_ins(&self, tests: &TestFile<'a>, old: &TestLine<'a>, diff: &DiffSummary, findings: &mut Findings) {
-        const DOUBLES: [&str; 11] =
-            ["fake", "mock", "stub", "dummy", "noop", "spy", "double", "magicmock", "mocked", "stubbed", "createmock"];
+        const DOUBLES: [&str; 13] = [
+            "fake",
+            "mock",
+            "stub",
+            "dummy",
+            "noop",
+            "spy",
+            "double",
+            "magicmock",
+            "mocked",
+            "stubbed",
+            "createmock",
+            "canned",
+            "hardcoded",
+        ];
         const CHECKED: [&str; 8] = ["unwrap", "expect", "must", "check", "raise", "throw", "require", "fail"];
         pattern!(
             PART,
@@ -522,6 +549,15 @@ impl<'a> ChangeGroup<'a> {
             findings.add_graded(tests.file.path(), Some(gone[0].number), TamperKind::TestDeleted, &evidence, weak);
         }
     }
+}
+
+/// Whether a line sets a variable to the first of its own elements.
+fn cuts_itself(text: &str) -> bool {
+    pattern!(
+        FIRST,
+        r"^\s*\$?(\w+)\s*=\s*\(?[\x22']?\$?\{?(\w+)(?:\[@\]:0:\d|\[0?:\d|\.(?:slice|take|first|limit|head|filter|select|reject)\b)"
+    );
+    FIRST.captures(text).is_some_and(|found| found[1] == found[2])
 }
 
 /// Whether a time limit has a longer unit in the new version.

@@ -5,7 +5,7 @@ use super::Tokens;
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["rb"],
     comments: &["#"],
-    test: r#"^\s*(?:x|f)?(?:it|specify|test|scenario|example)\s*\(?\s*(?:'([^']*)'|"([^"]*)")|^\s*def\s+(test_\w+[?!]?)"#,
+    test: r#"^\s*(?:x|f)?(?:it|specify|test|scenario|example)\s*\(?\s*(?:'([^']*)'|"([^"]*)")|^\s*def\s+(test_\w+[?!]?)|^(?:Given|When|Then|And|But)\s*\(?\s*(?:'([^']*)'|"([^"]*)"|/([^/]*)/)"#,
     mark: "",
     function: r"^\s*def\s+(?:self\.)?(\w+)|^\s*(?:class|module)\s+(\w+)|^\s*(?:RSpec\.)?(?:describe|context)\b",
     skip: r"\{\s*(?:skip|pending)\b|^\s*(?:it|specify|example|scenario|test)\s*\(?\s*(?:'[^']*'|\x22[^\x22]*\x22)\s*\)?\s*$|^\s*(?:xit|xdescribe|xcontext|xspecify|fit|fdescribe|fcontext)\b|^\s*(?:skip|pending|pend|omit)(?:\s|\(|$)|,\s*(?::skip|:pending|:focus|skip:|pending:|focus:)|^\s*(?:RSpec\.)?(?:it|specify|example|scenario|describe|context|feature)\b.*,\s*(?:if|unless):\s|\bfilter_run_(?:excluding|including|when_matching)\b.*:",
