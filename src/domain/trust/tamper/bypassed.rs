@@ -1,7 +1,7 @@
 //! Bypassed tests: they end before their assertions, their failures are caught, or something replaces the code under test.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use regex::Regex;
 
@@ -14,6 +14,9 @@ use super::language::Language;
 use super::summary::DiffSummary;
 use super::tests_lost::is_guarded;
 use super::{Findings, TamperKind};
+
+/// Maximum number of lines after a command that are searched for a look at its status.
+const REACH: usize = 100;
 
 pattern!(
     FAILS,
@@ -159,12 +162,24 @@ fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, diff: &DiffSum
 
 /// Reports parts of test runners that no longer fail: removed exit codes and settings, and calls of tests that are left out.
 fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
+    let replaced = ReplacedTests::default();
+    let mut start = 0;
     for lines in tests
         .lines
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
     {
         let adds = lines.iter().any(|line| line.change == LineChange::Added);
-        let group = RunnerGroup { tests, lines, first: RefCell::default(), adds, registers_fewer: OnceCell::new() };
+        let group = RunnerGroup {
+            tests,
+            replaced: &replaced,
+            lines,
+            start,
+            first: RefCell::default(),
+            adds,
+            registers_fewer: OnceCell::new(),
+            run: OnceCell::new(),
+        };
+        start += lines.len();
         for old in group.of(LineChange::Removed).filter(|line| !diff.has(line.text)) {
             group.exit_code(old, findings);
             group.registration(old, diff, findings);
@@ -182,16 +197,30 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
+/// What became of the tests that a file no longer registers.
+#[derive(Default)]
+struct ReplacedTests {
+    /// Whether the file has at least as many new tests as calls of tests that went.
+    all: OnceCell<bool>,
+    /// Names of removed tests that are about code that was removed.
+    about_removed_code: OnceCell<HashSet<String>>,
+}
+
 /// Adjacent changed lines of one file that runs tests.
 struct RunnerGroup<'a> {
     tests: &'a TestFile<'a>,
+    replaced: &'a ReplacedTests,
     lines: &'a [TestLine<'a>],
+    /// Index of the first of these lines in the file.
+    start: usize,
     /// First added line that matches a pattern, by the pattern's address.
     first: RefCell<HashMap<*const Regex, Option<&'a TestLine<'a>>>>,
     /// Whether one of the lines was added.
     adds: bool,
     /// Whether fewer tests are registered after the change.
     registers_fewer: OnceCell<bool>,
+    /// Indices of the added lines in the file by the command that they run with `run` of bats.
+    run: OnceCell<HashMap<&'a str, usize>>,
 }
 
 impl<'a> RunnerGroup<'a> {
@@ -243,13 +272,8 @@ impl<'a> RunnerGroup<'a> {
         let fewer = || *self.registers_fewer.get_or_init(|| count(LineChange::Removed) > count(LineChange::Added));
         if registered && (top || tests.language == Language::Cpp) && fewer() {
             let evidence = format!("no longer registered: {}", old.text.trim());
-            // The test itself went, with the code that it was about.
-            let is_it = |block: &&TestBlock| block.header.is_some() && old.text.contains(block.name.as_str());
-            let about_removed_code = tests.old.iter().filter(is_it).any(|block| {
-                block.other.is_none() && block.lines.iter().any(|at| diff.names_removed_code(tests.lines[*at].text))
-            });
-            let weak =
-                diff.changes_code && tests.language != Language::Cpp || self.are_all_replaced() || about_removed_code;
+            let explained = self.are_all_replaced() || self.is_about_removed_code(old, diff);
+            let weak = diff.changes_code && tests.language != Language::Cpp || explained;
             findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
         }
     }
@@ -286,10 +310,26 @@ impl<'a> RunnerGroup<'a> {
     /// Whether the file has at least as many new tests as calls of tests that went: a framework finds tests by itself.
     fn are_all_replaced(&self) -> bool {
         let tests = self.tests;
-        let calls = |line: &&TestLine<'_>| line.change == LineChange::Removed && REGISTERED.is_match(line.text);
-        let came = tests.new.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper);
-        let came = came.filter(|block| block.assertions > 0).count();
-        came > 0 && came >= tests.lines.iter().filter(calls).count()
+        let count = || {
+            let calls = |line: &&TestLine<'_>| line.change == LineChange::Removed && REGISTERED.is_match(line.text);
+            let is_new = |block: &&TestBlock| block.other.is_none() && block.header.is_some() && !block.helper;
+            let came = tests.new.iter().filter(is_new).filter(|block| block.assertions > 0).count();
+            came > 0 && came >= tests.lines.iter().filter(calls).count()
+        };
+        *self.replaced.all.get_or_init(count)
+    }
+
+    /// Whether a line names a test that went with the code that it was about.
+    fn is_about_removed_code(&self, line: &TestLine<'_>, diff: &DiffSummary) -> bool {
+        let tests = self.tests;
+        let names = || {
+            let gone = tests.old.iter().filter(|block| block.other.is_none() && block.header.is_some());
+            let about =
+                gone.filter(|block| block.lines.iter().any(|at| diff.names_removed_code(tests.lines[*at].text)));
+            about.map(|block| block.name.clone()).collect()
+        };
+        let known = self.replaced.about_removed_code.get_or_init(names);
+        line.text.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| known.contains(word))
     }
 
     /// Reports a helper of tests that failed, and now prints something or goes on in its place.
@@ -321,13 +361,15 @@ impl<'a> RunnerGroup<'a> {
         if !self.is_shell() || !tests.language.asserts(old.text) && !tests.existing_before(old) {
             return;
         }
-        let runs = |line: &TestLine<'_>| {
-            let command = line.text.trim().strip_prefix("run ").map(str::trim_start);
-            command.is_some_and(|command| command == old.text.trim())
-        };
-        let Some(new) = self.of(LineChange::Added).find(|line| runs(line)) else { return };
-        let after = tests.lines.iter().skip_while(|line| !std::ptr::eq(*line, new)).skip(1);
-        let mut after = after.filter(|line| line.change != LineChange::Removed).take_while(|line| line.new == new.new);
+        let run = self.run.get_or_init(|| {
+            let added = self.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added);
+            let commands = added.filter_map(|(at, line)| Some((at, line.text.trim().strip_prefix("run ")?)));
+            commands.map(|(at, command)| (command.trim_start(), self.start + at)).collect()
+        });
+        let Some(at) = run.get(old.text.trim()).copied() else { return };
+        let new = &tests.lines[at];
+        let after = tests.lines[at + 1..].iter().take(REACH).filter(|line| line.change != LineChange::Removed);
+        let mut after = after.take_while(|line| line.new == new.new);
         if new.new.is_some() && !after.any(|line| READS.is_match(line.text)) {
             let evidence = format!("nothing reads the status: {} -> {}", old.text.trim(), new.text.trim());
             findings.add(tests.file.path(), Some(new.number), TamperKind::FailureIgnored, &evidence);

@@ -1,5 +1,8 @@
 //! Assertions that a diff turns into text, by a comment or a string around them, and tests of Python that it takes from the runner.
 
+use std::cell::LazyCell;
+use std::collections::HashSet;
+
 use super::blocks::{TestFile, TestLine, indent};
 use super::diff::LineChange;
 use super::language::Language;
@@ -52,6 +55,11 @@ fn end_of_text(language: Language, text: &str) -> Option<String> {
 fn texts(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     // Line up to which everything is in the text that was seen last.
     let mut until = 0;
+    // Removed lines that were text.
+    let texts = LazyCell::new(|| -> HashSet<&str> {
+        let removed = tests.lines.iter().filter(|old| old.change == LineChange::Removed && old.in_text);
+        removed.map(|old| old.text.trim()).collect()
+    });
     for (at, line) in tests.lines.iter().enumerate() {
         if line.change != LineChange::Added || at < until {
             continue;
@@ -64,10 +72,7 @@ fn texts(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         });
         until = last.map_or(tests.lines.len(), |last| at + last + 2);
         // In a file that was written anew, text stays text.
-        let was_text = |text: &str| {
-            let mut old = tests.lines.iter().filter(|old| old.change == LineChange::Removed);
-            old.any(|old| old.in_text && old.text.trim() == text.trim())
-        };
+        let was_text = |text: &str| texts.contains(text.trim());
         let lost = inside().find(|other| {
             let old = other.change == LineChange::Context || diff.had(other.text) && !was_text(other.text);
             old && tests.language.asserts(other.text) && tests.is_about_tests(other)

@@ -1,5 +1,6 @@
 //! Tests that a change removes, hides from the runner, disables, or empties.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::LazyLock;
 
@@ -15,6 +16,8 @@ use super::{Findings, TamperKind};
 const MANY_ASSERTIONS: usize = 4;
 /// Minimum similarity of two names to treat one as the renamed other, 0..1.
 const ALIKE: f64 = 0.85;
+/// Maximum number of lines before and after a removed assertion in which its value is searched.
+const VALUES_REACH: usize = 60;
 /// Number of preceding lines in which the statement that encloses a line is searched.
 const GUARD_REACH: usize = 8;
 /// Maximum number of new tests that are compared with a removed one.
@@ -163,6 +166,11 @@ fn hidden(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let language = tests.language;
     let is_suite = |line: &&TestLine<'_>| language.is_suite(line.text) && tests.is_about_tests(line);
+    // Hunks in which tests came.
+    let with_tests = LazyCell::new(|| -> HashSet<usize> {
+        let added = tests.lines.iter().filter(|line| line.change == LineChange::Added);
+        added.filter(|line| language.test_name(line.text, false).is_some()).map(|line| line.hunk).collect()
+    });
     for group in tests
         .lines
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
@@ -172,8 +180,7 @@ fn hidden(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
         // Of a suite that went as a whole, the tests are reported.
         let stays = group.iter().any(|line| line.change == LineChange::Added) || group.len() <= 2;
         // Its tests are functions of their own now.
-        let free = |line: &TestLine<'_>| line.change == LineChange::Added && line.hunk == group[0].hunk;
-        let freed = || tests.lines.iter().any(|line| free(line) && language.test_name(line.text, false).is_some());
+        let freed = || with_tests.contains(&group[0].hunk);
         if let Some(line) = gone.filter(|_| stays && of(LineChange::Removed).count() > of(LineChange::Added).count()) {
             let evidence = format!("no suite any more: {}", line.text.trim());
             findings.add_graded(
@@ -468,10 +475,16 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, diff: &Diff
     }
 }
 
-/// Whether each removed assertion has a value, and added lines of its hunk contain all of them.
+/// Whether each removed assertion has a value, and added lines near the first one contain all of them.
 fn added_text_has_values(tests: &TestFile<'_>, removed: &[&TestLine<'_>]) -> bool {
-    let added = tests.lines.iter().filter(|line| line.change == LineChange::Added && line.hunk == removed[0].hunk);
+    let first = removed[0];
+    let at = tests.lines.partition_point(|line| (line.hunk, line.number) < (first.hunk, first.number));
+    let near = &tests.lines[at.saturating_sub(VALUES_REACH)..tests.lines.len().min(at + VALUES_REACH)];
+    let added = near.iter().filter(|line| line.change == LineChange::Added && line.hunk == first.hunk);
     let added: String = added.flat_map(|line| [line.text, "\n"]).collect();
+    if removed.len() > VALUES_REACH {
+        return false;
+    }
     removed.iter().all(|line| {
         let values = super::versions::literals(line.text);
         let stands = |value: &&str| added.contains(value.trim_matches(['"', '\'', '`']));
