@@ -197,7 +197,7 @@ fn harmless(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
     }
 }
 
-/// What became of the tests that a file no longer registers.
+/// State of the tests that a file no longer registers.
 #[derive(Default)]
 struct ReplacedTests {
     /// Whether the file has at least as many new tests as calls of tests that went.
