@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use jsonwebtoken::EncodingKey;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -160,7 +160,7 @@ impl GitHubApp {
     pub(super) fn signature(&self, now: Timestamp) -> Result<SecretString, jsonwebtoken::errors::Error> {
         let issued = self.server_time(now).0.div_euclid(1000) - ISSUED_BEFORE_S;
         let claims = AppClaims { iat: issued, exp: issued + SIGNATURE_S, iss: self.id.to_string() };
-        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key).map(SecretString::from)
+        jwt_ring::encode(&claims, &self.key).map(SecretString::from)
     }
 
     /// Adopts the server's clock if GitHub rejected the dates of a signature. Returns whether a retry may succeed.

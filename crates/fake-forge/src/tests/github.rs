@@ -1,13 +1,13 @@
 //! Tests of GitHub features: signatures of Apps, token scopes, ETags, rate limits, GraphQL, delivery ids.
 
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use jsonwebtoken::EncodingKey;
 
 use super::*;
 
 fn signature(made: &AppCredentials, issuer: u64, issued_s: i64, ends_s: i64) -> String {
     let key = EncodingKey::from_rsa_pem(made.private_key_pem.as_bytes()).unwrap();
     let claims = json!({"iat": issued_s, "exp": ends_s, "iss": issuer.to_string()});
-    jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &key).unwrap()
+    jwt_ring::encode(&claims, &key).unwrap()
 }
 
 /// Sends a request with a credential; returns status, headers and JSON.
