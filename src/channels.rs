@@ -6,6 +6,7 @@
 //! connected address, so redirects and proxies are not used.
 
 mod discord;
+#[cfg_attr(not(feature = "mail"), path = "channels/no_mail.rs")]
 mod mail;
 mod sign;
 mod slack_bot;
@@ -23,7 +24,6 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::{Host, Url};
 
-pub use mail::MailSettings;
 pub use sign::{SIGNATURE_HEADER, TIMESTAMP_HEADER, verify};
 
 use crate::domain::model::error_chain::error_chain;
@@ -71,6 +71,21 @@ pub struct ChannelSettings {
     pub room: Option<String>,
     /// Settings of mail; required for mail, otherwise unused.
     pub mail: Option<MailSettings>,
+}
+
+/// Settings of mail.
+#[derive(Debug, Clone)]
+pub struct MailSettings {
+    /// User of the mail server; `None` without a login.
+    pub user: Option<String>,
+    /// Sender, in the format of a mail header.
+    pub from: String,
+    /// Recipients, in the format of a mail header; never empty.
+    pub to: Vec<String>,
+    /// Whether a connection without initial TLS must be upgraded before anything is sent.
+    pub starttls: bool,
+    /// Certificates in PEM format that are trusted in addition to those of the system; empty for none.
+    pub ca: Vec<u8>,
 }
 
 /// Notice to send, with its delivery data.

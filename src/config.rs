@@ -320,9 +320,9 @@ pub struct MailConfig {
     /// User name for the mail server; `None` without a login.
     pub user: Option<String>,
     /// Sender, in the format of a mail header.
-    pub from: lettre::message::Mailbox,
+    pub from: String,
     /// Recipients, in the format of a mail header; never empty.
-    pub to: Vec<lettre::message::Mailbox>,
+    pub to: Vec<String>,
     /// Whether STARTTLS is required on a connection that does not begin with TLS.
     pub starttls: bool,
     /// Certificates in PEM format that are trusted in addition to those of the system; empty for none.

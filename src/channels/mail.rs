@@ -14,7 +14,7 @@ use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::{Channel, NoticeDelivery, SendOutcome};
+use super::{Channel, MailSettings, NoticeDelivery, SendOutcome};
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 
@@ -23,24 +23,11 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 /// Status of an accepted message.
 const ACCEPTED: u16 = 250;
 
-/// Settings of mail.
-#[derive(Debug, Clone)]
-pub struct MailSettings {
-    /// User of the mail server; `None` without a login.
-    pub user: Option<String>,
-    /// Sender.
-    pub from: Mailbox,
-    /// Recipients; never empty.
-    pub to: Vec<Mailbox>,
-    /// Whether a connection without initial TLS must be upgraded before anything is sent.
-    pub starttls: bool,
-    /// Certificates in PEM format that are trusted in addition to those of the system; empty for none.
-    pub ca: Vec<u8>,
-}
-
 /// Sender of mail.
 pub(super) struct Mail {
-    settings: MailSettings,
+    user: Option<String>,
+    from: Mailbox,
+    to: Vec<Mailbox>,
     port: u16,
     tls: Tls,
     credentials: Option<Credentials>,
@@ -50,8 +37,12 @@ impl Mail {
     /// Creates a sender for a server such as `smtps://mail.example.org`.
     ///
     /// # Errors
-    /// The certificates cannot be used; a sentence.
-    pub fn new(settings: MailSettings, url: &Url, password: Option<&SecretString>) -> Result<Self, String> {
+    /// An address is malformed, or the certificates cannot be used; a sentence.
+    pub(super) fn new(settings: MailSettings, url: &Url, password: Option<&SecretString>) -> Result<Self, String> {
+        let mailbox =
+            |text: &String| text.parse::<Mailbox>().map_err(|error| format!("`{text}`: {}", error_chain(&error)));
+        let from = mailbox(&settings.from)?;
+        let to = settings.to.iter().map(mailbox).collect::<Result<Vec<_>, _>>()?;
         let implicit = url.scheme() == "smtps";
         let parameters = || {
             let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -72,7 +63,7 @@ impl Mail {
         let credentials =
             credentials.map(|(user, password)| Credentials::new(user.clone(), password.expose_secret().to_owned()));
         let port = url.port().unwrap_or(if implicit { 465 } else { 587 });
-        Ok(Self { settings, port, tls, credentials })
+        Ok(Self { user: settings.user, from, to, port, tls, credentials })
     }
 
     /// Returns a transport to one address of the server.
@@ -80,7 +71,7 @@ impl Mail {
         let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(address.to_string())
             .port(self.port)
             .tls(self.tls.clone())
-            .hello_name(ClientId::Domain(self.settings.from.email.domain().to_owned()))
+            .hello_name(ClientId::Domain(self.from.email.domain().to_owned()))
             .timeout(Some(COMMAND_TIMEOUT));
         if let Some(credentials) = &self.credentials {
             builder = builder.credentials(credentials.clone());
@@ -90,11 +81,11 @@ impl Mail {
 
     /// Returns an id that is unique to `name`.
     fn message_id(&self, name: &str) -> String {
-        format!("<{name}@{}>", self.settings.from.email.domain())
+        format!("<{name}@{}>", self.from.email.domain())
     }
 
     fn envelope(&self, to: &[Mailbox]) -> Result<Envelope, lettre::error::Error> {
-        Envelope::new(Some(self.settings.from.email.clone()), to.iter().map(|mailbox| mailbox.email.clone()).collect())
+        Envelope::new(Some(self.from.email.clone()), to.iter().map(|mailbox| mailbox.email.clone()).collect())
     }
 }
 
@@ -110,7 +101,7 @@ impl Channel {
         let message = self.mail_message(mail, sending, &id, now).map_err(|error| rejected(&error_chain(&error)))?;
         let bytes = message.formatted();
         let addresses = self.mail_addresses().await?;
-        let all = &mail.settings.to;
+        let all = &mail.to;
         let posted = sending.posted.is_none().then(|| self.shown(sending.notice, id));
         let sent = |how: String| SendOutcome::Delivered { status: ACCEPTED, how, posted: posted.clone() };
         let error = match self.transmit(mail, &addresses, all, &bytes).await {
@@ -150,11 +141,11 @@ impl Channel {
         let mut subject: String = part("subject").chars().filter(|c| !c.is_control()).collect();
         let seconds = u64::try_from(now.0.div_euclid(1_000)).unwrap_or_default();
         let mut builder = Message::builder()
-            .from(mail.settings.from.clone())
+            .from(mail.from.clone())
             .date(UNIX_EPOCH + Duration::from_secs(seconds))
             .message_id(Some(id.to_owned()))
             .raw_header(HeaderValue::new(HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".into()));
-        for to in &mail.settings.to {
+        for to in &mail.to {
             builder = builder.to(to.clone());
         }
         if let Some(first) = sending.posted.filter(|first| first.id != id) {
@@ -195,8 +186,8 @@ impl Channel {
         let addresses = self.mail_addresses().await?;
         let Some(address) = addresses.first() else { return Ok(String::new()) };
         mail.transport(*address).test_connection().await.map_err(|error| self.mail_failure(&error))?;
-        let login = mail.settings.user.as_ref().map_or("no login".to_owned(), |user| format!("logged in as `{user}`"));
-        let to: Vec<_> = mail.settings.to.iter().map(|mailbox| mailbox.email.to_string()).collect();
+        let login = mail.user.as_ref().map_or("no login".to_owned(), |user| format!("logged in as `{user}`"));
+        let to: Vec<_> = mail.to.iter().map(|mailbox| mailbox.email.to_string()).collect();
         Ok(format!("{login}, to {}", to.join(", ")))
     }
 

@@ -1,5 +1,6 @@
 //! Delivery attempts against a real server on loopback: request sent and response handled.
 
+#[cfg(feature = "mail")]
 mod mail;
 mod messages;
 

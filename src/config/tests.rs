@@ -530,6 +530,7 @@ fn incomplete_channels_are_refused() {
     ");
 }
 
+#[cfg(feature = "mail")]
 #[test]
 fn channels_with_rooms_and_mail_are_read() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -558,6 +559,7 @@ escalation:
     assert!(inside.secret.is_none() && inside.mail.as_ref().is_some_and(|mail| !mail.starttls));
 }
 
+#[cfg(feature = "mail")]
 #[test]
 fn incomplete_rooms_and_mail_are_refused() {
     const POST: &str = "name: a, kind: mail, from: r@example.org, to: [a@example.org]";
@@ -596,6 +598,14 @@ fn incomplete_rooms_and_mail_are_refused() {
         let messages = channel_problems(channel);
         assert!(messages.contains(word) && messages.contains(":4:"), "{channel}: {messages}");
     }
+}
+
+#[cfg(not(feature = "mail"))]
+#[test]
+fn program_without_mail_refuses_a_mail_channel() {
+    let messages =
+        channel_problems("name: a, kind: mail, url: 'smtps://m.example', from: r@example.org, to: [a@example.org]");
+    assert!(messages.contains("built without mail") && messages.contains("`--features mail`"), "{messages}");
 }
 
 #[test]

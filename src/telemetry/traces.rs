@@ -1,34 +1,28 @@
-//! Traces by OpenTelemetry (OTLP over HTTP), disabled by default.
+//! Traces by OpenTelemetry (OTLP over HTTP), disabled by default, and only in programs with the feature `traces`.
 //!
 //! A loop is one trace whose id is derived from the loop's id, because its work spans days, restarts and processes.
 //! Spans are created when their work has ended and are sent in the background. While the collector is unavailable,
 //! they are dropped. Attributes are names, numbers and ids, never prompts, texts of people, outputs, or addresses.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
-use opentelemetry::{InstrumentationScope, KeyValue, Value};
-use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor};
-use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use url::Url;
 
 use crate::domain::model::ids::{LoopId, Timestamp};
-use crate::net::client;
 
-/// Time limit of one request to the collector.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Time limit for sending the last spans when the service stops.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+#[cfg(not(feature = "traces"))]
+mod absent;
+#[cfg(feature = "traces")]
+mod otlp;
+
+#[cfg(not(feature = "traces"))]
+use absent as exporter;
+#[cfg(feature = "traces")]
+use otlp as exporter;
+
+use exporter::Exporter;
 
 /// Span whose work has ended.
 #[derive(Debug, Clone)]
@@ -81,7 +75,7 @@ impl From<f64> for SpanValue {
 /// Sender of spans. Clones share the connection.
 #[derive(Clone, Default)]
 pub struct Tracer {
-    processor: Option<Arc<BatchSpanProcessor>>,
+    exporter: Option<Arc<Exporter>>,
 }
 
 impl fmt::Debug for Tracer {
@@ -95,177 +89,30 @@ impl Tracer {
     /// executed on `runtime`.
     ///
     /// # Errors
-    /// A sentence, if the client cannot be started.
+    /// A sentence, if the client cannot be started or the program was built without traces.
     pub fn start(endpoint: &Url, runtime: Handle) -> Result<Self, String> {
-        let http = client().connect_timeout(PATIENCE).timeout(PATIENCE).build().map_err(|error| error.to_string())?;
-        let collector = Collector { client: http, runtime, away: AtomicBool::new(false) };
-        let endpoint = format!("{}/v1/traces", endpoint.as_str().trim_end_matches('/'));
-        let exporter = SpanExporter::builder()
-            .with_http()
-            .with_http_client(collector)
-            .with_endpoint(endpoint)
-            .with_protocol(Protocol::HttpBinary)
-            .with_timeout(PATIENCE)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let mut processor = BatchSpanProcessor::builder(exporter).build();
-        let resource = Resource::builder()
-            .with_service_name("ralph-bot")
-            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-            .build();
-        processor.set_resource(&resource);
-        Ok(Self { processor: Some(Arc::new(processor)) })
+        Exporter::start(endpoint, runtime).map(|exporter| Self { exporter: Some(Arc::new(exporter)) })
     }
 
     /// Whether spans are sent.
     pub fn is_on(&self) -> bool {
-        self.processor.is_some()
+        self.exporter.is_some()
     }
 
     /// Sends a span of a loop's trace. Does nothing if tracing is disabled; never waits.
     pub fn send(&self, id: &LoopId, span: impl FnOnce() -> EndedSpan) {
-        if let Some(processor) = &self.processor {
-            processor.on_end(data(id, span()));
+        if let Some(exporter) = &self.exporter {
+            exporter.send(id, span());
         }
     }
 
     /// Sends the remaining spans within at most two seconds.
     pub async fn stop(&self) {
-        let Some(processor) = self.processor.clone() else { return };
+        let Some(exporter) = self.exporter.clone() else { return };
         // It blocks its thread.
-        let last = tokio::task::spawn_blocking(move || processor.shutdown_with_timeout(LAST_WORDS));
+        let last = tokio::task::spawn_blocking(move || exporter.stop());
         if let Ok(Err(error)) = last.await {
-            tracing::debug!(%error, "the last spans were not sent");
+            tracing::debug!(error, "the last spans were not sent");
         }
-    }
-}
-
-/// Returns the ids of a loop's trace and of the span that covers the whole loop.
-fn trace_of(id: &LoopId) -> (TraceId, SpanId) {
-    let digest: [u8; 32] = Sha256::digest(format!("ralph-bot/loop/{id}")).into();
-    let (mut trace, mut span) = ([0; 16], [0; 8]);
-    trace.copy_from_slice(&digest[..16]);
-    span.copy_from_slice(&digest[16..24]);
-    (TraceId::from_bytes(trace), SpanId::from_bytes(span))
-}
-
-fn time(at: Timestamp) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(u64::try_from(at.0).unwrap_or_default())
-}
-
-fn data(id: &LoopId, span: EndedSpan) -> SpanData {
-    let (trace, whole) = trace_of(id);
-    let mut own = [0; 8];
-    own.copy_from_slice(&uuid::Uuid::now_v7().as_bytes()[8..]);
-    let (own, parent) = if span.whole { (whole, SpanId::INVALID) } else { (SpanId::from_bytes(own), whole) };
-    let value = |value| match value {
-        SpanValue::Name(name) => Value::from(name),
-        SpanValue::Number(number) => Value::from(number),
-        SpanValue::Amount(amount) => Value::from(amount),
-    };
-    let mut attributes = vec![KeyValue::new("ralph.loop.id", id.as_str().to_owned())];
-    attributes.extend(span.attributes.into_iter().map(|(name, of)| KeyValue::new(name, value(of))));
-    attributes.extend(span.error.iter().map(|kind| KeyValue::new("error.type", kind.clone())));
-    SpanData {
-        span_context: SpanContext::new(trace, own, TraceFlags::SAMPLED, false, TraceState::default()),
-        parent_span_id: parent,
-        parent_span_is_remote: false,
-        span_kind: if span.outgoing { SpanKind::Client } else { SpanKind::Internal },
-        name: Cow::Owned(span.name),
-        start_time: time(span.started),
-        end_time: time(span.ended.max(span.started)),
-        attributes,
-        dropped_attributes_count: 0,
-        events: SpanEvents::default(),
-        links: SpanLinks::default(),
-        status: span.error.map_or(Status::Unset, Status::error),
-        instrumentation_scope: InstrumentationScope::builder("ralph-bot")
-            .with_version(env!("CARGO_PKG_VERSION"))
-            .build(),
-    }
-}
-
-/// Client of the collector. The exporter has its own thread, but requests need the service's runtime.
-#[derive(Debug)]
-struct Collector {
-    client: reqwest::Client,
-    runtime: Handle,
-    /// Whether the last request failed, so that only the first failure is logged.
-    away: AtomicBool,
-}
-
-#[async_trait]
-impl HttpClient for Collector {
-    async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
-        let (parts, body) = request.into_parts();
-        let call = self.client.request(parts.method, parts.uri.to_string()).headers(parts.headers).body(body);
-        let exchange = self.runtime.spawn(async move {
-            let response = call.send().await?;
-            Ok::<_, reqwest::Error>((response.status(), response.bytes().await?))
-        });
-        let answer = match exchange.await {
-            Ok(Ok((status, body))) => {
-                let mut answer = http::Response::new(body);
-                *answer.status_mut() = status;
-                Ok(answer)
-            }
-            Ok(Err(error)) => Err(HttpError::from(error.without_url().to_string())),
-            Err(error) => Err(HttpError::from(error.to_string())),
-        };
-        let failed = !answer.as_ref().is_ok_and(|answer| answer.status().is_success());
-        if self.away.swap(failed, Ordering::Relaxed) != failed {
-            if failed {
-                let why = answer.as_ref().map_or_else(ToString::to_string, |answer| answer.status().to_string());
-                tracing::warn!(why, "the collector of `telemetry.otlp_endpoint` takes no traces; spans are dropped");
-            } else {
-                tracing::info!("the collector of `telemetry.otlp_endpoint` takes traces");
-            }
-        }
-        answer
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn span(name: &str) -> EndedSpan {
-        EndedSpan {
-            name: name.into(),
-            outgoing: true,
-            whole: false,
-            started: Timestamp(1_000),
-            ended: Timestamp(2_000),
-            attributes: vec![("gen_ai.usage.input_tokens", 5u64.into())],
-            error: Some("timeout".into()),
-        }
-    }
-
-    #[test]
-    fn spans_of_a_loop_belong_to_its_trace() {
-        let (first, second) = (LoopId::new("r-1-aaaaaa"), LoopId::new("r-2-bbbbbb"));
-        let whole = data(&first, EndedSpan { whole: true, error: None, ..span("loop") });
-        let part = data(&first, span("push"));
-        assert_eq!(whole.span_context.trace_id(), part.span_context.trace_id());
-        assert_eq!((whole.parent_span_id, part.parent_span_id), (SpanId::INVALID, whole.span_context.span_id()));
-        assert!(part.span_context.is_valid() && part.span_context.span_id() != whole.span_context.span_id());
-        assert_ne!(data(&second, span("push")).span_context.trace_id(), part.span_context.trace_id());
-        assert!(part.attributes.contains(&KeyValue::new("error.type", "timeout")) && part.status != Status::Unset);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn absent_collector_delays_nothing() {
-        let tracer =
-            Tracer::start(&Url::parse("http://127.0.0.1:1").expect("an address"), Handle::current()).expect("on");
-        let watch = crate::clock::Stopwatch::start();
-        for _ in 0..20_000 {
-            tracer.send(&LoopId::new("r-1-aaaaaa"), || span("push"));
-        }
-        assert!(watch.elapsed() < Duration::from_secs(2), "{:?}", watch.elapsed());
-        tracer.stop().await;
-        assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
-        let off = Tracer::default();
-        off.send(&LoopId::new("r-1-aaaaaa"), || panic!("a span is made although tracing is off"));
-        off.stop().await;
     }
 }

@@ -41,6 +41,7 @@ mod isolation;
 mod kills;
 mod learning;
 mod login;
+#[cfg(feature = "mail")]
 mod mail;
 mod merges;
 mod messages;
@@ -68,6 +69,8 @@ mod started_processes;
 mod suggestions;
 mod supervised;
 mod tampering;
+#[cfg(feature = "traces")]
+mod traces;
 mod weakened_tests;
 mod xss;
 mod xss_setup;

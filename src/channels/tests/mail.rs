@@ -1,13 +1,13 @@
 //! Mails as they are written: headers of a thread, and text that tries to add headers. Servers are in `tests/slow/mail.rs`.
 
-use super::super::mail::MailSettings;
+use super::super::MailSettings;
 use super::*;
 
 fn settings() -> MailSettings {
     MailSettings {
         user: None,
-        from: "ralph-bot <ralph@example.org>".parse().expect("an address"),
-        to: vec!["Mira <mira@example.org>".parse().expect("an address"), "b@example.org".parse().expect("an address")],
+        from: "ralph-bot <ralph@example.org>".into(),
+        to: vec!["Mira <mira@example.org>".into(), "b@example.org".into()],
         starttls: false,
         ca: Vec::new(),
     }

@@ -1,0 +1,28 @@
+//! Mail in a program that was built without the feature `mail`: the configuration refuses it, and no sender exists.
+
+use secrecy::SecretString;
+use url::Url;
+
+use super::{Channel, MailSettings, NoticeDelivery, SendOutcome};
+use crate::domain::model::ids::Timestamp;
+
+const ABSENT: &str = "this program was built without mail; build it with `--features mail`, or use a released package";
+
+/// No sender.
+pub(super) enum Mail {}
+
+impl Mail {
+    pub(super) fn new(_: MailSettings, _: &Url, _: Option<&SecretString>) -> Result<Self, String> {
+        Err(ABSENT.to_owned())
+    }
+}
+
+impl Channel {
+    pub(super) async fn post_mail(&self, _: NoticeDelivery<'_>, _: Timestamp) -> Result<SendOutcome, SendOutcome> {
+        Err(SendOutcome::Rejected { why: ABSENT.to_owned() })
+    }
+
+    pub(super) async fn probe_mail(&self) -> Result<String, SendOutcome> {
+        Err(SendOutcome::Rejected { why: ABSENT.to_owned() })
+    }
+}
