@@ -1,0 +1,297 @@
+//! Notices about escalations for channels outside the forge, and their message bodies for each service.
+//!
+//! Foreign text (titles, output of checks) is escaped in every body. It therefore mentions nobody, contains no links, and stays
+//! within the limits of the service.
+
+mod definition;
+mod discord;
+mod generic;
+mod mail;
+mod message;
+mod pagerduty;
+mod slack;
+mod text;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod samples;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::loops::{JudgedDetection, Loop, ProposedPlan, RefusedChange};
+use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::domain::report;
+use crate::domain::report::view::{CommandHint, EscalationView};
+use crate::domain::supervision::oversight::EscalationLevel;
+
+pub use definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport};
+pub use generic::VERSION as GENERIC_VERSION;
+pub use message::{MessageStep, PostedMessage};
+pub use text::level as level_name;
+
+/// Cause of notices about plans that are waiting for a person.
+const PLAN_APPROVAL: &str = "plan_approval";
+
+/// Declares `ChannelKind` from one row per service: the name of its variant and its definition.
+macro_rules! channel_kinds {
+    ($($(#[$doc:meta])* $kind:ident: $definition:path,)+) => {
+        /// Services that accept notices.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum ChannelKind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl ChannelKind {
+            /// All services, in the order in which they are listed.
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+
+            /// Returns the properties of the service.
+            pub fn definition(self) -> &'static ChannelDefinition {
+                match self {
+                    $(Self::$kind => &$definition,)+
+                }
+            }
+        }
+    };
+}
+
+channel_kinds! {
+    /// Incoming webhook of Slack or of a compatible service. Its messages cannot be edited.
+    Slack: slack::WEBHOOK,
+    /// Slack app with a bot token, which can edit its messages.
+    SlackBot: slack::BOT,
+    /// Webhook of Discord.
+    Discord: discord::CHANNEL,
+    /// PagerDuty Events API, version 2.
+    PagerDuty: pagerduty::CHANNEL,
+    /// Signed JSON of this project.
+    Generic: generic::CHANNEL,
+    /// Mail by SMTP.
+    Mail: mail::CHANNEL,
+}
+
+impl ChannelKind {
+    /// Returns the display name.
+    pub fn as_str(self) -> &'static str {
+        self.definition().name
+    }
+
+    /// Whether the service edits its message about a loop instead of posting another one.
+    pub fn changes_messages(self) -> bool {
+        matches!(self.definition().transport, NoticeTransport::SlackMessage | NoticeTransport::DiscordMessage)
+    }
+
+    /// Whether the channel is notified that a loop continues or has ended.
+    pub fn shows_resolution(self) -> bool {
+        self.definition().keeps_incidents || self.changes_messages()
+    }
+}
+
+/// Configured channel, with the levels that it receives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audience {
+    /// Name in the configuration.
+    pub channel: String,
+    /// Service.
+    pub kind: ChannelKind,
+    /// Levels that the channel receives.
+    pub levels: Vec<EscalationLevel>,
+}
+
+/// Occasion of a notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Occasion {
+    /// The loop needs a person.
+    Raised,
+    /// Nobody has replied yet.
+    Reminder,
+    /// The loop continues or has ended. Sent only to services that show this.
+    Resolved,
+}
+
+impl Occasion {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Raised => "raised",
+            Self::Reminder => "reminder",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
+/// Notice of an escalation. Its texts are not escaped; `body` escapes them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Occasion.
+    pub occasion: Occasion,
+    /// Level.
+    pub level: EscalationLevel,
+    /// Loop.
+    pub loop_id: LoopId,
+    /// Repository.
+    pub repo: RepoRef,
+    /// Issue.
+    pub issue: Number,
+    /// Title of the issue.
+    pub title: String,
+    /// Address of the issue.
+    pub issue_url: String,
+    /// Name of the cause (`stuck`, `limit_time`, …).
+    pub cause: String,
+    /// Cause in a few words, for the headline; empty in notices that older versions stored.
+    #[serde(default)]
+    pub reason: String,
+    /// Cause in a sentence or two.
+    pub what_happened: String,
+    /// Evidence, one phrase each.
+    pub evidence: Vec<String>,
+    /// Recommended actions, one sentence each.
+    pub recommendations: Vec<String>,
+    /// Exact replies that continue or end the loop.
+    pub replies: Vec<CommandHint>,
+    /// URL of the loop's page in the dashboard; `None` if people cannot reach the dashboard. Set when the notice is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_url: Option<String>,
+    /// Time of the event.
+    pub at: Timestamp,
+}
+
+impl Notice {
+    /// Returns the globally unique key that all notices about one cause of a loop share.
+    pub fn dedup_key(&self) -> String {
+        let repo = &self.repo;
+        let key = format!("ralph-bot/{}/{}/{}/{}", repo.forge, repo.id, self.loop_id, self.cause);
+        text::fitted(&key, pagerduty::KEY_MAX, text::plain)
+    }
+
+    /// Returns the natural key of the effect that sends the notice to `channel`, unique within the loop.
+    pub fn key(&self, channel: &str) -> String {
+        format!("notify/{channel}/{}/{}", self.occasion.as_str(), self.cause)
+    }
+
+    /// Creates the warning that a loop was redirected. It has a cause of its own, so that a later pause because of the same
+    /// detection is a new incident.
+    pub fn redirected(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
+        let cause = format!("redirect_{}", found.kind.name());
+        let JudgedDetection { kind, evidence, recommendations, .. } = found;
+        Self {
+            reason: kind.title().to_lowercase(),
+            what_happened: format!(
+                "{}: {evidence}. The agent was told to try a different approach; the loop continues.",
+                kind.title()
+            ),
+            recommendations: recommendations.clone(),
+            replies: report::commands(current),
+            ..Self::of(Occasion::Raised, EscalationLevel::Warning, current, &cause, at)
+        }
+    }
+
+    /// Creates the notice that a loop is paused because its repository accepts no changes. The forge itself may show this
+    /// nowhere.
+    pub fn unavailable(current: &Loop, level: EscalationLevel, at: Timestamp) -> Self {
+        Self {
+            reason: "its repository takes no changes".into(),
+            replies: report::commands(current),
+            ..Self::of(Occasion::Raised, level, current, "repository", at)
+        }
+    }
+
+    /// Creates the notice that the forge refused a change whose absence people would notice. The forge itself may show this
+    /// nowhere.
+    pub fn refused(current: &Loop, refused: &RefusedChange, at: Timestamp) -> Self {
+        let cause = format!("refused_{}", refused.change.name());
+        Self {
+            what_happened: format!("{}.", refused.sentence()),
+            recommendations: vec![format!("{}.", refused.change.advice())],
+            replies: report::commands(current),
+            ..Self::of(Occasion::Raised, EscalationLevel::Warning, current, &cause, at)
+        }
+    }
+
+    /// Creates the notice that a plan is waiting for a person. Because nothing failed, its level alerts nobody.
+    pub fn plan(occasion: Occasion, current: &Loop, plan: &ProposedPlan, at: Timestamp) -> Self {
+        let reason =
+            if plan.plan.questions.is_empty() { "its plan needs an approval" } else { "its plan has questions" };
+        Self {
+            reason: reason.into(),
+            evidence: std::iter::once(&plan.plan.summary).chain(&plan.plan.questions).cloned().collect(),
+            replies: report::commands(current),
+            ..Self::of(occasion, EscalationLevel::Info, current, PLAN_APPROVAL, at)
+        }
+    }
+
+    pub(in crate::domain) fn of(
+        occasion: Occasion,
+        level: EscalationLevel,
+        current: &Loop,
+        cause: &str,
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            occasion,
+            level,
+            loop_id: current.id.clone(),
+            repo: current.place.repo.clone(),
+            issue: current.place.issue,
+            title: current.task.title.clone(),
+            issue_url: current.task.url.clone(),
+            cause: cause.to_owned(),
+            reason: String::new(),
+            what_happened: current.why.clone(),
+            evidence: Vec::new(),
+            recommendations: Vec::new(),
+            replies: Vec::new(),
+            dashboard_url: None,
+            at,
+        }
+    }
+
+    /// Creates a notice for testing a channel. It belongs to no loop.
+    pub fn test(occasion: Occasion, at: Timestamp) -> Self {
+        let repo =
+            RepoRef { forge: ForgeName::new("test"), id: RepoId(0), owner: "ralph-bot".into(), name: "test".into() };
+        Self {
+            occasion,
+            level: EscalationLevel::Info,
+            loop_id: LoopId::new("r-0-test"),
+            repo,
+            issue: Number(0),
+            title: "Test of this channel".into(),
+            issue_url: String::new(),
+            cause: "test".into(),
+            reason: "a test of this channel".into(),
+            what_happened: "An operator tests this channel. No loop is concerned, and nothing has to be done.".into(),
+            evidence: Vec::new(),
+            recommendations: Vec::new(),
+            replies: Vec::new(),
+            dashboard_url: None,
+            at,
+        }
+    }
+
+    pub(in crate::domain) fn with(mut self, view: &EscalationView) -> Self {
+        self.reason.clone_from(&view.headline);
+        self.what_happened.clone_from(&view.what_happened);
+        self.evidence.clone_from(&view.evidence);
+        self.recommendations.clone_from(&view.recommendations);
+        self.replies.clone_from(&view.replies);
+        self
+    }
+}
+
+/// Returns the causes that are still open after the notices with these keys, oldest first.
+pub fn open_causes<'k>(keys: impl IntoIterator<Item = &'k str>) -> Vec<String> {
+    let mut open: Vec<String> = Vec::new();
+    for key in keys {
+        let mut parts = key.splitn(4, '/').skip(2);
+        let (Some(occasion), Some(cause)) = (parts.next(), parts.next()) else { continue };
+        open.retain(|known| known != cause);
+        if occasion != Occasion::Resolved.as_str() {
+            open.push(cause.to_owned());
+        }
+    }
+    open
+}

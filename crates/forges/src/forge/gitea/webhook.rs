@@ -1,0 +1,233 @@
+//! Converts verified deliveries of Gitea and Forgejo to forge-independent events, without I/O. The event header is not
+//! signed, so the shape of the body determines the event.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::map::{self, WireComment, WireIssue, WirePull, WireRepository, WireUser};
+use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
+use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
+use crate::forge::ParsedDelivery;
+use crate::forge::payload::parse_untrusted;
+
+/// Fields that identify deliveries which are not used.
+const UNUSED_FIELDS: [&str; 6] = ["release", "forkee", "package", "page", "workflow", "ref_type"];
+
+/// Parses a verified body. `event` is the event header, which is used only in messages and for the family check.
+pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
+    let payload = match parse_untrusted(body) {
+        Ok(Value::Object(payload)) => payload,
+        Ok(_) => return ParsedDelivery::Malformed("the body is not a JSON object".to_owned()),
+        Err(wrong) => return ParsedDelivery::Malformed(wrong),
+    };
+    match read(forge, event, payload) {
+        Ok(parsed) => parsed,
+        Err(wrong) => ParsedDelivery::Malformed(format!("{} event: {wrong}", printable(event))),
+    }
+}
+
+/// Common fields of all deliveries.
+struct GiteaDelivery {
+    repo: RepoRef,
+    sender: User,
+    action: String,
+    fields: Map<String, Value>,
+}
+
+impl GiteaDelivery {
+    fn has(&self, field: &str) -> bool {
+        self.fields.get(field).is_some_and(|value| !value.is_null())
+    }
+
+    fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, String> {
+        let value = self.fields.remove(field).ok_or_else(|| format!("the field {field} is missing"))?;
+        serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
+    }
+
+    /// Fails if the shape of the body belongs to another event than the header. Headers form families, such as
+    /// `issues` and `issue_label`, or `pull_request` and `pull_request_approved`.
+    fn fits(&self, event: &str) -> Result<(), String> {
+        let shape = if self.has("comment") && self.has("issue") {
+            "a comment"
+        } else if self.has("pull_request") {
+            "a pull request"
+        } else if self.has("issue") {
+            "an issue"
+        } else if self.has("after") && self.has("ref") {
+            "a push"
+        } else {
+            return Ok(());
+        };
+        let fits = match shape {
+            "a comment" => event.ends_with("_comment"),
+            "a pull request" => event.starts_with("pull_request"),
+            "an issue" => event.starts_with("issue") && !event.ends_with("_comment"),
+            _ => event == "push",
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(format!("the header is that of another event, the body has the shape of {shape}"))
+        }
+    }
+
+    fn text(&self, field: &str) -> &str {
+        self.fields.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Result<ParsedDelivery, String> {
+    let Some(repository) = fields.remove("repository").filter(|value| !value.is_null()) else {
+        return Ok(ParsedDelivery::Ignored(format!("{} event without a repository", printable(event))));
+    };
+    let repository: WireRepository = serde_json::from_value(repository).map_err(|e| format!("repository: {e}"))?;
+    let repo = repository.reference(forge).ok_or("repository: id or owner is missing")?;
+    let sender: Option<WireUser> =
+        fields.remove("sender").map_or(Ok(None), serde_json::from_value).map_err(|e| format!("sender: {e}"))?;
+    let action = match fields.remove("action") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(action)) => action,
+        Some(_) => return Err("action: not a string".to_owned()),
+    };
+    let sender = sender.map_or_else(map::ghost, WireUser::account);
+    let delivery = GiteaDelivery { repo, sender, action, fields };
+    delivery.fits(event)?;
+
+    if delivery.has("comment") && delivery.has("issue") {
+        comment(delivery)
+    } else if delivery.has("pull_request") {
+        if delivery.has("review") { review(delivery) } else { pull(delivery) }
+    } else if delivery.has("issue") {
+        issue(delivery)
+    } else if delivery.has("after") && delivery.has("ref") {
+        push(delivery)
+    } else if delivery.text("ref_type") == "branch" && delivery.has("pusher_type") {
+        let branch = delivery.branch()?;
+        Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after: None, sender: delivery.sender }))
+    } else if delivery.has("workflow_run") || delivery.has("workflow_job") {
+        workflow(delivery)
+    } else if delivery.has("sha") && delivery.has("state") {
+        let sha = Sha::parse(delivery.text("sha")).ok_or("sha: not a commit id")?;
+        Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch: None }))
+    } else if !delivery.action.is_empty() && !UNUSED_FIELDS.iter().any(|field| delivery.fields.contains_key(*field)) {
+        Ok(event_of(ForgeEvent::RepositoryChanged { repo: delivery.repo, action: delivery.action }))
+    } else {
+        Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))))
+    }
+}
+
+impl GiteaDelivery {
+    /// Returns the branch of a `delete` event.
+    fn branch(&self) -> Result<String, String> {
+        let name = self.text("ref");
+        let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
+        if branch.is_empty() { Err("ref: empty".to_owned()) } else { Ok(branch.to_owned()) }
+    }
+}
+
+fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    if delivery.action != "created" {
+        return Ok(ignored("comment", &delivery.action));
+    }
+    let is_pull = delivery.fields.get("is_pull") == Some(&Value::Bool(true));
+    let mut issue = delivery.take::<WireIssue>("issue")?.snapshot();
+    issue.is_pull |= is_pull;
+    let comment = delivery.take::<WireComment>("comment")?.snapshot();
+    Ok(event_of(ForgeEvent::CommentCreated { repo: delivery.repo, issue, comment, sender: delivery.sender }))
+}
+
+fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    let issue: WireIssue = delivery.take("issue")?;
+    let GiteaDelivery { repo, sender, action, .. } = delivery;
+    let number = issue.number();
+    let issue = issue.snapshot();
+    Ok(event_of(match action.as_str() {
+        "opened" => ForgeEvent::IssueOpened { repo, issue, sender },
+        "edited" => ForgeEvent::IssueEdited { repo, issue, sender },
+        "closed" => ForgeEvent::IssueClosed { repo, issue, sender },
+        "reopened" => ForgeEvent::IssueReopened { repo, issue, sender },
+        "deleted" => ForgeEvent::IssueGone { repo, number, sender },
+        "label_updated" | "label_cleared" => ForgeEvent::LabelSet { repo, issue, sender },
+        other => return Ok(ignored("issue", other)),
+    }))
+}
+
+fn pull(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    match delivery.action.as_str() {
+        "label_updated" | "label_cleared" => {
+            let issue = delivery.take::<WirePull>("pull_request")?.issue();
+            Ok(event_of(ForgeEvent::LabelSet { repo: delivery.repo, issue, sender: delivery.sender }))
+        }
+        "opened" | "edited" | "closed" | "reopened" | "synchronized" => {
+            let pull = delivery.take::<WirePull>("pull_request")?;
+            let pull = pull.snapshot().ok_or("pull_request: no head commit")?;
+            Ok(event_of(ForgeEvent::PullChanged { repo: delivery.repo, pull, sender: delivery.sender }))
+        }
+        other => Ok(ignored("pull request", other)),
+    }
+}
+
+/// Type and text of a review; its author is the sender.
+#[derive(Deserialize)]
+struct WireVerdict {
+    #[serde(rename = "type")]
+    kind: String,
+    content: Option<String>,
+}
+
+fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    if delivery.action != "reviewed" {
+        return Ok(ignored("review", &delivery.action));
+    }
+    let review: WireVerdict = delivery.take("review")?;
+    // Old servers send `pull_request_approved`, newer ones `pull_request_review_approved`.
+    let verdict = match review.kind.trim_start_matches("pull_request_").trim_start_matches("review_") {
+        "approved" => ReviewVerdict::Approved,
+        "rejected" => ReviewVerdict::ChangesRequested,
+        "comment" => ReviewVerdict::Commented,
+        _ => return Ok(ignored("review of type", &review.kind)),
+    };
+    let pull: WirePull = delivery.take("pull_request")?;
+    let at = pull.updated_at();
+    let pull = pull.snapshot().ok_or("pull_request: no head commit")?;
+    let body = review.content.unwrap_or_default();
+    let GiteaDelivery { repo, sender, .. } = delivery;
+    Ok(event_of(ForgeEvent::ReviewSubmitted { repo, pull, id: None, verdict, body, sender, at }))
+}
+
+fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    let Some(branch) = delivery.text("ref").strip_prefix("refs/heads/").filter(|branch| !branch.is_empty()) else {
+        return Ok(ParsedDelivery::Ignored("the push is not to a branch".to_owned()));
+    };
+    let after = Sha::parse(delivery.text("after")).ok_or("after: not a commit id")?;
+    let deleted = after.as_str().bytes().all(|b| b == b'0');
+    let branch = branch.to_owned();
+    let after = (!deleted).then_some(after);
+    Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after, sender: delivery.sender }))
+}
+
+fn workflow(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    if delivery.action != "completed" {
+        return Ok(ignored("workflow", &delivery.action));
+    }
+    let run = delivery.fields.get("workflow_run").filter(|run| !run.is_null());
+    let run = run.or_else(|| delivery.fields.get("workflow_job"));
+    let field = |name: &str| run.and_then(|run| run.get(name)).and_then(Value::as_str);
+    let sha = field("head_sha").and_then(Sha::parse).ok_or("head_sha: not a commit id")?;
+    let branch = field("head_branch").filter(|branch| !branch.is_empty()).map(str::to_owned);
+    Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch }))
+}
+
+fn event_of(event: ForgeEvent) -> ParsedDelivery {
+    ParsedDelivery::Event(Box::new(event))
+}
+
+fn ignored(what: &str, action: &str) -> ParsedDelivery {
+    ParsedDelivery::Ignored(format!("{what} {:?} is not used", printable(action)))
+}
+
+/// Returns a text that is safe in logs: at most 60 characters, without control characters.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(60).collect()
+}

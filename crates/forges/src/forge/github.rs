@@ -1,0 +1,567 @@
+//! GitHub adapter for github.com and Enterprise Server, as a GitHub App or with a personal token.
+
+mod account;
+mod actions;
+mod app_settings;
+mod attachments;
+mod auth;
+mod auto_merge;
+mod ci;
+mod client;
+mod commit_status;
+mod deliveries;
+mod issues;
+mod login;
+pub mod manifest;
+mod threads;
+mod transport;
+mod webhook;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use http::Method;
+use secrecy::SecretString;
+use serde_json::json;
+use tokio::sync::OnceCell;
+use url::Url;
+
+use self::auth::{GitHubApp, Identity, Purpose};
+use self::client::{ApiCall, GitHubClient};
+use self::transport::{ClockSkewTransport, OctocrabTransport};
+use super::attachments::Downloader;
+use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
+use super::{
+    Attachments, AttemptedDelivery, AutoMerge, Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge,
+    ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Login,
+    Minimizing, NewIssue, NewPull, ParsedDelivery, PathFilter, Permission, Polling, PullReview, PushRule, Reaction,
+    Reactions, RecordedChanges, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams,
+    TextFile, Webhooks,
+};
+use crate::clock::Clock;
+use crate::domain::model::authorship::CommitAuthor;
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::images::AttachmentAddresses;
+use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
+use crate::domain::trust::permit::TeamRef;
+
+#[cfg(any(test, fuzzing, feature = "testing"))]
+pub use self::webhook::parse as parse_delivery;
+
+/// Events that the service's webhooks subscribe to; an App also receives events of its installations.
+pub const EVENTS: &[&str] = webhook::HANDLED;
+
+/// Repository permissions that the App needs, by GitHub's names.
+pub const PERMISSIONS: &[(&str, &str)] = &[
+    ("actions", "read"),
+    ("checks", "write"),
+    ("contents", "write"),
+    ("issues", "write"),
+    ("metadata", "read"),
+    ("pull_requests", "write"),
+    ("statuses", "read"),
+];
+
+/// Settings of a GitHub server.
+#[derive(Debug)]
+pub struct GitHubSettings {
+    /// Configured name of the forge.
+    pub name: ForgeName,
+    /// API address: `https://api.github.com`, or `https://host/api/v3` for Enterprise Server.
+    pub api_url: Url,
+    /// Web and git address: `https://github.com`, or `https://host`.
+    pub web_url: Url,
+    /// Authentication.
+    pub auth: GitHubAuth,
+    /// Spacing, retries and timeouts of requests.
+    pub rates: RateSettings,
+}
+
+/// Authentication; `Debug` prints no secret.
+#[derive(Debug)]
+pub enum GitHubAuth {
+    /// GitHub App, which uses short-lived tokens limited to one repository.
+    App {
+        /// The App's id.
+        app_id: u64,
+        /// Private key of the App: RSA in PEM format.
+        private_key_pem: SecretString,
+    },
+    /// Personal token; its account is the bot's.
+    Token(SecretString),
+}
+
+/// Error of creating a GitHub adapter.
+#[derive(Debug, thiserror::Error)]
+pub enum GitHubSetupError {
+    /// The App's private key is invalid.
+    #[error(
+        "the private key of GitHub App {app_id} is not an RSA key in PEM format ({reason}); download a new one from the App's settings"
+    )]
+    Key {
+        /// The App's id.
+        app_id: u64,
+        /// Cause, without any part of the key.
+        reason: String,
+    },
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client for GitHub: {0}")]
+    Network(#[from] TransportError),
+}
+
+/// Adapter for an account on a GitHub server.
+pub struct GitHub {
+    name: ForgeName,
+    web_url: Url,
+    api_url: Url,
+    client: GitHubClient,
+    downloads: Downloader,
+    own_account: OnceCell<User>,
+    product: OnceCell<String>,
+    /// Whether the server is known to lack GraphQL; capabilities that need it are then not offered.
+    no_graphql: AtomicBool,
+}
+
+impl GitHub {
+    /// Creates an adapter; must be called within the runtime that uses it.
+    ///
+    /// # Errors
+    /// The App's key or the system's TLS roots cannot be used.
+    pub fn new(settings: GitHubSettings, clock: Clock) -> Result<Self, GitHubSetupError> {
+        let transport = Arc::new(OctocrabTransport::new(&settings.api_url, settings.rates.timeouts)?);
+        Self::with_transport(settings, clock, transport)
+    }
+
+    /// Creates an adapter that uses the given transport.
+    ///
+    /// # Errors
+    /// The App's key cannot be used.
+    pub fn with_transport(
+        settings: GitHubSettings,
+        clock: Clock,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Self, GitHubSetupError> {
+        let (identity, transport) = match settings.auth {
+            GitHubAuth::Token(token) => (Identity::Token(token), transport),
+            GitHubAuth::App { app_id, private_key_pem } => {
+                let app = GitHubApp::new(app_id, &private_key_pem)
+                    .map_err(|failure| GitHubSetupError::Key { app_id, reason: failure.to_string() })?;
+                let watch = ClockSkewTransport::new(transport, clock.clone(), app.observed_ahead_ms.clone());
+                (Identity::App(app), Arc::new(watch) as Arc<dyn Transport>)
+            }
+        };
+        let downloads = Downloader::new(AttachmentAddresses::GitHub(settings.web_url.clone()))
+            .map_err(|detail| TransportError { ambiguous: false, detail })?;
+        Ok(Self {
+            name: settings.name,
+            downloads,
+            web_url: settings.web_url,
+            api_url: settings.api_url.clone(),
+            client: GitHubClient::new(settings.api_url, identity, transport, clock, settings.rates),
+            own_account: OnceCell::new(),
+            product: OnceCell::new(),
+            no_graphql: AtomicBool::new(false),
+        })
+    }
+
+    fn has_graphql(&self) -> bool {
+        !self.no_graphql.load(Ordering::Relaxed)
+    }
+
+    fn is_app(&self) -> bool {
+        matches!(self.client.identity, Identity::App(_))
+    }
+}
+
+/// Returns the result of parsing a response; an error message becomes `Bug`.
+fn parsed<T>(what: &str, read: Result<T, String>) -> ForgeResult<T> {
+    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("cannot parse the response: {wrong}")))
+}
+
+/// Treats a failure of this kind as success, because the desired state already exists.
+fn ignoring<T: Default>(kind: ForgeErrorKind, outcome: ForgeResult<T>) -> ForgeResult<T> {
+    match outcome {
+        Err(failure) if failure.kind == kind => Ok(T::default()),
+        other => other,
+    }
+}
+
+#[async_trait]
+impl Forge for GitHub {
+    fn meter(&self) -> Option<&crate::forge::http::CallMeter> {
+        Some(self.client.meter())
+    }
+
+    fn name(&self) -> &ForgeName {
+        &self.name
+    }
+
+    async fn server_info(&self) -> ForgeResult<ServerInfo> {
+        let product = self.product.get_or_try_init(|| self.ask_product()).await?.clone();
+        Ok(ServerInfo { product, label_deltas: true, partial_clone: true })
+    }
+
+    async fn own_account(&self) -> ForgeResult<User> {
+        self.own_account.get_or_try_init(|| self.ask_own_account()).await.cloned()
+    }
+
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        let host = self.web_url.host_str().unwrap_or("github.com");
+        let host = host.strip_prefix("www.").unwrap_or(host);
+        Ok(Some(CommitAuthor::noreply(&self.own_account().await?, host)))
+    }
+
+    async fn repositories(&self) -> ForgeResult<Vec<Repository>> {
+        self.all_repositories().await
+    }
+
+    async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
+        self.one_repository(repo).await
+    }
+
+    async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
+        self.permission_of(repo, user).await
+    }
+
+    async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
+        self.one_issue(repo, number).await
+    }
+
+    async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+        self.open_issues_labeled(repo, label).await
+    }
+
+    async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
+        let body = json!({
+            "title": issue.title, "body": issue.body, "labels": issue.labels, "assignees": issue.assignees,
+        });
+        let call = ApiCall::on(repo, Method::POST, &["issues"], "open an issue on").json(body);
+        let created: wire::GitHubIssue = self.client.read(&call).await?;
+        parsed("open an issue", created.snapshot())
+    }
+
+    async fn set_issue_open(&self, repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()> {
+        let (state, what) = if open { ("open", "reopen") } else { ("closed", "close") };
+        let what = format!("{what} issue #{number} of");
+        let call = ApiCall::on(repo, Method::PATCH, &["issues", &number.to_string()], what);
+        self.client.send(&call.json(json!({ "state": state }))).await.map(drop)
+    }
+
+    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<usize> {
+        self.make_missing_labels(repo, labels).await
+    }
+
+    async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()> {
+        if labels.is_empty() {
+            return Ok(());
+        }
+        let path = ["issues", &number.to_string(), "labels"];
+        let call = ApiCall::on(repo, Method::POST, &path, format!("label issue #{number} of"));
+        self.client.send(&call.json(json!({ "labels": labels })).decoration()).await.map(drop)
+    }
+
+    async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
+        let path = ["issues", &number.to_string(), "labels", label];
+        let call = ApiCall::on(repo, Method::DELETE, &path, format!("remove label `{label}` from issue #{number} of"));
+        ignoring(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
+    }
+
+    async fn comments(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        since: Option<Timestamp>,
+    ) -> ForgeResult<Vec<CommentSnapshot>> {
+        self.comments_since(repo, number, since).await
+    }
+
+    async fn create_comment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        body: &Outbound<BodyText>,
+    ) -> ForgeResult<CommentSnapshot> {
+        let path = ["issues", &number.to_string(), "comments"];
+        let call =
+            ApiCall::on(repo, Method::POST, &path, format!("comment on #{number} of")).json(json!({ "body": body }));
+        let created: wire::GitHubComment = self.client.read(&call).await?;
+        parsed("create a comment", created.snapshot())
+    }
+
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<BodyText>) -> ForgeResult<()> {
+        let path = ["issues", "comments", &id.to_string()];
+        let call =
+            ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
+        self.client.send(&call.decoration()).await.map(drop)
+    }
+
+    async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
+        let path = ["issues", "comments", &id.to_string()];
+        let call = ApiCall::on(repo, Method::DELETE, &path, format!("delete comment {id} on"));
+        ignoring(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
+    }
+
+    async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
+        parsed("read a pull request", self.read_pull(repo, number).await?.snapshot())
+    }
+
+    async fn find_pull(&self, repo: &RepoRef, head: &str, _base: &str) -> ForgeResult<Option<PullSnapshot>> {
+        self.newest_pull_from(repo, head).await
+    }
+
+    async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
+        let call = ApiCall::on(repo, Method::POST, &["pulls"], format!("open a pull request from `{}` on", pull.head));
+        let call = call.json(json!({
+            "title": pull.title, "body": pull.body, "head": pull.head, "base": pull.base, "draft": pull.draft,
+        }));
+        let created: wire::GitHubPull = self.client.read(&call).await?;
+        parsed("open a pull request", created.snapshot())
+    }
+
+    async fn update_pull(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        title: &Outbound<TitleText>,
+        body: &Outbound<BodyText>,
+    ) -> ForgeResult<()> {
+        let path = ["pulls", &number.to_string()];
+        let call = ApiCall::on(repo, Method::PATCH, &path, format!("edit pull request #{number} of"));
+        self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
+    }
+
+    fn files_page(&self, repo: &RepoRef, commit: &Sha) -> Option<String> {
+        let base = self.web_url.as_str().trim_end_matches('/');
+        Some(format!("{base}/{}/blob/{commit}/", repo.full_name()))
+    }
+
+    async fn refused_scopes(&self, repo: &RepoRef, _webhooks: bool) -> ForgeResult<Vec<String>> {
+        self.scopes_refused(repo).await
+    }
+
+    async fn app_problems(&self, hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
+        if self.is_app() { self.problems_of_app(hook_url).await.map(Some) } else { Ok(None) }
+    }
+
+    async fn installation_problems(&self, repo: &RepoRef) -> ForgeResult<Vec<String>> {
+        if self.is_app() { self.problems_of_installation(repo).await } else { Ok(Vec::new()) }
+    }
+
+    async fn push_rules(&self, repo: &RepoRef, branch: &str) -> ForgeResult<Vec<PushRule>> {
+        self.rules_for(repo, branch).await
+    }
+
+    async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
+        let purpose = if push { Purpose::Push } else { Purpose::Fetch };
+        let (token, settling_ms) = self.client.git_token(repo, purpose).await?;
+        let base = self.web_url.as_str().trim_end_matches('/');
+        Ok(GitAccess {
+            url: format!("{base}/{}/{}.git", repo.owner, repo.name),
+            credential: Some(("x-access-token".to_owned(), token)),
+            settling_ms,
+        })
+    }
+
+    capabilities! {
+        webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
+        commit_statuses: CommitStatuses, reactions: Reactions, attachments: Attachments, files: RepositoryFiles,
+        login: Login,
+    }
+
+    fn history(&self) -> Option<&dyn IssueHistory> {
+        self.has_graphql().then_some(self as &dyn IssueHistory)
+    }
+
+    fn auto_merge(&self) -> Option<&dyn AutoMerge> {
+        self.has_graphql().then_some(self as &dyn AutoMerge)
+    }
+
+    fn minimizing(&self) -> Option<&dyn Minimizing> {
+        self.has_graphql().then_some(self as &dyn Minimizing)
+    }
+}
+
+#[async_trait]
+impl Confirmations for GitHub {
+    async fn last_label_change(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+        _near: Timestamp,
+    ) -> ForgeResult<Option<LabelChange>> {
+        Ok(self.label_history(repo, number, label, RequestPriority::Normal).await?.last)
+    }
+
+    async fn comment(&self, repo: &RepoRef, number: Number, id: CommentId) -> ForgeResult<Option<CommentSnapshot>> {
+        self.comment_by_id(repo, number, id).await
+    }
+
+    async fn review(&self, repo: &RepoRef, number: Number, id: i64) -> ForgeResult<Option<PullReview>> {
+        self.review_by_id(repo, number, id).await
+    }
+
+    async fn review_comment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        id: CommentId,
+    ) -> ForgeResult<Option<ReviewComment>> {
+        self.review_comment_by_id(repo, number, id).await
+    }
+
+    async fn is_in_installation(&self, repo: &RepoRef, installation: u64) -> ForgeResult<bool> {
+        self.client.is_in_installation(repo, installation).await
+    }
+}
+
+#[async_trait]
+impl Webhooks for GitHub {
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
+        webhook::parse(&self.name, event, body)
+    }
+
+    fn named_installation(&self, body: &[u8]) -> Option<u64> {
+        if self.is_app() { webhook::named_installation(body) } else { None }
+    }
+
+    async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
+        if self.is_app() {
+            return Ok(None);
+        }
+        self.hook(repo, url, secret).await.map(Some)
+    }
+
+    async fn webhook_problems(&self, repo: &RepoRef, url: &str) -> ForgeResult<Option<Vec<String>>> {
+        if self.is_app() { Ok(None) } else { self.hooks_to(repo, url).await.map(Some) }
+    }
+
+    async fn attempted_deliveries(&self, since: Timestamp) -> ForgeResult<Option<Vec<AttemptedDelivery>>> {
+        if self.is_app() { self.attempts_since(since).await.map(Some) } else { Ok(None) }
+    }
+
+    async fn redeliver(&self, attempt: i64) -> ForgeResult<()> {
+        self.send_again(attempt).await
+    }
+
+    async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
+        let call = ApiCall::on(repo, Method::POST, &["hooks", &id.to_string(), "pings"], "test the webhook of");
+        self.client.send(&call).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Polling for GitHub {
+    async fn issues_changed_since(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        self.issues_changed(repo, since).await
+    }
+
+    async fn comments_changed_since(
+        &self,
+        repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        self.comments_of_all(repo, since).await
+    }
+}
+
+#[async_trait]
+impl Teams for GitHub {
+    async fn is_team_member(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
+        self.member_of(repo, team, user).await
+    }
+
+    async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
+        self.visibility_of_team(repo, team).await
+    }
+}
+
+#[async_trait]
+impl Drafts for GitHub {
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.set_draft(repo, number, false).await
+    }
+
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.set_draft(repo, number, true).await
+    }
+}
+
+#[async_trait]
+impl Ci for GitHub {
+    async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
+        self.ci_state(repo, sha).await
+    }
+}
+
+#[async_trait]
+impl CommitStatuses for GitHub {
+    async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64> {
+        self.set_status(repo, status, id).await
+    }
+}
+
+#[async_trait]
+impl IssueHistory for GitHub {
+    fn records_edits(&self) -> bool {
+        true
+    }
+
+    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
+        self.edits_of(repo, number).await
+    }
+
+    async fn recorded_changes(&self, repo: &RepoRef, number: Number) -> ForgeResult<RecordedChanges> {
+        let history = self.label_history(repo, number, "", RequestPriority::Normal).await?;
+        Ok(RecordedChanges { renamed_at: history.renamed_at, last_recorded_at: None })
+    }
+
+    async fn label_assignment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+    ) -> ForgeResult<Option<LabelAssignment>> {
+        let history = self.label_history(repo, number, label, RequestPriority::Background).await?;
+        let added = history.last.filter(|change| change.added);
+        let renamed_at = history.renamed_at;
+        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment {
+            id,
+            by,
+            at,
+            renamed_at,
+            last_recorded_at: None,
+        }))
+    }
+}
+
+#[async_trait]
+impl Reactions for GitHub {
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        self.react_to("issues", repo, id, reaction).await
+    }
+
+    async fn react_to_remark(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        self.react_to("pulls", repo, id, reaction).await
+    }
+}
+
+#[async_trait]
+impl Minimizing for GitHub {
+    async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
+        self.fold_comment(repo, id).await
+    }
+}
+
+#[async_trait]
+impl RepositoryFiles for GitHub {
+    async fn folder_files(&self, repo: &RepoRef, folder: &str, wanted: PathFilter) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder, wanted).await
+    }
+}

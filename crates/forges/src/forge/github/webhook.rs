@@ -1,0 +1,440 @@
+//! Converts verified GitHub deliveries to forge-independent events, without I/O.
+//!
+//! The event header is not signed, so the shape of the body determines the event. A delivery with a different header
+//! is rejected.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::wire::{self, moment};
+use crate::domain::model::event::{ForgeEvent, IssueSnapshot, ReviewVerdict};
+use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
+use crate::forge::{ParsedDelivery, VERIFIED_STATUS, payload};
+
+/// Events that `parse` handles and that a webhook subscribes to.
+pub(super) const HANDLED: &[&str] = &[
+    "check_run",
+    "check_suite",
+    "issue_comment",
+    "issues",
+    "pull_request",
+    "pull_request_review",
+    "pull_request_review_comment",
+    "push",
+    "repository",
+    "status",
+    "workflow_run",
+];
+
+/// Events that every App receives without a subscription.
+pub(super) const IMPLICIT: &[&str] = &["installation", "installation_repositories", "ping"];
+
+/// Parsed delivery, or a description of the problem.
+type ParseResult = Result<ParsedDelivery, String>;
+
+/// Parses a delivery of the forge named `forge`.
+pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
+    if event == "merge_group" {
+        return ParsedDelivery::Ignored("a merge queue tests a group of pull requests".to_owned());
+    }
+    if !HANDLED.contains(&event) && !IMPLICIT.contains(&event) {
+        return ParsedDelivery::Ignored(format!("event {} is not used", printable(event)));
+    }
+    let value = match payload::parse_untrusted(body) {
+        Ok(value) => value,
+        Err(wrong) => return ParsedDelivery::Malformed(wrong),
+    };
+    match shape(&value) {
+        Some(found) if found == event => {}
+        Some(found) => {
+            return ParsedDelivery::Malformed(format!(
+                "the header says `{event}`, the body has the shape of `{found}`"
+            ));
+        }
+        None => {
+            return ParsedDelivery::Malformed(format!("the header says `{event}`, the body does not have its shape"));
+        }
+    }
+    convert(forge, event, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong}")))
+}
+
+/// Returns the installation that a body names; `None` if it names none.
+pub(super) fn named_installation(body: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct NamedInstallation {
+        id: u64,
+    }
+    #[derive(Deserialize)]
+    struct InstallationOf {
+        installation: Option<NamedInstallation>,
+    }
+    serde_json::from_slice::<InstallationOf>(body).ok()?.installation.map(|named| named.id)
+}
+
+/// Returns a word that is safe in logs: at most 60 ASCII characters.
+fn printable(word: &str) -> String {
+    let plain: String = word.chars().take(60).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
+    format!("`{plain}`")
+}
+
+/// Returns the event whose top-level objects match those of a body; `None` if no handled event does.
+fn shape(body: &Value) -> Option<&'static str> {
+    let has = |key: &str| body.get(key).is_some_and(|value| !value.is_null());
+    let object = |key: &str| body.get(key).is_some_and(Value::is_object);
+    if has("deployment") || has("deployment_status") || has("workflow_job") || has("thread") {
+        return None;
+    }
+    if object("check_run") {
+        return Some("check_run");
+    }
+    if object("check_suite") {
+        return Some("check_suite");
+    }
+    if object("workflow_run") {
+        return Some("workflow_run");
+    }
+    if object("pull_request") {
+        return Some(match (object("review"), object("comment")) {
+            (true, _) => "pull_request_review",
+            (false, true) => "pull_request_review_comment",
+            (false, false) => "pull_request",
+        });
+    }
+    if object("issue") {
+        return Some(if object("comment") { "issue_comment" } else { "issues" });
+    }
+    if has("zen") && object("hook") {
+        return Some("ping");
+    }
+    if has("sha") && has("context") && has("state") {
+        return Some("status");
+    }
+    if has("ref") && has("before") && has("after") {
+        return Some("push");
+    }
+    if object("installation") && body.get("repositories_added").is_some_and(Value::is_array) {
+        return Some("installation_repositories");
+    }
+    if has("action") && object("repository") {
+        return describes_only_repository(body).then_some("repository");
+    }
+    (has("action") && body.pointer("/installation/account").is_some()).then_some("installation")
+}
+
+/// Whether the body describes only a repository. Many unused events consist of an action, a repository and their own
+/// object. Without this check, a removed star would look like a deleted repository.
+fn describes_only_repository(body: &Value) -> bool {
+    const EXPECTED: &[&str] = &["repository", "sender", "organization", "enterprise", "installation", "changes"];
+    let described = |(key, value): (&String, &Value)| value.is_object() && !EXPECTED.contains(&key.as_str());
+    let fields = body.as_object();
+    fields.is_some_and(|fields| !fields.contains_key("starred_at") && !fields.iter().any(described))
+}
+
+fn convert(forge: &ForgeName, event: &str, body: Value) -> ParseResult {
+    match event {
+        "issues" => issues(forge, typed(body)?),
+        "issue_comment" => issue_comment(forge, typed(body)?),
+        "pull_request" => pull_request(forge, typed(body)?),
+        "pull_request_review" => review(forge, typed(body)?),
+        "pull_request_review_comment" => review_comment(forge, typed(body)?),
+        "check_run" | "check_suite" | "workflow_run" => checks(forge, typed(body)?),
+        "status" => status(forge, typed(body)?),
+        "push" => push(forge, typed(body)?),
+        "repository" => repository(forge, typed(body)?),
+        "installation" => installation("", typed(body)?),
+        "installation_repositories" => installation("repositories_", typed(body)?),
+        "ping" => Ok(ParsedDelivery::Ignored("ping".to_owned())),
+        _ => Ok(ParsedDelivery::Ignored(format!("event {} is not used", printable(event)))),
+    }
+}
+
+fn typed<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, String> {
+    serde_json::from_value(body).map_err(|error| error.to_string())
+}
+
+fn event(event: ForgeEvent) -> ParseResult {
+    Ok(ParsedDelivery::Event(Box::new(event)))
+}
+
+fn unused_action(action: &str) -> ParseResult {
+    Ok(ParsedDelivery::Ignored(format!("action {} is not used", printable(action))))
+}
+
+#[derive(Deserialize)]
+struct IssuesBody {
+    action: String,
+    issue: wire::GitHubIssue,
+    label: Option<wire::GitHubLabel>,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
+}
+
+fn issues(forge: &ForgeName, body: IssuesBody) -> ParseResult {
+    let (repo, sender) = (body.repository.reference(forge)?, body.sender.account());
+    let issue = body.issue.snapshot()?;
+    match body.action.as_str() {
+        "opened" => event(ForgeEvent::IssueOpened { repo, issue, sender }),
+        "edited" => event(ForgeEvent::IssueEdited { repo, issue, sender }),
+        "closed" => event(ForgeEvent::IssueClosed { repo, issue, sender }),
+        "reopened" => event(ForgeEvent::IssueReopened { repo, issue, sender }),
+        "deleted" | "transferred" => event(ForgeEvent::IssueGone { repo, number: issue.number, sender }),
+        "labeled" | "unlabeled" => event(label_event(
+            body.action == "labeled",
+            body.label.and_then(wire::GitHubLabel::name),
+            repo,
+            issue,
+            sender,
+        )),
+        other => unused_action(other),
+    }
+}
+
+/// Returns the event of a label change. GitHub omits a label that was deleted in the meantime; then only the resulting
+/// set of labels is known.
+fn label_event(added: bool, label: Option<String>, repo: RepoRef, issue: IssueSnapshot, sender: User) -> ForgeEvent {
+    match label {
+        Some(label) if added => ForgeEvent::Labeled { repo, issue, label, sender },
+        Some(label) => ForgeEvent::Unlabeled { repo, issue, label, sender },
+        None => ForgeEvent::LabelSet { repo, issue, sender },
+    }
+}
+
+#[derive(Deserialize)]
+struct CommentBody {
+    action: String,
+    issue: wire::GitHubIssue,
+    comment: wire::GitHubComment,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
+}
+
+fn issue_comment(forge: &ForgeName, body: CommentBody) -> ParseResult {
+    match body.action.as_str() {
+        "created" => event(ForgeEvent::CommentCreated {
+            repo: body.repository.reference(forge)?,
+            issue: body.issue.snapshot()?,
+            comment: body.comment.snapshot()?,
+            sender: body.sender.account(),
+        }),
+        "edited" => Ok(ParsedDelivery::Ignored("edited comments are not commands".to_owned())),
+        "deleted" => Ok(ParsedDelivery::Ignored("deleted comments have no effect".to_owned())),
+        other => unused_action(other),
+    }
+}
+
+#[derive(Deserialize)]
+struct PullBody {
+    action: String,
+    pull_request: wire::GitHubPull,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
+}
+
+fn pull_request(forge: &ForgeName, body: PullBody) -> ParseResult {
+    match body.action.as_str() {
+        "opened"
+        | "closed"
+        | "reopened"
+        | "synchronize"
+        | "ready_for_review"
+        | "converted_to_draft"
+        | "edited"
+        | "enqueued"
+        | "dequeued"
+        | "auto_merge_enabled"
+        | "auto_merge_disabled" => event(ForgeEvent::PullChanged {
+            repo: body.repository.reference(forge)?,
+            pull: body.pull_request.snapshot()?,
+            sender: body.sender.account(),
+        }),
+        other => unused_action(other),
+    }
+}
+
+#[derive(Deserialize)]
+struct ReviewBody {
+    action: String,
+    review: wire::GitHubReview,
+    pull_request: wire::GitHubPull,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
+}
+
+fn review(forge: &ForgeName, body: ReviewBody) -> ParseResult {
+    let verdict = match body.action.as_str() {
+        "submitted" => body.review.verdict().ok_or("the review has an unknown state")?,
+        "dismissed" => ReviewVerdict::Dismissed,
+        "edited" => return Ok(ParsedDelivery::Ignored("edited reviews are not commands".to_owned())),
+        other => return unused_action(other),
+    };
+    let at = body.review.submitted_at.as_deref().or(body.pull_request.updated_at.as_deref());
+    let at = moment(at.ok_or("the review has no time")?)?;
+    event(ForgeEvent::ReviewSubmitted {
+        repo: body.repository.reference(forge)?,
+        pull: body.pull_request.snapshot()?,
+        id: Some(body.review.id),
+        verdict,
+        body: body.review.body.unwrap_or_default(),
+        sender: body.sender.account(),
+        at,
+    })
+}
+
+#[derive(Deserialize)]
+struct ReviewCommentBody {
+    action: String,
+    comment: wire::GitHubComment,
+    pull_request: wire::GitHubPull,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
+}
+
+fn review_comment(forge: &ForgeName, mut body: ReviewCommentBody) -> ParseResult {
+    match body.action.as_str() {
+        "created" => event(ForgeEvent::ReviewCommented {
+            repo: body.repository.reference(forge)?,
+            pull: body.pull_request.snapshot()?,
+            path: body.comment.path.take(),
+            comment: body.comment.snapshot()?,
+            sender: body.sender.account(),
+        }),
+        "edited" => Ok(ParsedDelivery::Ignored("edited comments are not commands".to_owned())),
+        "deleted" => Ok(ParsedDelivery::Ignored("deleted comments have no effect".to_owned())),
+        other => unused_action(other),
+    }
+}
+
+#[derive(Deserialize)]
+struct CheckSubject {
+    name: Option<String>,
+    head_sha: Option<String>,
+    head_branch: Option<String>,
+    check_suite: Option<Box<CheckSubject>>,
+}
+
+#[derive(Deserialize)]
+struct ChecksBody {
+    action: String,
+    #[serde(alias = "check_suite", alias = "workflow_run")]
+    check_run: CheckSubject,
+    repository: wire::GitHubRepository,
+}
+
+fn checks(forge: &ForgeName, body: ChecksBody) -> ParseResult {
+    if body.action != "completed" {
+        return unused_action(&body.action);
+    }
+    let run = body.check_run;
+    if run.name.as_deref() == Some(VERIFIED_STATUS) {
+        return own_status();
+    }
+    let sha = run.head_sha.as_deref().and_then(Sha::parse).ok_or("the delivery names no commit")?;
+    let branch = run.head_branch.or_else(|| run.check_suite.and_then(|suite| suite.head_branch));
+    if branch.as_deref().is_some_and(is_of_merge_queue) {
+        return Ok(ParsedDelivery::Ignored("the commit is a group of a merge queue, not that of a branch".to_owned()));
+    }
+    event(ForgeEvent::ChecksChanged { repo: body.repository.reference(forge)?, sha, branch })
+}
+
+/// Whether a branch belongs to GitHub's merge queue. CI results of such a branch do not apply to a loop's commit.
+fn is_of_merge_queue(branch: &str) -> bool {
+    branch.starts_with("gh-readonly-queue/")
+}
+
+fn own_status() -> ParseResult {
+    Ok(ParsedDelivery::Ignored("it is the status that the bot sets".to_owned()))
+}
+
+#[derive(Deserialize)]
+struct StatusBranch {
+    name: String,
+    commit: Option<StatusCommit>,
+}
+
+#[derive(Deserialize)]
+struct StatusCommit {
+    sha: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct StatusBody {
+    sha: String,
+    context: Option<String>,
+    branches: Option<Vec<StatusBranch>>,
+    repository: wire::GitHubRepository,
+}
+
+/// Converts a commit status. Its branch is the one whose head is the commit.
+fn status(forge: &ForgeName, body: StatusBody) -> ParseResult {
+    if body.context.as_deref() == Some(VERIFIED_STATUS) {
+        return own_status();
+    }
+    let sha = Sha::parse(&body.sha).ok_or("the delivery names no commit")?;
+    let is_head = |branch: &StatusBranch| {
+        branch.commit.as_ref().and_then(|commit| commit.sha.as_deref()).and_then(Sha::parse).as_ref() == Some(&sha)
+    };
+    let branch = body.branches.unwrap_or_default().into_iter().find(is_head).map(|branch| branch.name);
+    event(ForgeEvent::ChecksChanged { repo: body.repository.reference(forge)?, branch, sha })
+}
+
+#[derive(Deserialize)]
+struct PushBody {
+    #[serde(rename = "ref")]
+    reference: String,
+    after: String,
+    deleted: Option<bool>,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
+}
+
+fn push(forge: &ForgeName, body: PushBody) -> ParseResult {
+    let Some(branch) = body.reference.strip_prefix("refs/heads/").filter(|branch| !is_of_merge_queue(branch)) else {
+        return Ok(ParsedDelivery::Ignored("the push is not to a branch of people".to_owned()));
+    };
+    let deleted = body.deleted.unwrap_or(false) || body.after.bytes().all(|b| b == b'0');
+    let after = match deleted {
+        true => None,
+        false => Some(Sha::parse(&body.after).ok_or("the delivery names no commit")?),
+    };
+    event(ForgeEvent::Pushed {
+        repo: body.repository.reference(forge)?,
+        branch: branch.to_owned(),
+        after,
+        sender: body.sender.account(),
+    })
+}
+
+#[derive(Deserialize)]
+struct RepositoryChanges {
+    default_branch: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct RepositoryBody {
+    action: String,
+    changes: Option<RepositoryChanges>,
+    repository: wire::GitHubRepository,
+}
+
+fn repository(forge: &ForgeName, body: RepositoryBody) -> ParseResult {
+    match body.action.as_str() {
+        "renamed" | "transferred" | "archived" | "unarchived" | "deleted" | "publicized" | "privatized" => {}
+        "edited" if body.changes.is_some_and(|changes| changes.default_branch.is_some()) => {}
+        other => return unused_action(other),
+    }
+    event(ForgeEvent::RepositoryChanged { repo: body.repository.reference(forge)?, action: body.action })
+}
+
+#[derive(Deserialize)]
+struct InstallationBody {
+    action: String,
+}
+
+/// Converts a change of an installation. `prefix` distinguishes actions on the installation's repositories from
+/// actions on the installation.
+fn installation(prefix: &str, body: InstallationBody) -> ParseResult {
+    event(ForgeEvent::InstallationChanged { action: format!("{prefix}{}", body.action) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Unix sockets of the machine in folders of a view. A network namespace does not isolate them, and a read-only mount
+//! does not prevent connections.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::etc::SourceStamp;
+use crate::clock::Stopwatch;
+use crate::domain::trust::visible::in_system;
+
+/// Number of fields before the path in a line of `/proc/net/unix`.
+const FIELDS: usize = 7;
+/// Maximum number of entries in shown folders that are searched; entries near the top come first.
+const MOST_ENTRIES: usize = 10_000;
+/// Maximum depth to which shown folders are searched.
+const MOST_DEPTH: usize = 12;
+/// Maximum number of folders whose entries are kept in memory.
+const MOST_LISTINGS: usize = 2 * MOST_ENTRIES;
+
+/// Time for which the entries of a folder are used again without a look at the folder. A loop starts several sandboxes in a
+/// second. A socket that appears in a shown folder after the start of a program is not hidden either.
+const REUSED_FOR: Duration = Duration::from_millis(500);
+
+/// Entries of a folder, and the time since they were read or the folder was found unchanged.
+type KnownListing = (Arc<Listing>, Stopwatch);
+
+/// Entries of a folder that matter to the search.
+struct Listing {
+    stamp: SourceStamp,
+    /// Number of all entries.
+    entries: usize,
+    sockets: Vec<PathBuf>,
+    folders: Vec<PathBuf>,
+}
+
+impl Listing {
+    /// Returns the entries of a folder; `None` if it cannot be read. It is read only if it changed: tool chains have a thousand
+    /// folders, whose reading took half of a sandbox's start time.
+    fn of(folder: &Path) -> Option<Arc<Self>> {
+        static KNOWN: Mutex<Option<HashMap<PathBuf, KnownListing>>> = Mutex::new(None);
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.get_or_insert_default();
+        if let Some((listing, _)) = known.get(folder).filter(|(_, seen)| seen.elapsed() < REUSED_FOR) {
+            return Some(listing.clone());
+        }
+        let stamp = SourceStamp::of(folder)?;
+        if let Some((listing, seen)) = known.get_mut(folder).filter(|(listing, _)| listing.stamp == stamp) {
+            *seen = Stopwatch::start();
+            return Some(listing.clone());
+        }
+        let listing = Arc::new(Self::read(folder, stamp)?);
+        if known.len() >= MOST_LISTINGS {
+            known.clear();
+        }
+        // A later change in the same tick of the file system's clock would not change the stamp.
+        if stamp.is_settled() {
+            known.insert(folder.to_owned(), (listing.clone(), Stopwatch::start()));
+        }
+        Some(listing)
+    }
+
+    fn read(folder: &Path, stamp: SourceStamp) -> Option<Self> {
+        let mut listing = Self { stamp, entries: 0, sockets: Vec::new(), folders: Vec::new() };
+        for entry in fs::read_dir(folder).ok()?.flatten().take(MOST_ENTRIES) {
+            listing.entries += 1;
+            match entry.file_type() {
+                Ok(kind) if kind.is_socket() => listing.sockets.push(entry.path()),
+                Ok(kind) if kind.is_dir() => listing.folders.push(entry.path()),
+                _ => {}
+            }
+        }
+        Some(listing)
+    }
+}
+
+/// Returns the sockets in the system's folders and in `shown` to which programs could connect. Sockets in `writable`
+/// belong to the run and are left out, as are sockets that are themselves in `shown`.
+pub(super) fn visible(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let files = files_in(shown, writable);
+    let real = paths(&text).map(Path::to_owned).chain(files).filter_map(|path| path.canonicalize().ok());
+    let mut found: Vec<PathBuf> = real.filter(|path| is_visible(path, shown, writable)).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Returns the socket files in shown folders outside the system's folders. They are searched on disk because the
+/// kernel lists a socket under the name that it was bound to, which can be relative, belong to another network
+/// namespace, or be outdated.
+fn files_in(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
+    let is_skipped = |folder: &Path| in_system(folder) || writable.iter().any(|own| folder.starts_with(own));
+    let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
+    let mut level: Vec<PathBuf> = shown.iter().filter(|folder| !is_skipped(folder)).cloned().collect();
+    for _ in 0..MOST_DEPTH {
+        let mut below = Vec::new();
+        for listing in level.iter().filter_map(|folder| Listing::of(folder)) {
+            if left == 0 {
+                return found;
+            }
+            left = left.saturating_sub(listing.entries);
+            found.extend(listing.sockets.iter().cloned());
+            below.extend(listing.folders.iter().filter(|folder| !is_skipped(folder)).cloned());
+        }
+        level = below;
+    }
+    found
+}
+
+fn is_visible(socket: &Path, shown: &[PathBuf], writable: &[PathBuf]) -> bool {
+    let below = |folders: &[PathBuf]| folders.iter().any(|folder| socket.starts_with(folder));
+    (in_system(socket) || below(shown)) && !below(writable) && !shown.iter().any(|path| path == socket)
+}
+
+/// Returns the absolute paths in `/proc/net/unix`; other names have no file.
+fn paths(text: &str) -> impl Iterator<Item = &Path> {
+    let path = |line: &'_ str| -> Option<usize> {
+        let mut rest = line;
+        for _ in 0..FIELDS {
+            rest = rest.trim_start();
+            rest = &rest[rest.find(' ')?..];
+        }
+        let rest = rest.trim_start();
+        rest.starts_with('/').then_some(line.len() - rest.len())
+    };
+    text.lines().skip(1).filter_map(move |line| Some(Path::new(&line[path(line)?..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_sockets_are_read() {
+        let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+                    000000: 00000002 00000000 00010000 0001 01 12 /opt/a b/s.sock\n\
+                    000000: 00000002 00000000 00010000 0001 01 13 @abstract\n\
+                    000000: 00000003 00000000 00000000 0001 03  14\n\
+                    000000: 00000002 00000000 00010000 0001 01 15 /usr/run/x\n";
+        let found: Vec<&Path> = paths(text).collect();
+        assert_eq!(found, [Path::new("/opt/a b/s.sock"), Path::new("/usr/run/x")]);
+    }
+
+    #[test]
+    fn sockets_of_the_run_stay() {
+        let shown = [PathBuf::from("/opt/tool"), "/data/run/memory.sock".into(), "/data/tree".into()];
+        let is = |path: &str| is_visible(Path::new(path), &shown, &shown[2..]);
+        assert!(is("/opt/tool/s") && is("/usr/lib/s"));
+        assert!(!is("/data/run/memory.sock") && !is("/data/tree/s") && !is("/run/s") && !is("/usr/local/s"));
+    }
+
+    /// The kernel's lists do not contain a socket under its current name if it was bound to another one.
+    #[test]
+    fn sockets_under_other_names_are_found_by_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        fs::create_dir_all(at("tool/deep/er")).unwrap();
+        fs::create_dir_all(at("tool/own")).unwrap();
+        let _bound = std::os::unix::net::UnixListener::bind(at("first")).unwrap();
+        fs::hard_link(at("first"), at("tool/deep/er/linked")).unwrap();
+        fs::hard_link(at("first"), at("tool/own/writable")).unwrap();
+        fs::rename(at("first"), at("tool/moved")).unwrap();
+        let found = visible(&[at("tool"), at("tool/own")], &[at("tool/own")]);
+        assert_eq!(found, [at("tool/deep/er/linked"), at("tool/moved")]);
+    }
+    /// Only entries that cannot change without a new stamp are kept.
+    #[test]
+    fn entries_of_a_folder_are_kept_until_it_changes() {
+        let old = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("migrations");
+        let [first, second] = [(); 2].map(|()| Listing::of(&old).unwrap());
+        assert!(Arc::ptr_eq(&first, &second) && first.entries > 10, "{} entries", first.entries);
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Listing::of(folder.path()).unwrap().sockets.is_empty());
+        let _bound = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
+        assert_eq!(Listing::of(folder.path()).unwrap().sockets, [folder.path().join("s")]);
+    }
+}

@@ -1,0 +1,9 @@
+//! The SQLite database.
+
+pub mod store;
+
+use ralph_core::domain;
+#[cfg(test)]
+use ralph_core::property_cases;
+use ralph_host::process;
+use ralph_types::clock;

@@ -1,0 +1,293 @@
+//! Tests of the counts: recorded outputs of the real runners, alone and together, and texts that only look like them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+
+macro_rules! fixture {
+    ($name:literal) => {
+        include_str!(concat!("../../../../../tests/fixtures/runners/", $name))
+    };
+}
+
+fn counts(passing: u64, failing: u64, skipped: u64) -> Option<TestCounts> {
+    Some(TestCounts { passing, failing, skipped })
+}
+
+fn project() -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).to_owned()
+}
+
+/// Recorded outputs by name, without the ending.
+fn recorded() -> BTreeMap<String, String> {
+    let files = std::fs::read_dir(project().join("tests/fixtures/runners")).expect("the folder of the fixtures");
+    let texts =
+        files.map(|file| file.expect("a fixture").path()).filter(|path| path.extension().is_some_and(|e| e == "txt"));
+    let named = texts.map(|path| {
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(&path).expect("a text"))
+    });
+    named.collect()
+}
+
+/// Returns the runner that a fixture belongs to; `None` for outputs of compilers and linters.
+fn runner(fixture: &str) -> Option<&'static Runner> {
+    RUNNERS.iter().find(|runner| fixture.split('-').next() == Some(runner.fixtures))
+}
+
+/// Formats a result in one line: counts, whether complete, names.
+fn line(results: &TestResults) -> String {
+    let counts = results.counts.map_or("not counted".to_owned(), |c| {
+        format!("{} passing, {} failing, {} skipped", c.passing, c.failing, c.skipped)
+    });
+    let state = if results.incomplete { ", incomplete" } else { "" };
+    let names = results.failing.iter().map(|name| format!("; {name}"));
+    [format!("{counts}{state}")].into_iter().chain(names).collect()
+}
+
+#[test]
+fn recorded_outputs_give_counts_of_the_runner() {
+    let expected: BTreeMap<&str, &str> =
+        fixture!("expected.tsv").lines().filter_map(|row| row.split_once('\t')).collect();
+    let recorded = recorded();
+    for (name, output) in &recorded {
+        let results = line(&read(output));
+        assert_eq!(Some(results.as_str()), expected.get(name.as_str()).copied(), "{name}: compare with expected.tsv");
+        assert_eq!(line(&read(&output.replace('\n', "\r\n"))), results, "{name} with CRLF");
+    }
+    let known: BTreeSet<&str> = recorded.keys().map(String::as_str).collect();
+    assert_eq!(expected.into_keys().collect::<BTreeSet<_>>(), known, "expected.tsv has a row for each fixture");
+}
+
+#[test]
+fn every_runner_has_fixtures_of_passing_failing_and_broken_runs() {
+    let recorded = recorded();
+    for runner in &RUNNERS {
+        let runners_that = |condition: &dyn Fn(&TestResults) -> bool| {
+            let fixtures =
+                recorded.iter().filter(|(name, _)| self::runner(name).is_some_and(|r| r.name == runner.name));
+            fixtures.filter(|(_, output)| condition(&read(output))).count()
+        };
+        let passed = runners_that(&|r| !r.incomplete && r.counts.is_some_and(|c| c.passing > 0 && c.failing == 0));
+        let failed = runners_that(&|r| !r.incomplete && r.counts.is_some_and(|c| c.failing > 0));
+        let skipped = runners_that(&|r| r.counts.is_some_and(|c| c.skipped > 0));
+        assert!(passed > 0 && failed > 0 && skipped > 0, "{}: {passed} {failed} {skipped}", runner.name);
+        let broken = runners_that(&|r| r.incomplete || r.counts.is_none());
+        let without = ["sbt (ScalaTest, munit, specs2, JUnit)", "Pest, artisan test"];
+        assert!(broken > 0 || without.contains(&runner.name), "{} has no broken run", runner.name);
+    }
+}
+
+#[test]
+fn runs_of_different_runners_are_added() {
+    let recorded = recorded();
+    let whole: Vec<_> = recorded
+        .iter()
+        .filter(|(name, _)| ["-pass", "-mixed"].iter().any(|ending| name.ends_with(ending)))
+        .filter_map(|(name, output)| Some((name, output, runner(name)?, read(output).counts?)))
+        .collect();
+    let mut tried = 0;
+    for (first, output, runner, own) in &whole {
+        for (second, other, _, others) in whole.iter().filter(|(_, _, other, _)| other.name != runner.name) {
+            let both = read(&format!("{output}\n{other}"));
+            assert_eq!(both.counts, Some(own.plus(*others)), "{first} and then {second}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 2_000, "{tried}");
+}
+
+#[test]
+fn runs_of_one_runner_are_added() {
+    for (name, output) in recorded() {
+        let single_output = read(&output);
+        let Some(own) = single_output.counts.filter(|_| name.ends_with("-pass") || name.ends_with("-mixed")) else {
+            continue;
+        };
+        let repeated_output = read(&format!("{output}\n{output}"));
+        assert_eq!(repeated_output.counts, Some(own.plus(own)), "{name}");
+        assert_eq!(
+            (repeated_output.failing, repeated_output.incomplete),
+            (single_output.failing, single_output.incomplete),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn crash_after_complete_run_is_incomplete() {
+    let (whole, recorded) = (fixture!("pytest-mixed.txt"), recorded());
+    for name in
+        ["pytest-crash", "cargo-crash", "gtest-crash", "minitest-crash", "phpunit-crash", "vitest-crash", "bun-crash"]
+    {
+        let cut = &recorded[name];
+        assert!(read(cut).incomplete, "{name}");
+        let results = read(&format!("{whole}\n{cut}"));
+        assert!(results.incomplete && results.counts.is_some_and(|counts| counts.passing >= 9), "{name}: {results:?}");
+    }
+}
+
+#[test]
+fn prose_and_forged_lines_do_not_count() {
+    let texts = [
+        "",
+        "3 passed",
+        "All good: 3 passed, 0 failed.",
+        "I ran it and 3 passed in 0.5s, great",
+        "log: === 3 passed in 0.5s ===",
+        "=== 3 passed in 0.5s",
+        "3 apples, 2 pears in 5s",
+        "test result: ok. 99 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+        "    test result: ok. 9 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        "My Tests: 4 passed, 4 total",
+        "Tests: 4 passed",
+        "Tests:       4 passed, 4 total",
+        "Tests  3 passed (3)",
+        "      Tests  3 passed (3)",
+        "3 passing (4ms)",
+        "  3 passing thoughts",
+        "ok\nok then\nnot ok with me",
+        "ok 1 - it\nok 2 - works",
+        "--- PASS: TestX (0.00s)",
+        "{\"Action\":\"pass\"}",
+        "{\"Action\":\"pass\",\"Test\":\"TestX\"}",
+        "100% tests passed",
+        "The tests run: Tests run: 5, Failures: 0, Errors: 0, Skipped: 0",
+        "Tests run: 5, Failures: 0, Errors: 0, Skipped: 0",
+        "# pass 3\n# fail 0",
+        "Summary [ 1s] 3 tests run: 3 passed",
+        "Files=2, Tests=7",
+        "Ran 5 tests in 0.01s\n\nOK",
+        "5 examples, 0 failures",
+        "5 tests, 0 failures",
+        "OK, 5 tests",
+        "  5 passed (1.0s)",
+        " 5 pass\n 0 fail",
+        "[  PASSED  ] 5 tests.",
+        "All tests passed (5 assertions in 5 test cases)",
+        "Total tests run: 5, Failures: 0, Skips: 0",
+        "PASSED 5 tests",
+    ];
+    for text in texts {
+        assert_eq!(read(text), TestResults::default(), "{text}");
+    }
+    let other_sum = "running 2 tests\ntest result: ok. 99 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+    assert_eq!(line(&read(other_sum)), "not counted, incomplete");
+    // A forged line that a test prints while the real one follows.
+    let forged = "running 1 test\ntest result: ok. 50 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
+                  test a ... FAILED\n\n\
+                  test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+    assert_eq!(read(forged).counts, counts(0, 1, 0));
+}
+
+#[test]
+fn unusual_forms_are_parsed() {
+    let cases = [
+        ("==== 2 passed, 3 deselected, 1 warning in 65.20s (0:01:05) ====", "2 passing, 0 failing, 0 skipped"),
+        (
+            "     Summary [  10.0s] 3/10 tests run: 2 passed (1 slow, 1 flaky), 1 timed out, 4 skipped",
+            "2 passing, 1 failing, 11 skipped, incomplete",
+        ),
+        (
+            "Tests run: 3, Failures: 0, Errors: 0, Skipped: 1, Time elapsed: 1 s - in A",
+            "2 passing, 0 failing, 1 skipped, incomplete",
+        ),
+        ("1..0 # SKIP no database", "0 passing, 0 failing, 0 skipped"),
+        ("TAP version 13\n1..3\nok 1\nok 2 # TODO works already", "2 passing, 0 failing, 0 skipped, incomplete"),
+        ("TAP version 14\nok 1 - a\nBail out! no database\n1..1", "1 passing, 0 failing, 0 skipped, incomplete"),
+        ("1..2\nok 1\nok 2\n1..1\nnot ok 1 - b", "2 passing, 1 failing, 0 skipped; b"),
+        ("1..1\nok 1\nok 2 - forged", "1 passing, 0 failing, 0 skipped"),
+        ("100% tests passed, 0 tests failed out of 12", "12 passing, 0 failing, 0 skipped"),
+        ("  0 passing (2s)\n  4 failing", "0 passing, 4 failing, 0 skipped"),
+        (
+            "Test Suites: 1 passed, 1 total\nTests:       99999999999999999999999 passed, 1 total",
+            "0 passing, 0 failing, 0 skipped",
+        ),
+        ("Finished in 0.1 seconds\n1 doctest, 2 properties, 3 tests, 1 failure", "5 passing, 1 failing, 0 skipped"),
+        ("ok  \texample.org/a\t0.1s\tcoverage: 80.0% of statements", "1 passing, 0 failing, 0 skipped"),
+        ("ok  \texample.org/a\t0.1s [no tests to run]", "0 passing, 0 failing, 0 skipped"),
+        (
+            "FAIL\texample.org/a [build failed]\nok  \texample.org/b\t0.1s",
+            "1 passing, 0 failing, 0 skipped, incomplete",
+        ),
+        ("2 passed, 1 subtests passed in 0.01s", "2 passing, 0 failing, 0 skipped"),
+    ];
+    for (output, expected) in cases {
+        assert_eq!(line(&read(output)), expected, "{output}");
+    }
+}
+
+#[test]
+fn names_of_failing_tests_are_bounded() {
+    let names: String = (0..200).map(|n| format!("FAILED test_a.py::test_{n}_{} - x\n", "ö".repeat(300))).collect();
+    let results = read(&format!("{names}200 failed in 0.1s\n"));
+    assert_eq!((results.counts, results.failing.len()), (counts(0, 200, 0), 50));
+    assert!(results.failing.iter().all(|name| name.len() <= 200));
+}
+
+#[test]
+fn junit_files_count_cases_once_and_name_failing_ones() {
+    let read = |xml| read_junit(xml).and_then(|results| results.counts);
+    assert_eq!(read(fixture!("junit-pytest.xml")), counts(9, 2, 2));
+    assert_eq!(read(fixture!("junit-vitest.xml")), counts(2, 1, 2));
+    assert_eq!(read(fixture!("junit-nested.xml")), counts(2, 1, 1));
+    assert_eq!(read_junit(fixture!("junit-pytest.xml")).unwrap().failing, ["test_a.test_two", "test_a.test_six"]);
+    let cases = [
+        (r#"<testsuite tests="5" failures="1" errors="1" skipped="1"/>"#, counts(2, 2, 1)),
+        (r#"<testsuites><testsuite tests="3"/><testsuite tests="2" failures="1"/></testsuites>"#, counts(4, 1, 0)),
+        ("<testsuites/>", counts(0, 0, 0)),
+        (r#"<testsuite><testcase name="a" status="notrun"/></testsuite>"#, counts(0, 0, 1)),
+        ("<html/>", None),
+        ("not xml", None),
+        ("", None),
+        ("<testsuite><testcase>", None),
+        ("<!DOCTYPE x [<!ENTITY a \"b\">]><testsuite>&a;</testsuite>", None),
+    ];
+    for (xml, expected) in cases {
+        assert_eq!(read(xml), expected, "{xml}");
+    }
+}
+
+#[test]
+fn pattern_reads_counts_of_unknown_runner() {
+    let pattern = r"^done: (?P<passed>\d+) ok(?:, (?P<failed>\d+) bad)?$";
+    assert_eq!(read_pattern(pattern, "x\n\u{1b}[32mdone: 3 ok, 1 bad\u{1b}[0m\ndone: 2 ok\n"), counts(5, 1, 0));
+    assert_eq!(read_pattern(pattern, "nothing"), None);
+    assert_eq!(read_pattern("(", "nothing"), None);
+}
+
+/// See docs/runners.md, whose table is generated from the rows.
+#[test]
+fn documentation_lists_every_runner() {
+    let row = |runner: &Runner| {
+        let seen = if runner.versions.is_empty() { "from documentation" } else { runner.versions };
+        format!("| {} | {seen} | {} |\n", runner.name, runner.reads.replace('|', "\\|"))
+    };
+    let table: String = RUNNERS.iter().map(row).collect();
+    let page = std::fs::read_to_string(project().join("docs/runners.md")).expect("the page");
+    assert!(page.contains(&table), "docs/runners.md is out of date; its table has to be\n{table}");
+}
+
+/// Lines of all recorded outputs.
+static LINES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    recorded().values().flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+});
+
+proptest! {
+    #![proptest_config(crate::property_cases::cases(100))]
+
+    #[test]
+    fn any_order_of_lines_does_not_panic(picks in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
+        let text: String = picks.iter().map(|pick| format!("{}\n", pick.get(&LINES))).collect();
+        prop_assert!(read(&text).failing.len() <= MAX_TEST_NAMES);
+    }
+
+    #[test]
+    fn any_text_does_not_panic(text in any::<String>()) {
+        prop_assert!(read(&text).failing.len() <= MAX_TEST_NAMES);
+        prop_assert!(read_junit(&text).is_none());
+    }
+}
