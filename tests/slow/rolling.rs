@@ -1,5 +1,5 @@
 //! From one version to the next with two processes of the real binary on one database. See
-//! docs/decisions/0141-processes-of-different-versions-never-share-a-database.md.
+//! `docs/decisions/03-database.md`.
 
 use std::path::Path;
 

@@ -38,6 +38,69 @@ fn documents_stay_short() {
     }));
 }
 
+/// Decisions are numbered without gaps, have the same sections, and are in the index with title and status.
+#[test]
+fn decisions_have_one_form_and_are_in_the_index() {
+    let index = read("docs/decisions/README.md");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/decisions");
+    let pages = fs::read_dir(folder).expect("the decisions").flatten();
+    let names = pages.map(|page| page.file_name().to_string_lossy().into_owned());
+    let names: BTreeSet<String> = names.filter(|name| name != "README.md").collect();
+    assert!(names.len() > 30, "{} decisions were found", names.len());
+    report((1..).zip(&names).flat_map(|(number, name)| {
+        let path = format!("docs/decisions/{name}");
+        decision_faults(number, name, &read(&path), &index).into_iter().map(move |fault| format!("{path}:1: {fault}"))
+    }));
+}
+
+/// Returns what is wrong with the page of a decision.
+fn decision_faults(number: usize, name: &str, text: &str, index: &str) -> Vec<String> {
+    const MOST_BYTES: usize = 3_500;
+    static FORM: LazyLock<Regex> = LazyLock::new(|| {
+        let status = r"accepted|accepted, revised|superseded(?: in part)? by \d\d";
+        let replaces = r"(?:Replaces: \d{4}(?:, \d{4})*\n\n)?";
+        let sections =
+            r"## Context\n\n.+\n## Decision\n\n- .+\n## Alternatives rejected\n\n- .+\n## Consequences\n\n.+\n";
+        Regex::new(&format!(r"(?s)^# ([^\n]+)\n\nStatus: ({status})\n\n{replaces}{sections}$")).expect("pattern")
+    });
+    let mut faults = Vec::new();
+    if !name.starts_with(&format!("{number:02}-")) {
+        faults.push(format!("the next number is {number:02}"));
+    }
+    if text.len() > MOST_BYTES {
+        faults.push(format!("{} bytes, at most {MOST_BYTES} are allowed", text.len()));
+    }
+    match FORM.captures(text) {
+        None => faults.push("use title, status and sections of the other decisions".to_owned()),
+        Some(page) => {
+            let row = format!("- [{number:02}]({name}) {}: {}", &page[1], &page[2]);
+            if !index.lines().any(|line| line == row) {
+                faults.push(format!("docs/decisions/README.md has no line `{row}`"));
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn malformed_decisions_are_found() {
+    let page = |status: &str, end: &str| {
+        let sections = "## Context\n\nOne.\n\n## Decision\n\n- Two.\n\n## Alternatives rejected\n\n- Three.\n";
+        format!("# Do it\n\nStatus: {status}\n\nReplaces: 0001, 0002\n\n{sections}\n## Consequences\n\n{end}\n")
+    };
+    let faults = |name: &str, text: &str| {
+        let index = "- [07](07-it.md) Do it: accepted\n- [07](07-it.md) Do it: superseded in part by 12\n";
+        decision_faults(7, name, text, index).len()
+    };
+    assert_eq!(faults("07-it.md", &page("accepted", "Four.")), 0);
+    assert_eq!(faults("07-it.md", &page("superseded in part by 12", "Four.")), 0);
+    assert_eq!(faults("07-it.md", &page("accepted, revised", "Four.")), 1, "another status than in the index");
+    assert_eq!(faults("07-it.md", &page("proposed", "Four.")), 1);
+    assert_eq!(faults("07-it.md", &page("accepted", "")), 1);
+    assert_eq!(faults("07-it.md", &page("accepted", &"Four. ".repeat(600))), 1);
+    assert_eq!(faults("08-it.md", &page("accepted", "Four.")), 2);
+}
+
 /// Codes of the catalogues that comments refer to (`W3`, `D8`, `K12`) have a row there.
 #[test]
 fn threat_and_fault_codes_are_in_their_catalogues() {
