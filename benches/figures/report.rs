@@ -123,7 +123,7 @@ pub fn page(
     old: &str,
 ) -> String {
     let mut text = String::from(
-        "# Benchmarks\n\nWritten by `cargo bench --bench figures -- NAMES --markdown docs/benchmarks.md`, which replaces the sections \
+        "# Benchmarks\n\nWritten by `cargo bench --bench figures -- NAMES --markdown docs/research/benchmarks.md`, which replaces the sections \
          of the named figures (`all` for each; `--full` adds the largest sizes); do not edit. Figures of a busy machine mean little alone, so each is \
          compared with a baseline of the same run where possible. Where the load average is above the number of processors, other work took \
          part of them.\n\n",

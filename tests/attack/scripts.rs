@@ -30,7 +30,7 @@ use self::mechanisms::{MECHANISMS, OPEN_WITHOUT_NAMESPACES};
 use crate::harness::other_user::goes_on_confined;
 use crate::harness::sandbox;
 
-/// Scripts: the row of docs/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
+/// Scripts: the row of docs/research/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
 /// tools that the sandbox shows, `$NAME` the script's name; `cat` and `leak` print what they find.
 const SCRIPTS: &[Script] = &[
     // S1: environment, memory and files of the service.

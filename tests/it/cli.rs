@@ -81,12 +81,12 @@ async fn read_only_disk_is_reported_by_path() {
     }
 }
 
-/// Every `ralph-bot …` in the table of docs/command-line.md exists, with each of its subcommands.
+/// Every `ralph-bot …` in the table of docs/reference/command-line.md exists, with each of its subcommands.
 #[tokio::test]
 async fn documented_commands_and_files_exist() {
     let folder = tempfile::tempdir().expect("a folder");
     // A bar within a cell is escaped.
-    let page = include_str!("../../docs/command-line.md").replace("\\|", "|");
+    let page = include_str!("../../docs/reference/command-line.md").replace("\\|", "|");
     let cells =
         page.lines().filter(|line| line.starts_with("| `ralph-bot ")).filter_map(|line| line.split(" | ").next());
     let named: Vec<&str> =

@@ -1,6 +1,6 @@
 //! SIGKILL of the real service at named points of a loop: after a restart the outcome is the same as without the kill.
 //!
-//! The points are K01 to K41 of docs/faults.md, by their names in the source; those of second opinions are in `tests/it`. Some have no
+//! The points are K01 to K41 of docs/research/faults.md, by their names in the source; those of second opinions are in `tests/it`. Some have no
 //! point of their own:
 //! - K20: nothing is imported as a bundle; the point lies between an iteration's objects and the ref that keeps them.
 //! - K31: tokens are only in memory. The invariants check after every story that none is on disk.

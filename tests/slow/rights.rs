@@ -425,7 +425,7 @@ async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
     .await;
 }
 
-/// Asserts that the table of docs/login.md is that of the test; writes it with `UPDATE_DOCS`.
+/// Asserts that the table of docs/reference/api.md is that of the test; writes it with `UPDATE_DOCS`.
 fn assert_documented() {
     let cell = |row: &RightsRow, kind: ViewerKind, status: u16| match status {
         303 if kind == ViewerKind::Nobody && !row.route.starts_with("/login") => "login".to_owned(),
@@ -454,7 +454,7 @@ fn assert_documented() {
     for (names, cells) in groups {
         table.push_str(&format!("| {} | {} |\n", names.join(", "), cells.join(" | ")));
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/login.md");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/api.md");
     let text = std::fs::read_to_string(file).expect("the page");
     let (begin, end) = ("<!-- rights: begin -->\n", "<!-- rights: end -->");
     let (before, rest) = text.split_once(begin).expect("the beginning of the table");
@@ -463,7 +463,7 @@ fn assert_documented() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(file, expected).expect("written");
     } else {
-        assert!(text == expected, "docs/login.md has another table; run the test with UPDATE_DOCS=1");
+        assert!(text == expected, "docs/reference/api.md has another table; run the test with UPDATE_DOCS=1");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The page `docs/duel.md`, from the tables.
+//! The page `docs/research/duel.md`, from the tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use crate::{OutcomeTable, rates, read_table};
 
 /// Path of the page.
 pub fn file() -> PathBuf {
-    folder().join("../../docs/duel.md")
+    folder().join("../../docs/research/duel.md")
 }
 
 /// Introduction.

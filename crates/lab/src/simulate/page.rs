@@ -204,7 +204,7 @@ pub(super) fn markdown(args: &SimulateArgs, mixes: &[MixFigures], settings: &Sup
     let mix_arguments: String = args.mix.iter().map(|mix| format!(" --mix {mix}")).collect();
     let _ = writeln!(
         page,
-        "Written by `cargo run --release -p lab -- simulate --tasks {} --seed {}{mix_arguments} --markdown docs/simulation.md`; do not edit. The same \
+        "Written by `cargo run --release -p lab -- simulate --tasks {} --seed {}{mix_arguments} --markdown docs/research/simulation.md`; do not edit. The same \
          command gives the same figures on any machine.\n\n{HEAD}\n",
         args.tasks, args.seed
     );

@@ -472,7 +472,7 @@ async fn token_of_github_and_its_webhooks_are_proved() {
     assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
 }
 
-/// See docs/forges.md.
+/// See docs/reference/forges.md.
 #[tokio::test]
 async fn settings_of_an_app_and_rules_for_its_branches_are_checked() {
     use crate::forge::github::{EVENTS, PERMISSIONS};

@@ -708,7 +708,7 @@ impl CaseCount {
     }
 }
 
-/// The tables in `docs/tampering.md` agree with the results of these tests.
+/// The tables in `docs/guides/weakened-tests.md` agree with the results of these tests.
 /// See docs/threats.md#g17.
 #[test]
 fn cases_of_each_language_are_found() {
@@ -742,10 +742,10 @@ fn cases_of_each_language_are_found() {
     for (round, count) in &by_round {
         rounds += &count.row(if round.is_empty() { "before the rules" } else { round });
     }
-    let page = include_str!("../../../../docs/tampering.md");
+    let page = include_str!("../../../../docs/guides/weakened-tests.md");
     assert!(
         page.contains(&languages) && page.contains(&rounds),
-        "docs/tampering.md is out of date; its tables of cases are now:\n{languages}\n{rounds}\nmissed: {missed:#?}"
+        "docs/guides/weakened-tests.md is out of date; its tables of cases are now:\n{languages}\n{rounds}\nmissed: {missed:#?}"
     );
 }
 
@@ -767,8 +767,8 @@ fn honest_edits_are_not_blocked() {
     }
     assert!(edits.len() >= 40 && blocked.is_empty(), "{blocked:#?}");
     let sentence = format!("{} edits, 0 of them blocking, {noticed} with a notice", edits.len());
-    let page = include_str!("../../../../docs/tampering.md");
-    assert!(page.contains(&sentence), "docs/tampering.md is out of date; it is now: {sentence}");
+    let page = include_str!("../../../../docs/guides/weakened-tests.md");
+    assert!(page.contains(&sentence), "docs/guides/weakened-tests.md is out of date; it is now: {sentence}");
 }
 
 /// Only a script can replace a command. A file with the same name that is no script is harmless.
