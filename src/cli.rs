@@ -356,7 +356,10 @@ mod tests {
             let positions = known.get_positionals().flat_map(|one| one.get_possible_values());
             let known = [names(known), positions.map(|value| value.get_name().to_owned()).collect()].concat();
             for name in listed.split("\\|").filter(|name| !name.starts_with('-')) {
-                assert!(known.iter().any(|one| one == name), "docs/reference/command-line.md has {called} {name}: {known:?}");
+                assert!(
+                    known.iter().any(|one| one == name),
+                    "docs/reference/command-line.md has {called} {name}: {known:?}"
+                );
             }
         }
     }

@@ -70,9 +70,8 @@ impl ForgeEntry {
         });
         lines.push(match &self.webhook_secret_file {
             Some(file) => format!("webhook_secret_file: {}", quoted(file)),
-            None => {
-                "updates: poll                # no webhook, no public address; see docs/reference/configuration.md".to_owned()
-            }
+            None => "updates: poll                # no webhook, no public address; see docs/reference/configuration.md"
+                .to_owned(),
         });
         let dash = |(index, line): (usize, &String)| match index {
             0 => format!("{indent}- {line}\n"),

@@ -74,9 +74,16 @@ fn honest_changes_are_not_called_tampering() {
         table += &format!("| {language} | {} | {} | {} |\n", count.changes, count.blocking, count.any);
     }
     let page = std::fs::read_to_string(root.join("docs/guides/weakened-tests.md")).expect("the page is there");
-    assert!(page.contains(&table), "docs/guides/weakened-tests.md is out of date; its table is now:\n{table}\n{called:#?}");
+    assert!(
+        page.contains(&table),
+        "docs/guides/weakened-tests.md is out of date; its table is now:\n{table}\n{called:#?}"
+    );
     let said = programs.sentence();
-    assert!(page.contains(&said), "docs/guides/weakened-tests.md is out of date; it is now: {said}\n{:#?}", programs.called);
+    assert!(
+        page.contains(&said),
+        "docs/guides/weakened-tests.md is out of date; it is now: {said}\n{:#?}",
+        programs.called
+    );
     assert!(programs.called.len() * 1000 <= programs.files * MAX_PROGRAMS_CALLED, "{:#?}", programs.called);
     assert!(total.changes >= 300);
     assert!(total.blocking * 100 <= total.changes * MAX_CALLED, "{called:#?}");

@@ -60,16 +60,17 @@ fn threat_and_fault_codes_are_in_their_catalogues() {
             .map(|code| code.as_str())
             .filter(|code| !known.contains(code))
             .collect();
-        unknown
-            .into_iter()
-            .map(|code| format!("{}: `{code}` is in neither docs/research/threats.md nor docs/research/faults.md", file.path))
+        unknown.into_iter().map(|code| {
+            format!("{}: `{code}` is in neither docs/research/threats.md nor docs/research/faults.md", file.path)
+        })
     }));
 }
 
 /// Links to rows of the catalogues, as in `docs/research/threats.md#w3`, have a target there.
 #[test]
 fn links_to_threats_and_faults_have_targets() {
-    static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"docs/research/(threats|faults)\.md#(\w+)").expect("pattern"));
+    static LINK: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"docs/research/(threats|faults)\.md#(\w+)").expect("pattern"));
     let [threats, faults] = ["docs/research/threats.md", "docs/research/faults.md"].map(read);
     let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(sources).collect();
     let mut count = 0;

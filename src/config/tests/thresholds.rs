@@ -163,8 +163,10 @@ oversight:
 #[test]
 fn settings_of_the_supervision_page_exist_and_load() {
     let page = include_str!("../../../docs/guides/supervision.md");
-    let reference =
-        concat!(include_str!("../../../docs/reference/configuration.md"), include_str!("../../../docs/reference/thresholds.md"));
+    let reference = concat!(
+        include_str!("../../../docs/reference/configuration.md"),
+        include_str!("../../../docs/reference/thresholds.md")
+    );
     let sections = ["control", "oversight", "strategy", "escalation", "limits", "protected", "tampering"];
     let quoted = page.split('`').skip(1).step_by(2);
     let (mut keys, mut settings) = (0, 0);
