@@ -51,7 +51,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// The service does not start on a read-only disk, and reports the path.
-/// See docs/faults.md#d4.
+/// See docs/research/faults.md#d4.
 #[tokio::test]
 async fn read_only_disk_is_reported_by_path() {
     if sandbox().await.tier != SandboxTier::A {
@@ -364,7 +364,7 @@ async fn configuration_errors_are_printed_as_json_lines() {
 }
 
 /// Old versions of git have vulnerabilities that the service cannot work around.
-/// See docs/threats.md#g8.
+/// See docs/research/threats.md#g8.
 #[tokio::test]
 async fn old_git_is_refused() {
     let folder = folder();

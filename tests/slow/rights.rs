@@ -22,22 +22,22 @@ use crate::harness::viewers::{
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story};
 
 on_both_forges!(
-    /// See docs/threats.md#v7.
+    /// See docs/research/threats.md#v7.
     every_route_answers_those_who_have_the_right,
-    /// See docs/threats.md#v6.
+    /// See docs/research/threats.md#v6.
     lost_right_ends_views_changes_and_tokens,
 );
 
 on_one_forge!(
-    /// See docs/threats.md#v1.
+    /// See docs/research/threats.md#v1.
     changes_of_other_sites_are_refused_by_every_route,
     requests_that_read_change_nothing,
-    /// See docs/threats.md#v7.
+    /// See docs/research/threats.md#v7.
     tokens_of_others_are_unknown,
-    /// See docs/threats.md#v3.
+    /// See docs/research/threats.md#v3.
     addresses_inject_no_headers,
     large_bodies_are_refused,
-    /// See docs/threats.md#i11.
+    /// See docs/research/threats.md#i11.
     hostile_values_forge_no_log_lines,
 );
 

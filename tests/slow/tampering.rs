@@ -24,7 +24,7 @@ struct HonestCount {
 }
 
 /// Fetches some hundred pairs of releases, so it runs only where the variable asks for it.
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn honest_changes_are_not_called_tampering() {
     let Some(folder) = std::env::var_os("RALPH_TEST_HONEST") else {

@@ -96,7 +96,7 @@ fn manifest_requests_the_needed_permissions() {
     assert!(webhook::IMPLICIT.iter().all(|event| !EVENTS.contains(event)));
 }
 
-/// See docs/threats.md#s8.
+/// See docs/research/threats.md#s8.
 #[test]
 fn debug_output_contains_no_secret() {
     for auth in [token_auth(), app_auth()] {

@@ -155,7 +155,7 @@ async fn write_access_is_sufficient_on_github() {
     }
 }
 
-/// See docs/threats.md#s14.
+/// See docs/research/threats.md#s14.
 #[tokio::test]
 async fn exposed_ci_secrets_are_reported_on_both_forges() {
     for (dialect, kind, folder) in

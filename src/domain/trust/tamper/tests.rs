@@ -40,7 +40,7 @@ fn kinds(diff: &str) -> Vec<TamperKind> {
     scan(diff).into_iter().map(|finding| finding.kind).collect()
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn new_file_that_ends_the_tests_of_its_package_is_found() {
     let main = |code: &str| {
@@ -50,7 +50,7 @@ fn new_file_that_ends_the_tests_of_its_package_is_found() {
     assert_eq!(kinds(&main("m.Run()")), []);
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn weakened_tests_are_found() {
     let cases = [
@@ -321,7 +321,7 @@ fn weakened_tests_are_found() {
     assert!(cases.len() >= 40);
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn weakened_checks_are_found() {
     let cases = [
@@ -709,7 +709,7 @@ impl CaseCount {
 }
 
 /// The tables in `docs/guides/weakened-tests.md` agree with the results of these tests.
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn cases_of_each_language_are_found() {
     let head = |first| {
@@ -750,7 +750,7 @@ fn cases_of_each_language_are_found() {
 }
 
 /// Legitimate edits never block a loop, regardless of whether the program changes as well.
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn honest_edits_are_not_blocked() {
     let edits = cases::honest();
