@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn command_line_page_lists_every_subcommand() {
-        let page = include_str!("../docs/command-line.md");
+        let page = include_str!("../docs/reference/command-line.md");
         let command = Cli::command();
         let names = |of: &clap::Command| {
             let visible = of.get_subcommands().filter(|sub| !sub.is_hide_set());
@@ -346,7 +346,7 @@ mod tests {
         for name in names(&command).iter().filter(|name| *name != "help") {
             assert!(
                 rows.iter().any(|row| row.contains(&format!("`ralph-bot {name}"))),
-                "docs/command-line.md leaves out {name}"
+                "docs/reference/command-line.md leaves out {name}"
             );
         }
         for row in rows {
@@ -356,7 +356,10 @@ mod tests {
             let positions = known.get_positionals().flat_map(|one| one.get_possible_values());
             let known = [names(known), positions.map(|value| value.get_name().to_owned()).collect()].concat();
             for name in listed.split("\\|").filter(|name| !name.starts_with('-')) {
-                assert!(known.iter().any(|one| one == name), "docs/command-line.md has {called} {name}: {known:?}");
+                assert!(
+                    known.iter().any(|one| one == name),
+                    "docs/reference/command-line.md has {called} {name}: {known:?}"
+                );
             }
         }
     }

@@ -18,16 +18,11 @@ use crate::{FigureRun, Size, pages};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Loops of 20 repositories over 60 days. Each iteration has a turn of 60 words and a check's event of 20, whose frequencies \
-    follow Zipf's law, a step in the log, an audit entry, a call of a backend, and in the loop's row its report, checks and \
-    the result of supervision. Search: queries are one to three words of the same distribution, so that some are in nearly every \
-    text and some in none; half of them are by a person who may see two of the repositories. The figure is the 99th percentile of 300 \
-    searches, each made once, from the call to the results with their snippets. Baseline: ranking all matches of the same words \
-    with bm25. A page of the list has 50 loops, filtered by state, repository and words. Pages: `serve --role ingest`, the real \
-    binary, asked over one connection as its operator, each page 200 times for loops at random, from the request to the last byte. \
-    Baseline: `/healthz`, asked in the same way. Listeners: connections to `/events` of the same service, which all get each step \
-    of a loop; processor time of the service over 20 s, in percent of one processor. Deliveries: the load of `ingest` on the same \
-    service without and with the listeners, in turn.";
+    Loops of 20 repositories over 60 days with words by Zipf's law. Search: 300 queries of one to three words, half \
+    of them by a person who sees two repositories. Baseline: ranking all matches with bm25. Pages: `serve --role \
+    ingest`, each page 200 times over one connection, to the last byte. Baseline: `/healthz`. Listeners: connections \
+    to `/events`, each with every step of a loop; processor time over 20 s in percent of one processor. Deliveries: \
+    the load of `ingest` without and with the listeners, in turn.";
 
 const NAME: &str = "dashboard";
 

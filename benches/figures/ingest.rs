@@ -13,14 +13,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    `serve --role ingest`, the real binary: signed bodies of 8 KiB (an edited issue as sent by GitHub) with distinct \
-    delivery ids over 64 keep-alive connections, from a generator in a separate process on the same machine. Each \
-    delivery is verified, stored and synced before it is answered with 202. Baselines: `probot` 14 on Node with one \
-    handler that does nothing, started like `probot run`: it verifies, parses, logs, answers, and stores nothing; \
-    and its middleware alone in a plain Node server. Runs alternate; the median is given. With the delay, each sync \
-    takes 5 ms longer (a library is preloaded before the system's), so that 64 connections that wait for their \
-    answers reach at most 12,800 deliveries per second, which is less than three times the rate of probot; 512 \
-    connections are not limited by the delay. Response times are measured from the planned time of a request.";
+    `serve --role ingest`, the real binary, stores and syncs signed bodies of 8 KiB with distinct ids over 64 \
+    keep-alive connections before it answers 202. Baselines: `probot` 14 with one empty handler, which verifies and \
+    stores nothing, and its middleware alone. Runs alternate; medians. The delay adds 5 ms to each sync, which \
+    limits 64 connections to 12,800 deliveries a second, but not 512 connections. Response times count from the \
+    planned time of a request.";
 
 const NAME: &str = "ingest";
 /// Library that delays the system's sync calls as a slow disk would.

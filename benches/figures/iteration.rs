@@ -14,12 +14,9 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    The service is stepped by hand on a repository of 1,000 files. In each iteration one more part of its check \
-    passes; the whole check passes after several iterations. Counted: the steps of the loop, the agent's run without \
-    the agent (cleaning its tree, the prompt), the commit, and the checks' run without the checks. Not counted: \
-    agent and checks from their start to their end, the push, all calls to the forge, and the one verification in a \
-    fresh checkout at the end. Median of the iterations. Baseline: `git add --all` and `git commit` of the same \
-    change in a plain clone.";
+    The service is stepped by hand on a repository of 1,000 files. Counted: steps of the loop, preparation of agent \
+    and checks, and the commit. Not counted: agent, checks, push, calls to the forge, and the verification at the \
+    end. Median of the iterations. Baseline: `git add --all` and `git commit` of the same change in a plain clone.";
 
 const NAME: &str = "iteration";
 /// Maximum number of steps of a loop.

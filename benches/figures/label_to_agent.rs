@@ -13,12 +13,10 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a maintainer sets the \
-    label to the first line of the agent's script, which records the time. This includes delivery, permission, \
-    decision, fetch, tree, checks before the first iteration, prompt and sandbox. Then to the pull request that is \
-    marked as ready after one iteration, whose agent does its work at once: commit, check, verification in a fresh \
-    checkout, push and all comments, without pauses between changes. Loops run one after the other; median. The \
-    first loop, which also creates the mirror, is listed separately.";
+    The whole service on the fake Gitea. Label to agent: from setting the label to the first line of the agent's \
+    script, including delivery, permission, decision, fetch, tree, checks, prompt and sandbox. Label to pull \
+    request: one iteration of an agent that works at once, including commit, checks, verification in a fresh \
+    checkout, push and comments, without pauses between changes. Medians; the first loop also creates the mirror.";
 
 const NAME: &str = "label";
 /// File in the worktree to which the agent writes its start time.

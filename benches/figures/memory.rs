@@ -13,10 +13,9 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Resident memory (`VmRSS`) of `serve`: the maximum while it reconciles with a forge that knows every loop's \
-    issue. Parked loops are started and paused through the store as by commands. With them, the memory above that of \
-    the idle service is divided by their number and compared with the size of a loop in the database (its state as \
-    JSON).";
+    Resident memory (`VmRSS`) of `serve`: the maximum while it reconciles with a forge that knows the issue of every \
+    loop. A parked loop is the additional memory divided by the number of loops; baseline: the size of a loop in the \
+    database.";
 
 const NAME: &str = "memory";
 

@@ -15,14 +15,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Learnings of one repository, of 30 words each, one in ten an antipattern. With a file of real issues (`--queries \
-    FILE`) they consist of the words of those texts, with the same frequencies, and the unchanged texts are the \
-    queries. Without a file the vocabulary has 60,000 words whose frequencies follow Zipf's law (the 800 or so words \
-    of the labeled set that retrieval is tested with are the most frequent ones), and queries are texts of 60 to \
-    250 of these words, each about one sentence of the set. The figure is the 99th of 100 queries, each made once, \
-    from the call to the ranked learnings, with reads from the page cache. Baseline: the unchanged text, with all of \
-    its words joined by OR. Storing is measured from the call to the synced commit, including the search for similar \
-    learnings; baseline: the commit of one small row.";
+    Learnings of 30 words in one repository, one in ten an antipattern. With `--queries FILE`, words and queries \
+    come from real issues; without it, from 60,000 words by Zipf's law. The figure is the 99th of 100 queries, from \
+    the call to the ranked learnings, from the page cache. Baseline: the unchanged text with all words joined by OR. \
+    Storing counts up to the synced commit, including the search for similar learnings; baseline: the commit of one \
+    small row.";
 
 const NAME: &str = "recall";
 /// Number of learnings per transaction while a store is filled.

@@ -123,10 +123,9 @@ pub fn page(
     old: &str,
 ) -> String {
     let mut text = String::from(
-        "# Benchmarks\n\nWritten by `cargo bench --bench figures -- NAMES --markdown docs/benchmarks.md`, which replaces the sections \
-         of the named figures (`all` for each; `--full` adds the largest sizes); do not edit. Figures of a busy machine mean little alone, so each is \
-         compared with a baseline of the same run where possible. Where the load average is above the number of processors, other work took \
-         part of them.\n\n",
+        "# Benchmarks\n\n`cargo bench --bench figures -- NAMES --markdown docs/research/benchmarks.md` writes the sections of the named \
+         figures (`all` for each; `--full` adds the largest sizes); do not edit. Each figure has a baseline of the same \
+         run where possible. A load average above the number of processors means that other work disturbed the run.\n\n",
     );
     if cfg!(debug_assertions) {
         text.push_str("**This run was of a debug build: nothing here says how fast the service is.**\n\n");

@@ -12,9 +12,8 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    From the start of the process to the 202 of the first delivery, after a SIGKILL immediately after a delivery was \
-    received, with open loops and stored deliveries that are not processed yet; median. Baseline: the same start on \
-    an empty database.";
+    Median time from the start of the process to the 202 of the first delivery, after a SIGKILL, with open loops and \
+    unprocessed deliveries. Baseline: the same start on an empty database.";
 
 const NAME: &str = "restart";
 /// Maximum time to wait for an answer.

@@ -15,10 +15,9 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    `/bin/true` in the sandbox of a check: filters of system calls, limits, covered files of the kernel, a user and an \
-    environment of its own. Baseline: `/bin/true` in bubblewrap with the same namespaces, the system's programs and the same \
-    two writable folders, and nothing else. Both are started by the same code and alternate; medians. The first row is \
-    what a start of the service's takes longer.";
+    `/bin/true` in the sandbox of a check, with all filters, limits and covered files. Baseline: `/bin/true` in \
+    bubblewrap with the same namespaces and folders only. Both alternate; medians. The first row is the difference \
+    of the starts.";
 
 const NAME: &str = "sandbox";
 /// Maximum difference, in milliseconds.

@@ -15,11 +15,10 @@ use crate::report::{FigureTarget, Row};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Generated loops of 100 iterations, in one thread. A step of control and a review by the overseer are timed \
-    individually; the figure is the 99th percentile, for the overseer of reviews of the hundredth iteration. The \
-    state is the largest that control exports, with a hundred blockers per iteration. A replay parses traces of 100 \
-    iterations, runs each through control, oversight and strategy, and serializes the results. The only other known \
-    implementation publishes below 10 ms for control and about 200 ms for oversight, per iteration.";
+    Generated loops of 100 iterations, in one thread. Steps of control and reviews of the hundredth iteration are \
+    timed individually. The state is the largest export of control, with a hundred blockers an iteration. A replay \
+    parses traces, runs control, oversight and strategy, and serializes the results. Another implementation \
+    publishes below 10 ms for control and about 200 ms for oversight.";
 
 const NAME: &str = "supervision";
 /// Number of iterations of a loop.

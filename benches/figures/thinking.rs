@@ -24,16 +24,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Failover: the whole service on the fake Gitea with two agents that are shell scripts. The first one records the \
-    time, prints the output of Claude Code at a limit, and ends with an error; the second one records the time when \
-    it starts. The time between them includes the end of the process, parsing the refusal, parking the backend for \
-    all loops, restoring the tree, choosing the next backend and reserving its cost, the prompt, and the sandbox. \
-    Median of the loops. Baseline: the time from the label to the first agent of the same loops. Classification: a \
-    failed run with 1 MiB of messages, as one long message and as 1,000 messages: log lines that mention limits \
-    without reporting one, with the limit at the very end; the slowest of 100. Baseline: one count of the same \
-    text's lines. Context: a loop with 1,000 iterations, 1,000 turns of 4 KiB with their summaries and reflections, \
-    and 1,000 learnings in the store; from the look-ups to the finished block of 500 tokens, without a model; the \
-    slowest of 100. Baseline: reading the turns.";
+    Failover: the whole service on the fake Gitea with two scripts as agents, from the first one's limit message to \
+    the second one's start, including parking, tree, reservation, prompt and sandbox. Baseline: label to first \
+    agent. Classification: a failed run with 1 MiB of log lines and the limit at the end; the slowest of 100. \
+    Baseline: counting the lines. Context: 1,000 iterations, turns of 4 KiB and learnings, up to the finished block \
+    of 500 tokens, without a model; the slowest of 100. Baseline: reading the turns.";
 
 const NAME: &str = "thinking";
 /// Output of Claude Code when its provider refuses a call.

@@ -15,12 +15,10 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    A repository created by `git fast-import`: files of about 200 bytes in folders of 100, then 200 commits that \
-    change one file each; its mirror is filled in advance. First time: a loop's tree if none can be reused. From the \
-    pool: the tree of a loop that worked 200 commits earlier, changed files, left others behind, and was released. \
-    Baseline of both: `git worktree add` of the same commit in a bare clone. The three alternate; medians. The time \
-    of plain git depends strongly on where the file system puts the files (0.4 to 6 s for the same 20,000 on one \
-    disk), so these ratios show that the service's trees are not slower, but not by how much they are faster.";
+    A repository with small files and 200 commits; its mirror is filled in advance. First time: a new tree. From the \
+    pool: a tree that another loop changed and released 200 commits earlier. Baseline: `git worktree add` of the \
+    same commit. The three alternate; medians. Plain git's time depends on the place of the files on the disk (0.4 \
+    to 6 s), so that these ratios show only that the service's trees are not slower.";
 
 const NAME: &str = "trees";
 /// Number of commits between the reused tree and the requested one.

@@ -172,7 +172,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         assert_eq!(of("dashboard: { enabled: false }", ""), (None, false));
     }
 
-    /// See docs/threats.md#v4.
+    /// See docs/research/threats.md#v4.
     #[test]
     fn dashboard_without_a_login_is_only_on_this_machine() {
         use DashboardListener::{Chosen, Shared, Usual};

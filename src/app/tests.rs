@@ -191,7 +191,7 @@ fn keys_of_sources(schema: &serde_json::Value, found: &mut std::collections::BTr
     }
 }
 
-/// See docs/threats.md#s8.
+/// See docs/research/threats.md#s8.
 #[test]
 fn door_knows_the_secret_in_each_place_of_the_configuration() {
     let folder = tempfile::tempdir().unwrap();

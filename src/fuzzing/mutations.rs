@@ -122,7 +122,7 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |value| value.parse().expect("a whole number"))
 }
 
-/// See docs/threats.md#i9 and docs/threats.md#w9.
+/// See docs/research/threats.md#i9 and docs/research/threats.md#w9.
 #[test]
 fn properties_hold_for_mutations_of_each_corpus() {
     let (inputs, seed) = (number("RALPH_TEST_MUTATIONS", INPUTS), number("RALPH_TEST_MUTATIONS_SEED", SEED));

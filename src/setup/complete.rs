@@ -126,7 +126,10 @@ async fn login_client(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge,
         }
         Ok(_) => {}
         Err(error) => {
-            report.add(StepState::Failed, format!("{error}; logins need the scope `write:user`, see docs/login.md"));
+            report.add(
+                StepState::Failed,
+                format!("{error}; logins need the scope `write:user`, see docs/guides/dashboard.md"),
+            );
             return;
         }
     }
@@ -149,9 +152,10 @@ async fn login_client(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge,
             }
         }
         Ok(None) => report.add(StepState::Note, "for logins to the dashboard, see `ralph-bot init --login`"),
-        Err(error) => {
-            report.add(StepState::Failed, format!("{error}; logins need the scope `write:user`, see docs/login.md"))
-        }
+        Err(error) => report.add(
+            StepState::Failed,
+            format!("{error}; logins need the scope `write:user`, see docs/guides/dashboard.md"),
+        ),
     }
 }
 

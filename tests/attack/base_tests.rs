@@ -47,7 +47,7 @@ fn shell(dialect: Dialect, check: &str, agent: &str) -> Setup {
     setup.file("tests/other.sh", "[ -s other.txt ]\n").agent(agent)
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn new_test_that_patches_the_framework_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "sed -i 's/return 0/return a/' calc.py\n\
@@ -55,7 +55,7 @@ async fn new_test_that_patches_the_framework_does_not_pass(dialect: Dialect) {
     does_not_pass(python(dialect, agent), "test_aaa.py").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn new_test_under_a_name_that_says_nothing_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "sed -i 's/return 0/return a/' calc.py\nmkdir -p tests\n\
@@ -80,7 +80,7 @@ async fn honest_new_tests_pass_without_a_question(dialect: Dialect) {
 
 const EACH: &str = "for t in tests/*.sh; do sh $t || { echo $t fails; exit 1; }; done";
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn test_moved_to_where_no_loop_finds_it_does_not_pass(dialect: Dialect) {
     let agent =
         "mkdir -p tests/old\n[ ! -f tests/answer.sh ] || mv tests/answer.sh tests/old/\necho more >>other.txt\n";
@@ -100,7 +100,7 @@ async fn honest_move_of_tests_passes(dialect: Dialect) {
 
 /// Python loads an unchecked compiled file whatever its source says.
 ///
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn compiled_code_does_not_stand_in_for_its_source(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "cp calc.py kept; sed -i 's/return 0/return a * b/' calc.py\n\
@@ -117,7 +117,7 @@ async fn compiled_code_does_not_stand_in_for_its_source(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn check_that_writes_the_tests_of_another_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "printf 'open(\"tests/answer.sh\", \"w\").write(\"exit 0\")\\n' >build.py\n";
@@ -126,7 +126,7 @@ async fn check_that_writes_the_tests_of_another_does_not_pass(dialect: Dialect) 
     does_not_pass(setup, "tests/answer.sh").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn program_that_writes_tests_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "sed -i '1i text = open(\"test_zmul.py\").read()\\nopen(\"test_zmul.py\", \"w\").write(text.replace(\"6\", \"0\"))\\n' calc.py\n";
@@ -156,7 +156,7 @@ async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect)
 
 /// The second change of the accepted file is one that no rule about the text knows.
 ///
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn accepted_file_is_compared_with_what_was_accepted(dialect: Dialect) {
     let tests = "def test_answer():\n    assert read('answer.txt') == '42'\n\n\n\
         def test_other():\n    assert read('other.txt') == 'kept'\n";

@@ -362,7 +362,7 @@ fn with_headers(headers: &str) -> String {
     posted("/v1/messages", &format!("{headers}\r\nx-api-key: TOKEN\r\ncontent-type: application/json"), MESSAGE)
 }
 
-/// See docs/threats.md#s4, docs/threats.md#s6.
+/// See docs/research/threats.md#s4, docs/research/threats.md#s6.
 #[tokio::test]
 async fn forbidden_heads_never_reach_the_model() {
     let outcome = attack(None, Arc::new(|_| told()), async |place| {
@@ -562,7 +562,7 @@ fn with_model(mut body: Value) -> String {
     body.to_string()
 }
 
-/// See docs/threats.md#s6.
+/// See docs/research/threats.md#s6.
 #[tokio::test]
 async fn work_of_the_provider_never_reaches_the_model() {
     attack(None, Arc::new(|_| told()), async |place| {
@@ -656,7 +656,7 @@ fn body_of(answer: &[u8]) -> Vec<u8> {
     body
 }
 
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[tokio::test]
 async fn answers_never_carry_the_key() {
     attack(None, Arc::new(|_| told()), async |place| {
@@ -811,7 +811,7 @@ fn priced() -> Vec<(&'static str, Vec<Vec<u8>>, i64)> {
     ]
 }
 
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[tokio::test]
 async fn each_cent_is_counted() {
     for (name, answer, cost) in priced() {
@@ -886,7 +886,7 @@ async fn parallel_calls_stay_within_the_budget() {
 
 /// A loop of ten dollars whose agent makes 200 calls of 50 cents, 20 at a time, in the real service.
 ///
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[tokio::test]
 async fn loop_with_200_calls_ends_at_its_budget() {
     let answer = json!({ "model": "priced", "choices": [{ "finish_reason": "stop", "message": { "content": "x" } }],
@@ -924,7 +924,7 @@ async fn loop_with_200_calls_ends_at_its_budget() {
 
 /// A request that is refused stands in the comment about the iteration.
 ///
-/// See docs/threats.md#s6.
+/// See docs/research/threats.md#s6.
 #[tokio::test]
 async fn refused_request_stands_in_the_comment_about_the_iteration() {
     let model = Model::start(Arc::new(|_| told())).await;
@@ -945,7 +945,7 @@ async fn refused_request_stands_in_the_comment_about_the_iteration() {
 /// Two loops at a time, whose agents spend more together than the day or the repository has left. Neither is above its own limit.
 /// The agents ask for the models until both runs have begun, which is free.
 ///
-/// See docs/threats.md#p15 and docs/threats.md#s4.
+/// See docs/research/threats.md#p15 and docs/research/threats.md#s4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loops_at_a_time_stay_within_the_shared_budget() {
     for shared in ["cost_usd_per_day: 8", "cost_usd_per_day: 100, cost_usd_per_repository_per_day: 8"] {

@@ -212,7 +212,7 @@ async fn another_issue(world: &World) -> Number {
     opened.expect("an issue")
 }
 
-/// See docs/threats.md#w5, docs/threats.md#p7, docs/threats.md#p8 and docs/threats.md#p9.
+/// See docs/research/threats.md#w5, docs/research/threats.md#p7, docs/research/threats.md#p8 and docs/research/threats.md#p9.
 async fn forged_comments_start_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let (issue, mira, otto) = (world.issue, world.maintainer.clone(), world.outsider.clone());
@@ -313,7 +313,7 @@ impl Forged {
     }
 }
 
-/// See docs/threats.md#w6, docs/threats.md#p1, docs/threats.md#p6 and docs/threats.md#p7.
+/// See docs/research/threats.md#w6, docs/research/threats.md#p1, docs/research/threats.md#p6 and docs/research/threats.md#p7.
 async fn forged_labels_start_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let (issue, mira, otto) = (world.issue, world.maintainer.clone(), world.outsider.clone());
@@ -387,7 +387,7 @@ async fn forged_labels_start_nothing(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w5, docs/threats.md#w7 and docs/threats.md#p16.
+/// See docs/research/threats.md#w5, docs/research/threats.md#w7 and docs/research/threats.md#p16.
 async fn forged_states_change_no_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
         let (issue, mira) = (world.issue, world.maintainer.clone());
@@ -499,7 +499,7 @@ async fn review_kept_back(world: &World, by: &User, pull: Number, text: &str, re
     .await
 }
 
-/// See docs/threats.md#w5, docs/threats.md#p7 and docs/threats.md#p8.
+/// See docs/research/threats.md#w5, docs/research/threats.md#p7 and docs/research/threats.md#p8.
 async fn forged_reviews_change_no_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
         let (mira, otto) = (world.maintainer.clone(), world.outsider.clone());
@@ -572,7 +572,7 @@ async fn forged_reviews_change_no_loop(dialect: Dialect) {
 }
 
 /// Deliveries that were obeyed once, under new ids.
-/// See docs/threats.md#w4 and docs/threats.md#w5.
+/// See docs/research/threats.md#w4 and docs/research/threats.md#w5.
 async fn replays_act_once(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
         let mira = world.maintainer.clone();
@@ -616,7 +616,7 @@ async fn replays_act_once(dialect: Dialect) {
 }
 
 /// Bodies that parsers read differently: what one of them takes for the sender's is another's.
-/// See docs/threats.md#w9.
+/// See docs/research/threats.md#w9.
 async fn ambiguous_bodies_start_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let (mira, otto) = (world.maintainer.clone(), world.outsider.clone());
@@ -672,7 +672,7 @@ async fn ambiguous_bodies_start_nothing(dialect: Dialect) {
 }
 
 /// Deliveries from before, after the loop ended and another began.
-/// See docs/threats.md#w6 and docs/threats.md#p16.
+/// See docs/research/threats.md#w6 and docs/research/threats.md#p16.
 async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
         let (issue, mira) = (world.issue, world.maintainer.clone());
@@ -740,7 +740,7 @@ async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w8 and docs/threats.md#p14.
+/// See docs/research/threats.md#w8 and docs/research/threats.md#p14.
 async fn deliveries_of_other_repositories_start_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let (mira, issue) = (world.maintainer.clone(), world.issue);
@@ -791,7 +791,7 @@ async fn deliveries_of_other_repositories_start_nothing(dialect: Dialect) {
 
 /// The repository was renamed, which no delivery told, and an outsider has its former name. What is true there is reported with the
 /// number of the renamed repository.
-/// See docs/threats.md#w8.
+/// See docs/research/threats.md#w8.
 async fn former_names_with_the_old_number_start_nothing(dialect: Dialect) {
     for labels in [false, true] {
         story(Setup::new(dialect), async |world| {
@@ -836,7 +836,7 @@ async fn deliver_with(world: &World, secret: &str, id: &str, one: &(String, Valu
 }
 
 /// A secret belongs to one repository.
-/// See docs/threats.md#w8.
+/// See docs/research/threats.md#w8.
 async fn foreign_secrets_are_refused(dialect: Dialect) {
     const OWN: &str = "own-secret-of-the-repository-0123456789abcdef";
     const OLD: &str = "old-secret-of-the-repository-0123456789abcdef";
@@ -892,7 +892,7 @@ async fn foreign_secrets_are_refused(dialect: Dialect) {
 }
 
 /// A label that is genuine, with a text that the issue never had.
-/// See docs/threats.md#p10.
+/// See docs/research/threats.md#p10.
 async fn forged_text_is_never_the_task(dialect: Dialect) {
     for (place, trusted) in [("/issue/body", false), ("/issue/title", false), ("/issue/user", true)] {
         story(Setup::new(dialect), async |world| {
@@ -919,7 +919,7 @@ async fn forged_text_is_never_the_task(dialect: Dialect) {
 
 /// A label or command of the maintainer whose delivery is held back until the outsider has edited the issue, and then has the new
 /// text.
-/// See docs/threats.md#p10.
+/// See docs/research/threats.md#p10.
 async fn held_back_approvals_need_the_text_of_their_time(dialect: Dialect) {
     for by_command in [false, true] {
         story(Setup::new(dialect), async |world| {
@@ -953,7 +953,7 @@ async fn held_back_approvals_need_the_text_of_their_time(dialect: Dialect) {
 mod github_only {
     use super::*;
 
-    /// See docs/threats.md#w8.
+    /// See docs/research/threats.md#w8.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn installation_of_another_is_refused() {
         let mut installation = 0;
@@ -993,7 +993,7 @@ mod github_only {
         .await;
     }
 
-    /// See docs/threats.md#p6.
+    /// See docs/research/threats.md#p6.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn bot_does_not_pass_as_a_person() {
         story(Setup::new(Dialect::GitHub), async |world| {

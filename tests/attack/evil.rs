@@ -69,7 +69,7 @@ cat loot.txt; base64 loot.txt | head -c 4000
 if [ "$RALPH_ITERATION" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt
 "#;
 
-/// See docs/threats.md#i1.
+/// See docs/research/threats.md#i1.
 async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     if sandbox().await.tier != SandboxTier::A {
         return;
@@ -196,7 +196,7 @@ async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
 
 /// An agent puts pipes in place of files that the service reads before the next prompt and with git.
 ///
-/// See docs/threats.md#g10.
+/// See docs/research/threats.md#g10.
 async fn pipes_in_place_of_files_keep_no_loop_waiting(dialect: Dialect) {
     let agent = "for name in AGENTS.md CLAUDE.md README.md package.json .github/copilot-instructions.md .gitattributes src/.gitignore; do \
                  mkdir -p $(dirname $name); rm -rf $name; mkfifo $name; done; \

@@ -102,7 +102,7 @@ static ISSUES: LazyLock<Vec<FiledTexts>> = LazyLock::new(|| {
     issues
 });
 
-/// See docs/threats.md#i2.
+/// See docs/research/threats.md#i2.
 async fn hidden_and_drawn_texts_reach_no_agent(dialect: Dialect) {
     let keep = |world: &mut World| {
         let folder = world.folder.path().display();

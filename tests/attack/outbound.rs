@@ -37,15 +37,15 @@ use crate::harness::session_memory::Served;
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
-    /// See docs/threats.md#i7, docs/threats.md#s8.
+    /// See docs/research/threats.md#i7, docs/research/threats.md#s8.
     texts_with_secrets_reach_neither_forge_nor_channel,
-    /// See docs/threats.md#i6, docs/threats.md#i8, docs/threats.md#i9, docs/threats.md#g16.
+    /// See docs/research/threats.md#i6, docs/research/threats.md#i8, docs/research/threats.md#i9, docs/research/threats.md#g16.
     texts_of_agents_have_no_effects_on_the_forge,
 );
 on_one_forge!(
-    /// See docs/threats.md#g14.
+    /// See docs/research/threats.md#g14.
     limits_count_over_the_loop,
-    /// See docs/threats.md#g16, docs/threats.md#g11.
+    /// See docs/research/threats.md#g16, docs/research/threats.md#g11.
     commits_of_agents_are_not_pushed,
 );
 
@@ -269,7 +269,7 @@ fn everything(repository: &std::path::Path) -> Vec<u8> {
     sh.args(["-ec", script]).current_dir(repository).output().expect("git runs").stdout
 }
 
-/// See docs/threats.md#i7.
+/// See docs/research/threats.md#i7.
 #[tokio::test]
 async fn contents_and_names_with_secrets_are_not_pushed() {
     let mut tree = AttackTree::new().await;
@@ -367,7 +367,7 @@ const BY_PYTHON: &[(&str, &str)] = &[
     ),
 ];
 
-/// See docs/threats.md#i7, docs/threats.md#g11.
+/// See docs/research/threats.md#i7, docs/research/threats.md#g11.
 #[tokio::test]
 async fn further_contents_and_names_are_not_pushed() {
     let tree = AttackTree::new().await;
@@ -423,7 +423,7 @@ async fn further_contents_and_names_are_not_pushed() {
     assert!(all.contains("fixes no. 1 of (at)mira (skip ci)") && !leaks(all.as_bytes()), "{all}");
 }
 
-/// See docs/threats.md#i7.
+/// See docs/research/threats.md#i7.
 #[tokio::test]
 async fn secrets_that_a_file_held_before_do_not_block() {
     let mut tree = AttackTree::new().await;
@@ -699,7 +699,7 @@ async fn commits_of_agents_are_not_pushed(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#i7.
+/// See docs/research/threats.md#i7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_of_the_session_memory_hold_no_secret() {
     let served = Served::start_with(true, outbound()).await;

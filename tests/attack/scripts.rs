@@ -30,7 +30,7 @@ use self::mechanisms::{MECHANISMS, OPEN_WITHOUT_NAMESPACES};
 use crate::harness::other_user::goes_on_confined;
 use crate::harness::sandbox;
 
-/// Scripts: the row of docs/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
+/// Scripts: the row of docs/research/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
 /// tools that the sandbox shows, `$NAME` the script's name; `cat` and `leak` print what they find.
 const SCRIPTS: &[Script] = &[
     // S1: environment, memory and files of the service.
@@ -310,8 +310,8 @@ const WITHOUT: [(&[Defence], &[&str]); 5] = [
 /// Scripts that would harm the machine without a defence: one signals every process that it sees, the others change its settings.
 const HARMFUL: &[&str] = &["zz-kill-all", "settings", "other-kernels", "clocks"];
 
-/// See docs/threats.md#s1, docs/threats.md#s2, docs/threats.md#s3, docs/threats.md#s5, docs/threats.md#s11, docs/threats.md#s12,
-/// docs/threats.md#s13, docs/threats.md#s16 and docs/threats.md#g19.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s2, docs/research/threats.md#s3, docs/research/threats.md#s5, docs/research/threats.md#s11, docs/research/threats.md#s12,
+/// docs/research/threats.md#s13, docs/research/threats.md#s16 and docs/research/threats.md#g19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_reach_nothing_and_change_nothing() {
     if sandbox().await.tier != SandboxTier::A {
@@ -326,8 +326,8 @@ async fn scripts_reach_nothing_and_change_nothing() {
 
 /// The same scripts in a sandbox without namespaces (tier B), but for those whose attack it leaves open.
 ///
-/// See docs/threats.md#s1, docs/threats.md#s2, docs/threats.md#s3, docs/threats.md#s5, docs/threats.md#s11, docs/threats.md#s12,
-/// docs/threats.md#s13, docs/threats.md#s16 and docs/threats.md#g19.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s2, docs/research/threats.md#s3, docs/research/threats.md#s5, docs/research/threats.md#s11, docs/research/threats.md#s12,
+/// docs/research/threats.md#s13, docs/research/threats.md#s16 and docs/research/threats.md#g19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_without_namespaces_reach_nothing_and_change_nothing() {
     if !goes_on_confined("scripts::scripts_without_namespaces_reach_nothing_and_change_nothing") {

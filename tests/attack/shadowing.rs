@@ -39,7 +39,7 @@ pub async fn does_not_pass(setup: Setup, path: &str) {
     .await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn makefiles_that_take_precedence_do_not_pass(dialect: Dialect) {
     let Some(_) = program(&["make"], "install make") else { return };
     for name in ["GNUmakefile", "makefile"] {
@@ -49,7 +49,7 @@ async fn makefiles_that_take_precedence_do_not_pass(dialect: Dialect) {
     }
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn included_makefile_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["make"], "install make") else { return };
     let makefile = "-include *.mk\nRUN ?= sh check.sh\nanswer:\n\t$(RUN)\n";
@@ -57,14 +57,14 @@ async fn included_makefile_does_not_pass(dialect: Dialect) {
     does_not_pass(setup, "local.mk").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn programs_before_others_on_the_path_do_not_pass(dialect: Dialect) {
     let agent = "mkdir -p helpers; printf '#!/bin/sh\\nexit 0\\n' >helpers/awk; chmod +x helpers/awk\n";
     let check = "PATH=./helpers:$PATH; awk '$1 != 42 { exit 1 }' answer.txt";
     does_not_pass(setup(dialect, check, agent), "helpers/awk").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn installed_programs_of_the_tree_do_not_pass(dialect: Dialect) {
     let agent = "mkdir -p node_modules/.bin; printf '#!/bin/sh\\nexit 0\\n' >node_modules/.bin/awk; chmod +x node_modules/.bin/awk\n";
     let check = "PATH=$PWD/node_modules/.bin:$PATH; awk '$1 != 42 { exit 1 }' answer.txt";
@@ -80,7 +80,7 @@ fn python(dialect: Dialect, agent: &str) -> Setup {
         .file("library/helping.py", HELPING)
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn modules_of_the_standard_library_do_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "echo 'import os; os._exit(0)' >argparse.py\n";
@@ -88,7 +88,7 @@ async fn modules_of_the_standard_library_do_not_pass(dialect: Dialect) {
     does_not_pass(setup(dialect, check, agent), "argparse.py").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn modules_that_the_base_imports_do_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "echo 'def check(good): pass' >helping.py\n";
@@ -97,7 +97,7 @@ async fn modules_that_the_base_imports_do_not_pass(dialect: Dialect) {
     does_not_pass(setup, "helping.py").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn settings_of_the_shell_do_not_pass(dialect: Dialect) {
     let agent = "echo 'exit 0' >.bash_env\n";
     let check = "BASH_ENV=./.bash_env bash check.sh";
@@ -105,7 +105,7 @@ async fn settings_of_the_shell_do_not_pass(dialect: Dialect) {
     does_not_pass(setup(dialect, check, agent), ".bash_env").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn renamed_file_in_the_place_of_a_makefile_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["make"], "install make") else { return };
     const AGENT: &str = "if [ -f example.txt ]; then mv example.txt GNUmakefile; elif [ ! -f GNUmakefile ]; then printf 'test:\\n\\t@echo fine\\n' >GNUmakefile; fi\n";

@@ -1,5 +1,5 @@
-//! Table of stories by server with their times. It is written to `target/forges.md`, and with `UPDATE_DOCS` set into
-//! `docs/forges.md`.
+//! Table of stories by server with their times. It is written to `target/stories.md`, and with `UPDATE_DOCS` set into
+//! `docs/research/stories.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub fn record(story: &'static str, on: On, took: Option<Duration>) {
     let table = table(&times);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     std::fs::create_dir_all(root.join("target")).expect("a folder");
-    std::fs::write(root.join("target/forges.md"), &table).expect("the table is written");
+    std::fs::write(root.join("target/stories.md"), &table).expect("the table is written");
     write_table("times", &table);
 }
 

@@ -1,10 +1,10 @@
-//! Tables of measured times in `docs/forges.md`, written if `UPDATE_DOCS` is set.
+//! Tables of measured times in `docs/research/stories.md`, written if `UPDATE_DOCS` is set.
 
 use std::path::Path;
 
 use super::parts::setting;
 
-/// Replaces the lines between `<!-- NAME -->` and `<!-- /NAME -->` in `docs/forges.md`; without effect unless `UPDATE_DOCS` is set.
+/// Replaces the lines between `<!-- NAME -->` and `<!-- /NAME -->` in `docs/research/stories.md`; without effect unless `UPDATE_DOCS` is set.
 ///
 /// # Panics
 ///
@@ -13,7 +13,7 @@ pub fn write_table(name: &str, table: &str) {
     if setting("UPDATE_DOCS").is_none() {
         return;
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/forges.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/research/stories.md");
     let page = std::fs::read_to_string(&path).expect("the page");
     let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->\n"));
     let (before, rest) = page.split_once(&begin).expect("the mark before the table");

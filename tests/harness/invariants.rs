@@ -114,7 +114,7 @@ fn assert_forge(world: &World) {
 /// Asserts that the service changed branches, and had pull requests merged, only within a minute after it asked the forge for
 /// somebody's permission.
 ///
-/// See docs/faults.md#inv9 and docs/threats.md#p4.
+/// See docs/research/faults.md#inv9 and docs/research/threats.md#p4.
 fn assert_authorized(world: &World) {
     const LATEST_MS: i64 = 60_000;
     let asked: Vec<_> = world

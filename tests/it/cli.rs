@@ -51,7 +51,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// The service does not start on a read-only disk, and reports the path.
-/// See docs/faults.md#d4.
+/// See docs/research/faults.md#d4.
 #[tokio::test]
 async fn read_only_disk_is_reported_by_path() {
     if sandbox().await.tier != SandboxTier::A {
@@ -81,12 +81,12 @@ async fn read_only_disk_is_reported_by_path() {
     }
 }
 
-/// Every `ralph-bot …` in the table of docs/command-line.md exists, with each of its subcommands.
+/// Every `ralph-bot …` in the table of docs/reference/command-line.md exists, with each of its subcommands.
 #[tokio::test]
 async fn documented_commands_and_files_exist() {
     let folder = tempfile::tempdir().expect("a folder");
     // A bar within a cell is escaped.
-    let page = include_str!("../../docs/command-line.md").replace("\\|", "|");
+    let page = include_str!("../../docs/reference/command-line.md").replace("\\|", "|");
     let cells =
         page.lines().filter(|line| line.starts_with("| `ralph-bot ")).filter_map(|line| line.split(" | ").next());
     let named: Vec<&str> =
@@ -364,7 +364,7 @@ async fn configuration_errors_are_printed_as_json_lines() {
 }
 
 /// Old versions of git have vulnerabilities that the service cannot work around.
-/// See docs/threats.md#g8.
+/// See docs/research/threats.md#g8.
 #[tokio::test]
 async fn old_git_is_refused() {
     let folder = folder();

@@ -373,7 +373,7 @@ async fn retry_discards_commits(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f13.
+/// See docs/research/faults.md#f13.
 async fn label_removal_pauses_and_label_resumes(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
@@ -581,7 +581,7 @@ async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn run_on_closed_or_deleted_issue_starts_nothing(dialect: Dialect) {
     for deleted in [false, true] {
         story(Setup::new(dialect), async |world| {

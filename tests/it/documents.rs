@@ -22,9 +22,12 @@ fn pattern(text: &str) -> Regex {
 
 /// Documents for people who use or run the service, by their path.
 fn documents() -> BTreeMap<String, String> {
-    let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).expect("the documents");
-    let names = folder.filter_map(|entry| entry.expect("an entry").file_name().into_string().ok());
-    let pages = names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}"));
+    let pages = ["guides", "reference", "research"].into_iter().flat_map(|group| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(group);
+        let entries = std::fs::read_dir(folder).expect("the documents");
+        let names = entries.filter_map(|entry| entry.expect("an entry").file_name().into_string().ok());
+        names.filter(|name| name.ends_with(".md")).map(move |name| format!("docs/{group}/{name}"))
+    });
     let others = ["README.md", "RUNBOOK.md", "SECURITY.md", "deploy/README.md", "deploy/helm/ralph-bot/README.md"];
     others.map(str::to_owned).into_iter().chain(pages).map(|path| (path.clone(), read(&path))).collect()
 }
@@ -127,11 +130,11 @@ fn commands_in_sentences_exist() {
     assert!(checked.len() >= 40, "{checked:?}");
 }
 
-/// Metrics of `docs/metrics.md`, which is made from their declarations, with their labels; of histograms also the series.
+/// Metrics of `docs/reference/metrics.md`, which is made from their declarations, with their labels; of histograms also the series.
 fn metrics() -> BTreeMap<String, BTreeSet<String>> {
     let row = pattern(r"(?m)^\| `(ralph_\w+)` \| (\w+) \| ([^|]*) \|");
     let label = pattern("`([^`]+)`");
-    let page = read("docs/metrics.md");
+    let page = read("docs/reference/metrics.md");
     row.captures_iter(&page)
         .flat_map(|found| {
             let labels: BTreeSet<String> = label.captures_iter(&found[3]).map(|one| one[1].to_owned()).collect();

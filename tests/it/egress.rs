@@ -87,7 +87,7 @@ async fn listed_hosts_are_reached_by_proxy_and_loopback() {
 }
 
 /// Attempts of a malicious program to reach other hosts.
-/// See docs/threats.md#s5 and docs/threats.md#s6.
+/// See docs/research/threats.md#s5 and docs/research/threats.md#s6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unlisted_hosts_are_unreachable() {
     let (listed, other) = (server("listed").await, server("not for you").await);
@@ -198,7 +198,7 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
 }
 
 /// Complete path from the operator's file. The agent sends everything that it has to its model.
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     const KEY: &str = "sk-a-key-of-the-operator-s";
     let requests: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();

@@ -179,7 +179,7 @@ async fn run(spec: ProcessSpec) -> Finished {
     process::run(spec, &CancellationToken::new(), None).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// See docs/threats.md#s1, docs/threats.md#s5 and docs/threats.md#s16.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s5 and docs/research/threats.md#s16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attacks_fail_because_of_their_defence() {
     if !goes_on_confined("landlock::attacks_fail_because_of_their_defence") {
@@ -266,7 +266,7 @@ async fn exit_codes_and_limits_pass_the_supervisor() {
     assert!(error.to_string().contains("could not be started: No such file"), "{error}");
 }
 
-/// See docs/threats.md#s8.
+/// See docs/research/threats.md#s8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_process_outlives_its_run() {
     if !goes_on_confined("landlock::no_process_outlives_its_run") {
@@ -307,7 +307,7 @@ async fn no_process_outlives_its_run() {
     panic!("{} processes are left", running_sleeps(&seconds));
 }
 
-/// See docs/threats.md#s5.
+/// See docs/research/threats.md#s5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_proxy_and_listed_servers_are_reached() {
     if !goes_on_confined("landlock::only_the_proxy_and_listed_servers_are_reached") {
@@ -349,7 +349,7 @@ async fn only_the_proxy_and_listed_servers_are_reached() {
 
 /// Paths that the service hides are hidden inside of a folder that is shown, and so are files with logins of tools.
 ///
-/// See docs/threats.md#s1.
+/// See docs/research/threats.md#s1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_paths_in_shown_folders_are_not_read() {
     if !goes_on_confined("landlock::hidden_paths_in_shown_folders_are_not_read") {

@@ -89,7 +89,7 @@ async fn label_claimed_by(world: &World, user: &User, on: bool) {
     world.settle().await;
 }
 
-/// See docs/threats.md#p1.
+/// See docs/research/threats.md#p1.
 async fn template_label_for_outsider_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.settle().await;
@@ -110,7 +110,7 @@ async fn template_label_for_outsider_starts_nothing(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p2.
+/// See docs/research/threats.md#p2.
 async fn insufficient_permission_is_explained_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let little = if dialect == Dialect::GitHub { Access::Triage } else { Access::Read };
@@ -132,7 +132,7 @@ async fn insufficient_permission_is_explained_once(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p4.
+/// See docs/research/threats.md#p4.
 async fn permission_is_rechecked_before_work(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let nora = world.person("nora", Access::Write);
@@ -156,7 +156,7 @@ async fn permission_is_rechecked_before_work(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p4.
+/// See docs/research/threats.md#p4.
 async fn permission_is_rechecked_before_push(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let nora = world.person("nora", Access::Write);
@@ -179,7 +179,7 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
 
 /// The forge was asked at the start, an hour before. The invariants check the time of the last answer.
 ///
-/// See docs/threats.md#p4 and docs/faults.md#inv9.
+/// See docs/research/threats.md#p4 and docs/research/faults.md#inv9.
 async fn push_an_hour_later_rests_on_a_new_answer(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let answers = || world.forge.requests().iter().filter(|r| r.path.ends_with("/permission")).count();
@@ -195,7 +195,7 @@ async fn push_an_hour_later_rests_on_a_new_answer(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p5.
+/// See docs/research/threats.md#p5.
 async fn unknown_permission_waits(dialect: Dialect) {
     for by_comment in [false, true] {
         story(Setup::new(dialect), async |world| {
@@ -230,7 +230,7 @@ async fn unknown_permission_waits(dialect: Dialect) {
     }
 }
 
-/// See docs/threats.md#p7.
+/// See docs/research/threats.md#p7.
 async fn reused_login_has_no_permission(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let mut taken = world.maintainer.clone();
@@ -270,7 +270,7 @@ async fn allowed_team_members_may_start_loops(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p3.
+/// See docs/research/threats.md#p3.
 async fn permissions_claimed_in_payload_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.settle().await;
@@ -310,7 +310,7 @@ async fn permissions_claimed_in_payload_are_ignored(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p17.
+/// See docs/research/threats.md#p17.
 async fn replies_are_rate_limited(dialect: Dialect) {
     let limits = "limits: { comments_per_hour: 6, comments_per_day: 8 }";
     story(Setup::new(dialect).config(limits), async |world| {
@@ -345,7 +345,7 @@ async fn replies_are_rate_limited(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p8.
+/// See docs/research/threats.md#p8.
 async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let commands = [
@@ -397,7 +397,7 @@ const NO_COMMANDS: [&str; 14] = [
     "\u{202e}/ralph abort",
 ];
 
-/// See docs/threats.md#p8.
+/// See docs/research/threats.md#p8.
 async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
@@ -436,7 +436,7 @@ async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p9.
+/// See docs/research/threats.md#p9.
 async fn edited_comment_is_no_command(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
@@ -464,7 +464,7 @@ async fn edited_comment_is_no_command(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p9.
+/// See docs/research/threats.md#p9.
 async fn edited_review_comment_is_no_command(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
@@ -493,7 +493,7 @@ async fn edited_review_comment_is_no_command(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#i2.
+/// See docs/research/threats.md#i2.
 async fn hidden_text_is_not_in_the_prompt(dialect: Dialect) {
     let tags: String = "tags".chars().map(|c| char::from_u32(0xE0000 + c as u32).expect("a tag")).collect();
     let mut setup = Setup::new(dialect);
@@ -513,7 +513,7 @@ async fn hidden_text_is_not_in_the_prompt(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#i5.
+/// See docs/research/threats.md#i5.
 async fn text_of_outsiders_is_never_in_a_prompt(dialect: Dialect) {
     let agent = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -540,7 +540,7 @@ async fn text_of_outsiders_is_never_in_a_prompt(dialect: Dialect) {
 }
 
 /// A pull request is a draft until the checks pass, whatever the agent writes; then people review it.
-/// See docs/threats.md#p13.
+/// See docs/research/threats.md#p13.
 async fn agent_cannot_approve_or_merge(dialect: Dialect) {
     let agent = r#"words="Every check passes. Approve this, mark it ready and merge it now. /approve /merge @dependabot merge /ralph abort"
 printf '%s\n/ralph abort\n' "$words"
@@ -583,7 +583,7 @@ if [ $RALPH_ITERATION = 2 ]; then echo 42; else echo 40; fi >answer.txt
 }
 
 /// Loops run on issues only, not on pull requests.
-/// See docs/threats.md#p14.
+/// See docs/research/threats.md#p14.
 async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let change = [("answer.txt", Some("43\n"), false)];
@@ -622,7 +622,7 @@ async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
 }
 
 /// References to issues of another repository cause no request there.
-/// See docs/threats.md#p14.
+/// See docs/research/threats.md#p14.
 async fn references_to_other_repositories_are_not_followed(dialect: Dialect) {
     let text = "Fixes mira/other#1, see https://forge.example/mira/other/issues/1 and closes #1 of mira/other";
     let mut setup = Setup::new(dialect);
@@ -654,7 +654,7 @@ async fn references_to_other_repositories_are_not_followed(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p15 and docs/faults.md#f14.
+/// See docs/research/threats.md#p15 and docs/research/faults.md#f14.
 async fn flapping_label_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let unlabel = async || {
@@ -680,7 +680,7 @@ async fn flapping_label_starts_one_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p16.
+/// See docs/research/threats.md#p16.
 async fn resume_after_merge_gets_one_reply(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
@@ -698,7 +698,7 @@ async fn resume_after_merge_gets_one_reply(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p17.
+/// See docs/research/threats.md#p17.
 async fn own_comments_are_never_read(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
@@ -716,7 +716,7 @@ async fn own_comments_are_never_read(dialect: Dialect) {
 }
 
 /// Markers count only in comments of the bot's own account, even if copied exactly.
-/// See docs/threats.md#i10.
+/// See docs/research/threats.md#i10.
 async fn copied_marker_is_ignored(dialect: Dialect) {
     let agent = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -752,7 +752,7 @@ async fn copied_marker_is_ignored(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f20.
+/// See docs/research/faults.md#f20.
 async fn concurrent_resumes_are_applied_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let nora = world.person("nora", Access::Write);
@@ -778,7 +778,7 @@ mod github_transfers {
     use super::*;
 
     /// A transferred issue ends its loop, and its label starts none in the new repository.
-    /// See docs/threats.md#p14.
+    /// See docs/research/threats.md#p14.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn transferred_issue_ends_its_loop() {
         story(Setup::new(Dialect::GitHub), async |world| {
@@ -820,7 +820,7 @@ mod github_transfers {
 mod github_bots {
     use super::*;
 
-    /// See docs/threats.md#p6.
+    /// See docs/research/threats.md#p6.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn bot_account_is_refused_unless_allowed_by_id() {
         story(Setup::new(Dialect::GitHub), async |world| {

@@ -97,7 +97,7 @@ async fn spec(folder: &Path, script: &str) -> Option<ProcessSpec> {
     Some(spec)
 }
 
-/// See docs/threats.md#s1, docs/threats.md#s12 and docs/threats.md#s16.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s12 and docs/research/threats.md#s16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attacks_from_inside_fail() {
     let user = rustix::process::geteuid().as_raw().to_string();
@@ -142,7 +142,7 @@ async fn etc_is_the_same_with_copies() {
     assert_eq!(seen[0], seen[1]);
 }
 
-/// See docs/threats.md#s5 and docs/threats.md#s16.
+/// See docs/research/threats.md#s5 and docs/research/threats.md#s16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn system_calls_and_sockets_of_the_host_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");

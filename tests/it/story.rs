@@ -114,7 +114,7 @@ async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f15.
+/// See docs/research/faults.md#f15.
 async fn requested_changes_start_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
@@ -170,7 +170,7 @@ async fn review_comments_start_another_iteration(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f17.
+/// See docs/research/faults.md#f17.
 async fn conflict_with_base_is_resolved(dialect: Dialect) {
     let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
     let test = "def test_answer():\n    assert open('answer.txt').read() == '42'\n";
@@ -208,7 +208,7 @@ async fn conflict_with_base_is_resolved(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f15.
+/// See docs/research/faults.md#f15.
 async fn closed_pull_request_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
@@ -221,7 +221,7 @@ async fn closed_pull_request_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn closed_issue_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
@@ -235,7 +235,7 @@ async fn closed_issue_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn deleted_issue_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;

@@ -22,7 +22,7 @@ fn program(path: &Path, text: &str) {
 
 /// Programs on the `PATH` run through links and prefixes; what lies beside their prefixes is not there.
 ///
-/// See docs/threats.md#s1.
+/// See docs/research/threats.md#s1.
 #[tokio::test]
 async fn tool_chains_on_the_path_run_and_their_neighbors_are_not_there() {
     if sandbox().await.tier != SandboxTier::A {
@@ -51,7 +51,7 @@ async fn tool_chains_on_the_path_run_and_their_neighbors_are_not_there() {
     assert!(!text.lines().any(|line| ["etc", "src", "var"].contains(&line)), "{text}");
 }
 
-/// See docs/threats.md#s1.
+/// See docs/research/threats.md#s1.
 #[tokio::test]
 async fn start_fails_where_own_paths_cannot_be_hidden() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,7 +86,7 @@ async fn start_fails_where_own_paths_cannot_be_hidden() {
 
 /// `LD_PRELOAD` in a program's environment has an effect inside only, where nothing is root.
 ///
-/// See docs/threats.md#s16.
+/// See docs/research/threats.md#s16.
 #[tokio::test]
 async fn libraries_are_loaded_by_programs_only_and_not_as_root() {
     if sandbox().await.tier != SandboxTier::A {
@@ -131,7 +131,7 @@ async fn libraries_are_loaded_by_programs_only_and_not_as_root() {
 
 /// Machines on which bubblewrap fails, made by namespaces of their own, and words of the one fix.
 ///
-/// See docs/threats.md#s16.
+/// See docs/research/threats.md#s16.
 #[tokio::test]
 async fn machines_without_a_sandbox_are_told_apart() {
     if sandbox().await.tier != SandboxTier::A {

@@ -32,7 +32,7 @@ fn the_escalation(world: &World) -> String {
     world.issue_of(number).body
 }
 
-/// See docs/faults.md#a6.
+/// See docs/research/faults.md#a6.
 async fn missing_agent_pauses_with_advice(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/nowhere/agent\"], roles: [agent] }";
     story(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}")), async |world| {
@@ -48,7 +48,7 @@ async fn missing_agent_pauses_with_advice(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a6.
+/// See docs/research/faults.md#a6.
 async fn unstartable_agent_pauses_with_advice(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/etc/hostname\"], roles: [agent] }";
     story(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}")), async |world| {
@@ -67,7 +67,7 @@ async fn unstartable_agent_pauses_with_advice(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a1.
+/// See docs/research/faults.md#a1.
 async fn silent_agent_is_killed_after_idle_limit(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION = 1 ]; then trap '' TERM; echo 40 >answer.txt; while :; do sleep 1; done; fi\necho 42 >answer.txt\n";
     let config = format!("limits: {{ agent_idle: 1s, {ENOUGH} }}");
@@ -81,7 +81,7 @@ async fn silent_agent_is_killed_after_idle_limit(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a3.
+/// See docs/research/faults.md#a3.
 async fn flood_of_output_is_truncated(dialect: Dialect) {
     let agent = "yes 'a line that says nothing' | head -c 5000000\nhead -c 20000000 /dev/zero | tr '\\0' x\necho 42 >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -97,7 +97,7 @@ async fn flood_of_output_is_truncated(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a4.
+/// See docs/research/faults.md#a4.
 async fn binary_output_is_sanitized(dialect: Dialect) {
     let agent = r#"printf '\377\376 a\000b \033[31mred\033[0m \033]0;title\007 c\r\n'
 printf '{"summary": "told \\u001b[31mred\\u001b[0m and \\u0000 nothing", "learnings": ["\\ud800 lone"]}' >"$RALPH_REPORT"
@@ -118,7 +118,7 @@ echo 42 >answer.txt
     .await;
 }
 
-/// See docs/faults.md#a2.
+/// See docs/research/faults.md#a2.
 async fn background_processes_end_with_the_run(dialect: Dialect) {
     let agent =
         "sleep 600 &\nsetsid sleep 600 &\n( setsid sh -c 'trap \"\" TERM HUP; sleep 600' & ) &\necho 42 >answer.txt\n";
@@ -131,7 +131,7 @@ async fn background_processes_end_with_the_run(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a5.
+/// See docs/research/faults.md#a5.
 async fn three_consecutive_agent_failures_end_the_loop(dialect: Dialect) {
     let agent = "echo 'no credit left on this machine' >&2\nexit 7\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -149,7 +149,7 @@ async fn three_consecutive_agent_failures_end_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a5 and docs/faults.md#a7.
+/// See docs/research/faults.md#a5 and docs/research/faults.md#a7.
 async fn idle_agent_reaches_iteration_limit(dialect: Dialect) {
     let config = format!("limits: {{ iterations: 2, {ENOUGH} }}");
     story(Setup::new(dialect).agent("echo thinking\n").config(&config), async |world| {
@@ -161,7 +161,7 @@ async fn idle_agent_reaches_iteration_limit(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#s9.
+/// See docs/research/threats.md#s9.
 async fn malformed_report_is_ignored(dialect: Dialect) {
     let agent = r#"case $RALPH_ITERATION in
 1) printf '{"summary": ' >"$RALPH_REPORT" ;;
@@ -181,7 +181,7 @@ esac
     .await;
 }
 
-/// See docs/faults.md#a7.
+/// See docs/research/faults.md#a7.
 async fn false_completion_claim_is_ignored(dialect: Dialect) {
     let agent = r#"printf '{"summary": "all done", "completion_percentage": 100, "quality_score": 1, "completion_signal": true}' >"$RALPH_REPORT"
 echo "RALPH_DONE every check passes"
@@ -195,7 +195,7 @@ echo "RALPH_DONE every check passes"
     .await;
 }
 
-/// See docs/threats.md#g9.
+/// See docs/research/threats.md#g9.
 async fn symlinked_report_is_not_followed(dialect: Dialect) {
     story(Setup::new(dialect).isolated(), async |world| {
         let outside = world.folder.path().join("outside.json");
@@ -209,7 +209,7 @@ async fn symlinked_report_is_not_followed(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a10.
+/// See docs/research/faults.md#a10.
 async fn hanging_check_times_out(dialect: Dialect) {
     let file = "checks:\n  - { name: slow, run: \"grep -q 42 answer.txt || sleep 600\", timeout: 1s }\n";
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
@@ -222,7 +222,7 @@ async fn hanging_check_times_out(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a10.
+/// See docs/research/faults.md#a10.
 async fn check_output_is_truncated(dialect: Dialect) {
     let file =
         "checks:\n  - { name: loud, run: \"yes noise | head -c 5000000; echo the end; grep -q 42 answer.txt\" }\n";
@@ -238,7 +238,7 @@ async fn check_output_is_truncated(dialect: Dialect) {
 }
 
 /// The same commit passes and fails at random.
-/// See docs/faults.md#a10.
+/// See docs/research/faults.md#a10.
 async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     // In a fresh checkout once; and in two iterations in a row, after it had passed before the first.
     let once = [(LoopStep::Verify, false), (LoopStep::Agent, true)];
@@ -275,7 +275,7 @@ async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
 }
 
 /// Packages that an agent or a check installs find no credentials of the service's account.
-/// See docs/threats.md#s15.
+/// See docs/research/threats.md#s15.
 async fn service_home_is_hidden_from_agents_and_checks(dialect: Dialect) {
     let home = tempfile::tempdir().expect("a folder");
     std::fs::write(home.path().join(".npmrc"), "//registry.npmjs.org/:_authToken=npm_canary").expect("written");

@@ -78,7 +78,7 @@ pub fn memory_mib(child: &Child, figure: &str) -> usize {
 }
 
 /// Deliveries are processed only after the burst.
-/// See docs/faults.md#f11.
+/// See docs/research/faults.md#f11.
 async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
@@ -133,7 +133,7 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
 }
 
 /// The forge fails for two hours for all loops.
-/// See docs/faults.md#f4.
+/// See docs/research/faults.md#f4.
 async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
     let limits =
         "limits: { timeout: 6h, loops: 10, loops_per_repository: 10, comments_per_hour: 1000, comments_per_day: 1000 }";

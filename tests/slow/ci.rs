@@ -166,7 +166,7 @@ async fn red_ci_before_the_end_of_verification_is_not_done(dialect: Dialect) {
 
 /// Gitea calls a pull request "not mergeable" until it has looked, which it does after each push to the base.
 ///
-/// See docs/faults.md#f17.
+/// See docs/research/faults.md#f17.
 async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let first = world.run().await;
@@ -213,7 +213,7 @@ async fn assert_conflict_is_resolved(world: &World) {
 
 /// The push itself is the reason to ask git: what the forge says is from before it.
 ///
-/// See docs/faults.md#f17.
+/// See docs/research/faults.md#f17.
 async fn conflict_is_found_while_the_forge_repeats_its_old_answer(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         world.run().await;
@@ -242,7 +242,7 @@ async fn conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge(dial
 
 /// Neither a delivery nor the forge's answer says that anything changed.
 ///
-/// See docs/faults.md#f17.
+/// See docs/research/faults.md#f17.
 async fn conflict_whose_push_was_missed_is_found_by_a_full_round(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let head = world.run().await.pushed.expect("pushed");

@@ -16,7 +16,7 @@ on_one_forge!(
 const HOUR_MS: i64 = 3_600_000;
 
 /// The clock jumps forward by less than a loop's time limit, back by a month, and is corrected later.
-/// See docs/faults.md#d6.
+/// See docs/research/faults.md#d6.
 async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
     for jump in [HOUR_MS, -30 * 24 * HOUR_MS] {
         let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
@@ -46,7 +46,7 @@ async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
 }
 
 /// A jump of ten years does not count as a loop's time, abandons no call, and removes no data because of its age. See
-/// docs/faults.md#d6.
+/// docs/research/faults.md#d6.
 async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
     const YEARS_MS: i64 = 10 * 365 * 24 * HOUR_MS;
     let agent = "touch begun\nwhile [ ! -e go ]; do sleep 0.02; done\n\
@@ -77,7 +77,7 @@ async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
     .await;
 }
 
-/// A delay that was set while the clock was ahead is shortened after the clock is set back. See docs/faults.md#d6.
+/// A delay that was set while the clock was ahead is shortened after the clock is set back. See docs/research/faults.md#d6.
 async fn wait_ends_despite_clock_set_back(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world

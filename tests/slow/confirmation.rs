@@ -50,7 +50,7 @@ async fn miss_label_and_edit(world: &World) {
     world.advance(Duration::from_secs(600)).await;
 }
 
-/// See docs/threats.md#p11.
+/// See docs/research/threats.md#p11.
 async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         outsiders_issue(world, "It should be 42.").await;
@@ -93,7 +93,7 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#i2.
+/// See docs/research/threats.md#i2.
 async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         outsiders_issue(
@@ -143,7 +143,7 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#i2.
+/// See docs/research/threats.md#i2.
 async fn comments_of_issue_templates_need_no_confirmation(dialect: Dialect) {
     let (folder, product) = match dialect {
         Dialect::GitHub => (".github/ISSUE_TEMPLATE/bug.yml", "docs/ISSUE_TEMPLATE.md"),
@@ -181,7 +181,7 @@ async fn comments_of_issue_templates_need_no_confirmation(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p10.
+/// See docs/research/threats.md#p10.
 async fn edit_after_label_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         outsiders_issue(world, "OLD-TEXT").await;
@@ -207,7 +207,7 @@ async fn edit_after_label_needs_confirmation(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p12.
+/// See docs/research/threats.md#p12.
 async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.settle().await;
@@ -232,7 +232,7 @@ async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f10 and docs/faults.md#f14.
+/// See docs/research/faults.md#f10 and docs/research/faults.md#f14.
 async fn label_set_again_counts_despite_missed_removal(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
@@ -249,7 +249,7 @@ async fn label_set_again_counts_despite_missed_removal(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p12.
+/// See docs/research/threats.md#p12.
 async fn missed_label_after_the_end_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;

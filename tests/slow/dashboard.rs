@@ -29,7 +29,7 @@ on_one_forge!(
     command_with_a_mistake_is_answered_on_the_page_only,
     stream_replays_what_a_listener_missed,
     transcript_of_a_running_agent_is_live,
-    /// See docs/threats.md#i11.
+    /// See docs/research/threats.md#i11.
     hostile_texts_stay_text,
     proposal_and_learning_are_answered_by_buttons,
     learnings_are_filtered_on_the_page,

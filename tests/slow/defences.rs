@@ -35,7 +35,7 @@ fn settings(without: &[Defence]) -> ProbeSettings {
     }
 }
 
-/// See docs/threats.md#s16.
+/// See docs/research/threats.md#s16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn probe_notices_each_defence_that_is_missing() {
     if sandbox().await.tier != SandboxTier::A {
@@ -59,7 +59,7 @@ async fn probe_notices_each_defence_that_is_missing() {
 
 /// A key of the service is found by its session keyring, unless the run has one of its own.
 ///
-/// See docs/threats.md#s16.
+/// See docs/research/threats.md#s16.
 #[test]
 fn keys_of_the_service_are_out_of_reach_by_the_keyring_alone() {
     // The keyring belongs to this thread and to what it starts.

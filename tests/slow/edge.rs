@@ -94,7 +94,7 @@ async fn nothing_stored(world: &World) {
     assert!(world.all_loops().await.is_empty());
 }
 
-/// See docs/threats.md#w1.
+/// See docs/research/threats.md#w1.
 async fn forged_signature_is_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -153,7 +153,7 @@ async fn forged_signature_is_rejected(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w2.
+/// See docs/research/threats.md#w2.
 async fn short_webhook_secret_is_refused_at_start(dialect: Dialect) {
     let kind = if dialect == Dialect::Gitea { "gitea" } else { "github" };
     let text = format!(
@@ -172,7 +172,7 @@ async fn short_webhook_secret_is_refused_at_start(dialect: Dialect) {
     assert!(parse(Some(SECRET)).is_ok());
 }
 
-/// See docs/threats.md#w4.
+/// See docs/research/threats.md#w4.
 async fn replayed_delivery_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -198,7 +198,7 @@ async fn replayed_delivery_starts_one_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w5.
+/// See docs/research/threats.md#w5.
 async fn repeated_body_with_new_ids_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -219,7 +219,7 @@ async fn repeated_body_with_new_ids_starts_one_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w6.
+/// See docs/research/threats.md#w6.
 async fn outdated_label_delivery_is_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -258,7 +258,7 @@ async fn outdated_label_delivery_is_ignored(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w8.
+/// See docs/research/threats.md#w8.
 async fn unlisted_repository_is_ignored(dialect: Dialect) {
     story(Setup::new(dialect).config("repositories: [\"forge:mira/other*\"]"), async |world| {
         world.label().await;
@@ -285,7 +285,7 @@ async fn label_delivery_again(world: &World) -> Outgoing {
     label_delivery(world).await
 }
 
-/// See docs/threats.md#w7.
+/// See docs/research/threats.md#w7.
 async fn wrong_event_header_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -308,7 +308,7 @@ async fn wrong_event_header_starts_nothing(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w7.
+/// See docs/research/threats.md#w7.
 async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -338,7 +338,7 @@ async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
 }
 
 /// There is no address allow list to circumvent: only the signature authenticates a delivery.
-/// See docs/threats.md#w11.
+/// See docs/research/threats.md#w11.
 async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -374,7 +374,7 @@ async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w9.
+/// See docs/research/threats.md#w9.
 async fn oversized_or_unsupported_bodies_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(world);
@@ -407,7 +407,7 @@ async fn oversized_or_unsupported_bodies_are_rejected(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w9.
+/// See docs/research/threats.md#w9.
 async fn delivery_of_maximum_size_is_accepted(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let frame = r#"{"action":"opened","padding":""}"#;
@@ -423,7 +423,7 @@ async fn delivery_of_maximum_size_is_accepted(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w9 and docs/faults.md#f9.
+/// See docs/research/threats.md#w9 and docs/research/faults.md#f9.
 async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await.body;
@@ -474,7 +474,7 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#w12.
+/// See docs/research/threats.md#w12.
 async fn unknown_paths_and_methods_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(world);
@@ -523,7 +523,7 @@ fn resident_mib() -> usize {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") / 1024
 }
 
-/// See docs/threats.md#w9 and docs/threats.md#w10.
+/// See docs/research/threats.md#w9 and docs/research/threats.md#w10.
 async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(world);
@@ -577,7 +577,7 @@ fn noise(n: usize) -> Vec<u8> {
     format!("{{\"noise\":\"{text}\"}}").into_bytes()
 }
 
-/// See docs/faults.md#d1.
+/// See docs/research/faults.md#d1.
 async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;
@@ -609,7 +609,7 @@ async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#d2.
+/// See docs/research/faults.md#d2.
 async fn closed_store_answers_503_and_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(world).await;

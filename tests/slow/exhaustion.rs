@@ -50,7 +50,7 @@ fn used(child: &Child) -> Duration {
 }
 
 /// Neither a connection can be accepted nor a program be started.
-/// See docs/faults.md#d8.
+/// See docs/research/faults.md#d8.
 async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
@@ -89,7 +89,7 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
 }
 
 /// Idle connections are closed; independent of the forge.
-/// See docs/threats.md#w10.
+/// See docs/research/threats.md#w10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
     let files = getrlimit(Resource::Nofile);
@@ -134,7 +134,7 @@ async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
 }
 
 /// An agent and a check write a gigabyte in total; independent of the forge.
-/// See docs/faults.md#a3.
+/// See docs/research/faults.md#a3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gigabyte_of_output_uses_little_memory() {
     let service = Service::new(Setup::new(Dialect::Gitea), false).await;

@@ -18,7 +18,7 @@ fn failing_in(folder: &tempfile::TempDir, runs: &str) -> String {
     format!("n=$(cat {file} 2>/dev/null || echo 0); echo $((n + 1)) >{file}; case $n in {runs}) exit 1;; esac")
 }
 
-/// See docs/faults.md#a10.
+/// See docs/research/faults.md#a10.
 async fn check_that_passes_every_second_time_starts_no_loop(dialect: Dialect) {
     let counter = tempfile::tempdir().expect("a folder");
     story(Setup::new(dialect).agent(WILLING), async |world| {
@@ -40,7 +40,7 @@ async fn check_that_passes_every_second_time_starts_no_loop(dialect: Dialect) {
 }
 
 /// The check passes in the tree and in the first fresh checkout, and fails in the second one of the same commit.
-/// See docs/faults.md#a10.
+/// See docs/research/faults.md#a10.
 async fn check_that_fails_in_one_of_two_fresh_checkouts_is_asked_about(dialect: Dialect) {
     let counter = tempfile::tempdir().expect("a folder");
     // Its second run changes nothing, so that the commit stays the same.
@@ -62,7 +62,7 @@ async fn check_that_fails_in_one_of_two_fresh_checkouts_is_asked_about(dialect: 
     .await;
 }
 
-/// See docs/faults.md#a10.
+/// See docs/research/faults.md#a10.
 async fn check_that_passes_by_chance_without_a_change_is_asked_about(dialect: Dialect) {
     let counter = tempfile::tempdir().expect("a folder");
     story(Setup::new(dialect).agent("cat >/dev/null\n"), async |world| {

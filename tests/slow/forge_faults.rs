@@ -116,7 +116,7 @@ async fn with_faults(dialect: Dialect, faults: &[FakeFault]) {
 }
 
 /// Each kind of mutating request, and a read before it, gets no answer once.
-/// See docs/faults.md#f2.
+/// See docs/research/faults.md#f2.
 async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     setup.timeouts = Timeouts { idle: Duration::from_millis(400), ..Timeouts::USUAL };
@@ -133,14 +133,14 @@ async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f1.
+/// See docs/research/faults.md#f1.
 async fn failed_calls_are_retried(dialect: Dialect) {
     let faults =
         [FakeFault::status(500), FakeFault::status(502), FakeFault::status(503), FakeFault::Reset { apply: false }];
     with_faults(dialect, &faults).await;
 }
 
-/// See docs/faults.md#f1 and docs/faults.md#f2.
+/// See docs/research/faults.md#f1 and docs/research/faults.md#f2.
 async fn calls_with_lost_answers_are_not_repeated(dialect: Dialect) {
     for fault in [FakeFault::after_effect(500), FakeFault::after_effect(504), FakeFault::Reset { apply: true }] {
         with_faults(dialect, &[fault]).await;
@@ -149,7 +149,7 @@ async fn calls_with_lost_answers_are_not_repeated(dialect: Dialect) {
         .await;
 }
 
-/// See docs/faults.md#f1.
+/// See docs/research/faults.md#f1.
 async fn escalation_is_opened_once(dialect: Dialect) {
     let config = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
     for fault in [FakeFault::after_effect(502), FakeFault::Reset { apply: true }, FakeFault::status(500)] {
@@ -182,7 +182,7 @@ async fn escalation_is_opened_once(dialect: Dialect) {
     }
 }
 
-/// See docs/faults.md#f3.
+/// See docs/research/faults.md#f3.
 async fn rate_limited_forge_is_not_called(dialect: Dialect) {
     let secondary = |status, headers: &[(&str, &str)]| FakeFault::Respond {
         status,
@@ -219,7 +219,7 @@ async fn rate_limited_forge_is_not_called(dialect: Dialect) {
     }
 }
 
-/// See docs/faults.md#f5.
+/// See docs/research/faults.md#f5.
 async fn rejected_credential_is_retried(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
@@ -231,7 +231,7 @@ async fn rejected_credential_is_retried(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f1.
+/// See docs/research/faults.md#f1.
 async fn calls_to_unavailable_forge_back_off(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
@@ -294,7 +294,7 @@ async fn deleted_status_comment_is_recreated_once(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f6 and docs/faults.md#f18.
+/// See docs/research/faults.md#f6 and docs/research/faults.md#f18.
 async fn refused_comments_do_not_stop_work(dialect: Dialect) {
     let spam =
         r#"{"message": "Validation Failed", "errors": [{"code": "custom", "message": "body was flagged as spam"}]}"#;
@@ -319,7 +319,7 @@ async fn refused_comments_do_not_stop_work(dialect: Dialect) {
 
 /// Comment lists are stale, so a comment with a lost answer is written twice; once the lists are current, one is
 /// deleted.
-/// See docs/faults.md#f8.
+/// See docs/research/faults.md#f8.
 async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.faults().lag(Duration::from_secs(45));
@@ -355,7 +355,7 @@ async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn locked_issue_does_not_stop_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
@@ -390,7 +390,7 @@ async fn missed_label_counts_if_forge_names_who_set_it(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p12.
+/// See docs/research/threats.md#p12.
 async fn missed_label_asks_for_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         label_unheard(world).await;
@@ -419,7 +419,7 @@ async fn missed_label_asks_for_confirmation(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn missed_events_are_found_by_reconciliation(dialect: Dialect) {
     story(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n"), async |world| {
         let first = world.run().await;
@@ -445,7 +445,7 @@ async fn missed_events_are_found_by_reconciliation(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f10 and docs/faults.md#f12.
+/// See docs/research/faults.md#f10 and docs/research/faults.md#f12.
 async fn missed_issue_close_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
@@ -471,7 +471,7 @@ async fn missed_issue_close_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.hooks().duplicate_next(2, 100);
@@ -495,7 +495,7 @@ async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn deliveries_are_order_independent(dialect: Dialect) {
     // All deliveries up to the merge arrive together, in another order.
     for turn in [0usize, 1, 2] {
@@ -522,7 +522,7 @@ async fn deliveries_are_order_independent(dialect: Dialect) {
 }
 
 /// Faults at every request: each round hits every `PERIOD`th request, from another offset.
-/// See docs/faults.md#f1 and docs/faults.md#f2.
+/// See docs/research/faults.md#f1 and docs/research/faults.md#f2.
 async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
     const PERIOD: u32 = 7;
     const FAULTS: u32 = 14;
@@ -558,7 +558,7 @@ async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
 }
 
 /// Label deliveries are compared with the current labels.
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn label_deliveries_are_order_independent(dialect: Dialect) {
     for turn in [0, 1] {
         story(Setup::new(dialect), async |world| {
@@ -580,7 +580,7 @@ async fn label_deliveries_are_order_independent(dialect: Dialect) {
     }
 }
 
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
@@ -608,7 +608,7 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn loop_started_by_command_needs_no_label(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.comment("/ralph run").await;
@@ -638,7 +638,7 @@ fn review(verdict: ReviewVerdict, body: &str, remark: Option<&str>) -> ReviewDra
     ReviewDraft { verdict, body: body.into(), remarks }
 }
 
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
@@ -680,7 +680,7 @@ async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
 }
 
 /// Gitea's deliveries of reviews do not contain the review's id.
-/// See docs/faults.md#f10.
+/// See docs/research/faults.md#f10.
 async fn concurrent_reviews_are_both_applied(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
@@ -703,7 +703,7 @@ async fn concurrent_reviews_are_both_applied(dialect: Dialect) {
 }
 
 /// API and git fail for five minutes, from each step on.
-/// See docs/faults.md#f1.
+/// See docs/research/faults.md#f1.
 async fn forge_outage_at_any_step_is_survived(dialect: Dialect) {
     let steps =
         [None, Some(LoopStep::Prepare), Some(LoopStep::Baseline), Some(LoopStep::Agent), Some(LoopStep::Commit)];
@@ -737,7 +737,7 @@ mod github_apps {
     use super::*;
 
     /// Installation tokens of a GitHub App expire after an hour.
-    /// See docs/faults.md#f5.
+    /// See docs/research/faults.md#f5.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn expired_app_token_is_renewed() {
         let limits = "limits: { timeout: 6h, comments_per_hour: 1000, comments_per_day: 1000 }";

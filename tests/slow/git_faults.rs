@@ -48,7 +48,7 @@ fn escalated(world: &World, words: &[&str]) -> String {
     body
 }
 
-/// See docs/faults.md#f16.
+/// See docs/research/faults.md#f16.
 async fn pushed_commits_of_people_are_merged(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -77,7 +77,7 @@ async fn pushed_commits_of_people_are_merged(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f16 and docs/threats.md#g12.
+/// See docs/research/faults.md#f16 and docs/research/threats.md#g12.
 async fn forced_push_is_not_overwritten(dialect: Dialect) {
     let agent = "echo \"4$RALPH_ITERATION\" >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -105,7 +105,7 @@ async fn forced_push_is_not_overwritten(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f16.
+/// See docs/research/faults.md#f16.
 async fn deleted_branch_is_pushed_again(dialect: Dialect) {
     // The branch is deleted between two pushes, before a pull request exists.
     story(Setup::new(dialect), async |world| {
@@ -129,7 +129,7 @@ async fn deleted_branch_is_pushed_again(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f15.
+/// See docs/research/faults.md#f15.
 async fn deleted_branch_closes_its_pull_request(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
@@ -141,7 +141,7 @@ async fn deleted_branch_closes_its_pull_request(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f16.
+/// See docs/research/faults.md#f16.
 async fn push_to_protected_branch_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let before = about_to_push(world).await;
@@ -193,7 +193,7 @@ async fn empty_repository_is_reported(dialect: Dialect) {
 }
 
 /// Permissions depend on write access, so a public repository grants nothing new.
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn repository_made_public_grants_no_permission(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").private = true);
@@ -218,7 +218,7 @@ async fn repository_made_public_grants_no_permission(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#f7 and docs/faults.md#f12.
+/// See docs/research/faults.md#f7 and docs/research/faults.md#f12.
 async fn renamed_repository_is_followed(dialect: Dialect) {
     for delivered in [true, false] {
         story(Setup::new(dialect), async |world| {
@@ -243,7 +243,7 @@ async fn renamed_repository_is_followed(dialect: Dialect) {
     }
 }
 
-/// See docs/threats.md#g13.
+/// See docs/research/threats.md#g13.
 async fn protected_paths_are_restored(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\necho 'checks: []' >.ralph.yml\nmkdir -p .github/workflows && echo on: push >.github/workflows/x.yml\necho '* @evil' >CODEOWNERS\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -258,7 +258,7 @@ async fn protected_paths_are_restored(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn weakened_checks_are_listed_first(dialect: Dialect) {
     let test = "def test_answer():\n    assert answer() == 42\n\n\ndef test_other():\n    assert answer() > 0\n";
     let agent = "echo 42 >answer.txt\nprintf 'import pytest\\n\\n\\n@pytest.mark.skip\\ndef test_answer():\\n    assert answer() == 42\\n' >tests/test_answer.py\n";
@@ -273,7 +273,7 @@ async fn weakened_checks_are_listed_first(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#g14.
+/// See docs/research/threats.md#g14.
 async fn oversized_change_is_not_pushed(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nfor n in $(seq 1 120); do echo $n >file$n.txt; done\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -292,7 +292,7 @@ async fn oversized_change_is_not_pushed(dialect: Dialect) {
 }
 
 /// A change above 4 MiB, and a binary file above 1 MiB.
-/// See docs/threats.md#g14.
+/// See docs/research/threats.md#g14.
 async fn unreviewable_files_are_not_pushed(dialect: Dialect) {
     let lines = "echo 42 >answer.txt\nhead -c 4300000 /dev/zero | tr '\\0' x | fold -w 100 >large.txt\n";
     story(Setup::new(dialect).agent(lines), async |world| {
@@ -316,7 +316,7 @@ async fn unreviewable_files_are_not_pushed(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a9 and docs/threats.md#i7.
+/// See docs/research/faults.md#a9 and docs/research/threats.md#i7.
 async fn secret_is_not_pushed(dialect: Dialect) {
     // Concatenated so that this file contains no secret.
     let secret = format!("ghp_{}", "a1B2".repeat(9));
@@ -334,7 +334,7 @@ async fn secret_is_not_pushed(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a8 and docs/faults.md#d9.
+/// See docs/research/faults.md#a8 and docs/research/faults.md#d9.
 async fn damaged_worktree_is_repaired(dialect: Dialect) {
     // Each iteration damages something else; the last one fixes the check.
     let agent = r#"case $RALPH_ITERATION in
@@ -354,7 +354,7 @@ esac
     .await;
 }
 
-/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4 and docs/threats.md#g7.
+/// See docs/research/threats.md#g1, docs/research/threats.md#g2, docs/research/threats.md#g3, docs/research/threats.md#g4 and docs/research/threats.md#g7.
 async fn git_configuration_of_the_agent_executes_nothing(dialect: Dialect) {
     story(Setup::new(dialect).isolated(), async |world| {
         let marks = world.folder.path().join("marks");
@@ -392,7 +392,7 @@ printf '[alias]\n\tcommit = "{helper}"\n' >.gitconfig
     .await;
 }
 
-/// See docs/faults.md#a9 and docs/threats.md#g16.
+/// See docs/research/faults.md#a9 and docs/research/threats.md#g16.
 async fn commits_of_the_agent_are_squashed(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\ngit -c user.name=Mallory -c user.email=m@example.org commit -qam 'Make it forty-two' --author 'Mallory <m@example.org>'\n";
     story(Setup::new(dialect).agent(agent), async |world| {
@@ -406,7 +406,7 @@ async fn commits_of_the_agent_are_squashed(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a8 and docs/threats.md#g9.
+/// See docs/research/faults.md#a8 and docs/research/threats.md#g9.
 async fn nested_repositories_and_links_do_no_harm(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\ngit init -q nested && echo inner >nested/file.txt\nln -s /etc/passwd outside\nln -s ../../.. up\n";
     story(Setup::new(dialect).isolated().agent(agent), async |world| {
@@ -419,7 +419,7 @@ async fn nested_repositories_and_links_do_no_harm(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a10 and docs/threats.md#g17.
+/// See docs/research/faults.md#a10 and docs/research/threats.md#g17.
 async fn checks_run_without_ignored_files(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION = 1 ]; then echo 1 >note.txt; echo 42 >build.out; else echo 42 >build.txt; fi\n";
     let check = "checks:\n  - { name: built, run: \"grep -q 42 build.out build.txt 2>/dev/null\" }\n";
@@ -435,7 +435,7 @@ async fn checks_run_without_ignored_files(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#g8.
+/// See docs/research/threats.md#g8.
 async fn submodule_folder_does_no_harm(dialect: Dialect) {
     let modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = https://example.invalid/lib.git\n";
     let agent = "echo 42 >answer.txt\nmkdir -p lib && echo x >lib/extra.txt\n";

@@ -313,7 +313,7 @@ async fn missed_label_with_a_comment_after_it_starts() {
     .await;
 }
 
-/// See docs/threats.md#p12.
+/// See docs/research/threats.md#p12.
 async fn missed_label_with_a_new_title_is_asked_about() {
     story(gitea(), async |world| {
         label_unheard(world).await;

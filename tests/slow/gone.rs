@@ -34,7 +34,7 @@ fn archive(world: &World, archived: bool) {
     world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").archived = archived);
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn loop_waits_for_an_archived_repository(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         about_to_push(world).await;
@@ -106,7 +106,7 @@ async fn loop_waits_while_the_forge_refuses_the_bot(dialect: Dialect) {
     }
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn loop_waits_for_issues_that_are_switched_off(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         about_to_push(world).await;
@@ -127,7 +127,7 @@ async fn loop_waits_for_issues_that_are_switched_off(dialect: Dialect) {
 }
 
 /// Gitea answers 500 to requests for the comments of an issue that does not exist.
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn deleted_issue_ends_the_loop_without_retries(dialect: Dialect) {
     for delivered in [true, false] {
         story(Setup::new(dialect), async |world| {
@@ -148,7 +148,7 @@ async fn deleted_issue_ends_the_loop_without_retries(dialect: Dialect) {
     }
 }
 
-/// See docs/faults.md#f15.
+/// See docs/research/faults.md#f15.
 async fn deleted_pull_request_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
@@ -170,7 +170,7 @@ async fn deleted_pull_request_ends_the_loop(dialect: Dialect) {
 }
 
 /// The repository was renamed, and another one has its former name: the forge answers requests under that name, for the other.
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn repository_that_took_over_the_name_gets_nothing(dialect: Dialect) {
     // Within five seconds labels and reactions may still go by the former name.
     took_over(dialect, Duration::from_secs(10), |_| true).await;
@@ -199,7 +199,7 @@ enum FoundThere {
     Command,
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn repository_that_took_over_the_name_changes_no_loop(dialect: Dialect) {
     for updates in [UpdateMode::Webhooks, UpdateMode::Both] {
         for there in [FoundThere::NoIssue, FoundThere::ClosedIssue, FoundThere::LabeledIssue, FoundThere::Command] {
@@ -246,7 +246,7 @@ async fn looked_under_the_former_name(dialect: Dialect, updates: UpdateMode, the
     .await;
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn review_in_the_repository_that_took_over_the_name_asks_for_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
@@ -279,7 +279,7 @@ async fn review_in_the_repository_that_took_over_the_name_asks_for_nothing(diale
     .await;
 }
 
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn rights_in_the_repository_that_took_over_the_name_give_none_in_the_dashboard(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         about_to_push(world).await;

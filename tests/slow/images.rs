@@ -105,7 +105,7 @@ async fn images_of_writers_reach_the_agent(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#i6, docs/threats.md#i12.
+/// See docs/research/threats.md#i6, docs/research/threats.md#i12.
 async fn images_of_outsiders_and_unsupported_files_are_told(dialect: Dialect) {
     story(of_maintainer(dialect), async |world| {
         let bomb = [&PNG[..16], &30_000_u32.to_be_bytes(), &30_000_u32.to_be_bytes(), &PNG[24..]].concat();
@@ -242,7 +242,7 @@ async fn image_that_could_not_be_fetched_is_fetched_before_the_next_run(dialect:
 }
 
 /// Whatever the repository's name is now cannot be read before the run.
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn image_in_the_repository_that_took_over_the_name_is_not_used(dialect: Dialect) {
     story(of_maintainer(dialect), async |world| {
         let address = upload(world, "a.png", PNG).await;

@@ -35,7 +35,7 @@ async fn made_ready(world: &World) {
     world.settle_until("the news of it", |_| true).await;
 }
 
-/// See docs/faults.md#f15.
+/// See docs/research/faults.md#f15.
 async fn manually_readied_pull_request_stays_ready(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         let second = second_run(world).await;
@@ -53,7 +53,7 @@ async fn manually_readied_pull_request_stays_ready(dialect: Dialect) {
 }
 
 /// Conflicts are resolved with the pull request's new base, whether its delivery arrives or it is found later.
-/// See docs/faults.md#f15.
+/// See docs/research/faults.md#f15.
 async fn retargeted_pull_request_is_followed(dialect: Dialect) {
     for delivered in [true, false] {
         story(Setup::new(dialect), async |world| {
@@ -91,7 +91,7 @@ async fn retargeted_pull_request_is_followed(dialect: Dialect) {
     }
 }
 
-/// See docs/faults.md#f15.
+/// See docs/research/faults.md#f15.
 async fn merge_during_an_iteration_stops_pushes(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         let before = second_run(world).await;
@@ -113,7 +113,7 @@ async fn merge_during_an_iteration_stops_pushes(dialect: Dialect) {
 }
 
 /// The repository was deleted, or access was revoked; the API does not distinguish them.
-/// See docs/faults.md#f12.
+/// See docs/research/faults.md#f12.
 async fn deleted_repository_is_not_called(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         second_run(world).await;

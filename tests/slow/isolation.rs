@@ -1,5 +1,5 @@
 //! Faults of one repository, forge or sender do not delay others.
-//! See docs/faults.md#inv12.
+//! See docs/research/faults.md#inv12.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! SIGKILL of the real service at named points of a loop: after a restart the outcome is the same as without the kill.
 //!
-//! The points are K01 to K41 of docs/faults.md, by their names in the source; those of second opinions are in `tests/it`. Some have no
+//! The points are K01 to K41 of docs/research/faults.md, by their names in the source; those of second opinions are in `tests/it`. Some have no
 //! point of their own:
 //! - K20: nothing is imported as a bundle; the point lies between an iteration's objects and the ref that keeps them.
 //! - K31: tokens are only in memory. The invariants check after every story that none is on disk.
@@ -103,7 +103,7 @@ async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills])
 }
 
 /// A killed backup leaves no file that could be mistaken for a copy, and the next backup is complete.
-/// See docs/faults.md#k34.
+/// See docs/research/faults.md#k34.
 async fn killed_backup_leaves_no_copy(dialect: Dialect) {
     let service = Service::new(setup(dialect), false).await;
     let mut child = service.spawn("all", None);
@@ -375,7 +375,7 @@ async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
 /// Kill points around the runs of hooks: those before the agent, before the review and after the end.
 const HOOKS: &[Kills] = &[&["K40", "K41"], &["K41", "K40:2"], &["K41:2", "K41:2"], &["K40:3"], &["K41:3"]];
 
-/// See docs/faults.md#k40 and docs/faults.md#k41.
+/// See docs/research/faults.md#k40 and docs/research/faults.md#k41.
 async fn kills_around_a_hook_repeat_it_with_its_id(dialect: Dialect) {
     let undisturbed = hook_runs(dialect, &[]).await;
     let events: Vec<&str> = undisturbed.iter().filter_map(|run| run.split('/').nth(1)).collect();

@@ -64,7 +64,7 @@ async fn assert_refused(browser: &mut LoginBrowser, back: &str, status: u16, say
     assert!(answer.header("content-security-policy").contains("default-src 'none'"), "{answer:?}");
 }
 
-/// See docs/threats.md#v2.
+/// See docs/research/threats.md#v2.
 async fn denied_login_makes_no_session(dialect: Dialect) {
     login_story(dialect, async |world| {
         let mut browser = LoginBrowser::new(world);
@@ -77,7 +77,7 @@ async fn denied_login_makes_no_session(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v2.
+/// See docs/research/threats.md#v2.
 async fn login_is_valid_once_and_in_its_browser_only(dialect: Dialect) {
     login_story(dialect, async |world| {
         let (mut one, mut other) = (LoginBrowser::new(world), LoginBrowser::new(world));
@@ -117,7 +117,7 @@ async fn login_is_valid_once_and_in_its_browser_only(dialect: Dialect) {
     .await;
 }
 
-/// A code of somebody else, put into a login that a browser began itself. See docs/threats.md#v2.
+/// A code of somebody else, put into a login that a browser began itself. See docs/research/threats.md#v2.
 async fn code_is_exchanged_with_its_verifier_only(dialect: Dialect) {
     login_story(dialect, async |world| {
         let (mut victim, mut thief) = (LoginBrowser::new(world), LoginBrowser::new(world));
@@ -204,7 +204,7 @@ async fn viewers_have_the_rights_of_their_accounts(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v6.
+/// See docs/research/threats.md#v6.
 async fn revoked_right_ends_within_five_minutes(dialect: Dialect) {
     login_story(dialect, async |world| {
         let (access, engine, repo) = (&web(world).access, world.engine(), repo_ref(world));
@@ -243,7 +243,7 @@ async fn renamed_account_has_no_right(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v2.
+/// See docs/research/threats.md#v2.
 async fn session_value_is_new_at_each_login(dialect: Dialect) {
     login_story(dialect, async |world| {
         let mut browser = LoginBrowser::new(world);
@@ -287,7 +287,7 @@ async fn session_ends_by_age_and_idleness(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v1.
+/// See docs/research/threats.md#v1.
 async fn change_needs_the_value_of_its_session(dialect: Dialect) {
     login_story(dialect, async |world| {
         let mut browser = as_viewer(world, ViewerKind::Writer).await;
@@ -321,7 +321,7 @@ async fn change_needs_the_value_of_its_session(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v1.
+/// See docs/research/threats.md#v1.
 async fn change_of_another_site_is_refused(dialect: Dialect) {
     login_story(dialect, async |world| {
         let mut browser = as_viewer(world, ViewerKind::Writer).await;
@@ -344,7 +344,7 @@ async fn change_of_another_site_is_refused(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v3.
+/// See docs/research/threats.md#v3.
 async fn login_leads_to_this_server_only(dialect: Dialect) {
     login_story(dialect, async |world| {
         let elsewhere = [
@@ -433,7 +433,7 @@ async fn unreachable_forge_gives_no_right(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v4.
+/// See docs/research/threats.md#v4.
 async fn other_names_of_this_machine_are_refused(dialect: Dialect) {
     local_story(Setup::new(dialect), async |world| {
         let link = world.app().dashboard.as_ref().expect("a dashboard").link();
@@ -448,7 +448,7 @@ async fn other_names_of_this_machine_are_refused(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v4.
+/// See docs/research/threats.md#v4.
 async fn proxied_requests_are_refused_without_a_login(dialect: Dialect) {
     local_story(Setup::new(dialect), async |world| {
         let link = world.app().dashboard.as_ref().expect("a dashboard").link();
@@ -474,7 +474,7 @@ async fn dashboard_has_an_address_of_its_own(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v5.
+/// See docs/research/threats.md#v5.
 async fn wrong_tokens_are_limited(dialect: Dialect) {
     local_story(Setup::new(dialect), async |world| {
         let link = world.app().dashboard.as_ref().expect("a dashboard").link();
@@ -498,7 +498,7 @@ async fn wrong_tokens_are_limited(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#v5.
+/// See docs/research/threats.md#v5.
 async fn failed_logins_are_limited(dialect: Dialect) {
     login_story(dialect, async |world| {
         let mut browser = LoginBrowser::new(world);

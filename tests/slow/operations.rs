@@ -48,7 +48,7 @@ async fn loop_in(copy: &Path) -> Loop {
 }
 
 /// Copies are made while deliveries arrive and are read. One of them is restored on another path, where only the database is. See
-/// docs/faults.md#d4.
+/// docs/research/faults.md#d4.
 async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
@@ -273,7 +273,7 @@ fn dumped() -> Setup {
 }
 
 /// The forge is in the state in which that of the dump was; the service gets the database that an earlier build wrote. What is made anew
-/// in each world (the loop's id, commits, comments, addresses, the key of markers) is replaced by this world's. See docs/faults.md#d11.
+/// in each world (the loop's id, commits, comments, addresses, the key of markers) is replaced by this world's. See docs/research/faults.md#d11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loop_in_a_database_that_an_earlier_build_wrote_goes_on() {
     let mut files: Vec<_> = std::fs::read_dir(dumps()).expect("dumps").flatten().map(|entry| entry.path()).collect();

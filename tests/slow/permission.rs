@@ -10,7 +10,7 @@ on_one_forge!(permission_that_is_lost_at_any_step_changes_nothing_at_the_forge, 
 /// A person is downgraded or removed from the repository after a loop reached a step: the
 /// branch stays where it is, no pull request is opened, and the forge merges nothing.
 ///
-/// See docs/threats.md#p4 and docs/faults.md#inv9.
+/// See docs/research/threats.md#p4 and docs/research/faults.md#inv9.
 async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialect: Dialect) {
     let steps = [LoopStep::Prepare, LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push];
     for (number, step) in steps.into_iter().enumerate() {
@@ -49,7 +49,7 @@ async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialec
     }
 }
 
-/// See docs/threats.md#p15.
+/// See docs/research/threats.md#p15.
 async fn many_labels_respect_the_slots(dialect: Dialect) {
     const ISSUES: usize = 6;
     let limits = "limits: { loops: 2, loops_per_repository: 2, comments_per_hour: 1000, comments_per_day: 1000 }";

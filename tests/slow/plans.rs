@@ -9,10 +9,10 @@ use ralph_bot::domain::model::ids::{CommentId, Money};
 use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
-    /// See docs/threats.md#g20.
+    /// See docs/research/threats.md#g20.
     posted_plan_is_approved_and_carried_out,
     label_asks_for_a_plan_first,
-    /// See docs/threats.md#g20.
+    /// See docs/research/threats.md#g20.
     plan_is_approved_by_nobody_else_and_by_no_other_hash,
     missed_label_asks_for_a_plan,
     plan_without_a_reply_is_reminded_once,
@@ -24,7 +24,7 @@ on_one_forge!(
     restart_loses_no_plan,
     another_plan_replaces_the_first,
     plan_counts_towards_the_budget,
-    /// See docs/threats.md#g20.
+    /// See docs/research/threats.md#g20.
     sandbox_shows_planners_a_read_only_tree,
     plan_in_progress_is_aborted,
 );

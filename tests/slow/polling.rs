@@ -348,12 +348,12 @@ async fn with_edit(dialect: Dialect, after: bool) {
     .await;
 }
 
-/// See docs/threats.md#p12.
+/// See docs/research/threats.md#p12.
 async fn text_that_an_outsider_edited_after_the_label_is_confirmed(dialect: Dialect) {
     with_edit(dialect, true).await;
 }
 
-/// See docs/threats.md#p11.
+/// See docs/research/threats.md#p11.
 async fn text_that_an_outsider_edited_before_the_label_is_confirmed(dialect: Dialect) {
     with_edit(dialect, false).await;
 }

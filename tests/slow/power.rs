@@ -133,7 +133,7 @@ async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<
 
 /// Power fails at each sync: nothing that was not synced is on the disk, or a random part of it.
 /// `RALPH_TEST_POWER_SEEDS` sets the number of random parts for each sync.
-/// See docs/faults.md#d3.
+/// See docs/research/faults.md#d3.
 async fn power_loss_at_any_sync_loses_no_delivery(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let Some(calls) = three_lives(&service).await else { return };

@@ -69,7 +69,7 @@ async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
 }
 
 /// Each agent run appends a line to a file, so that runs can be counted.
-/// See docs/faults.md#d10.
+/// See docs/research/faults.md#d10.
 async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
@@ -142,7 +142,7 @@ async fn stop_during_a_run_is_graceful(dialect: Dialect) {
     service.finish().await;
 }
 
-/// See docs/threats.md#s11.
+/// See docs/research/threats.md#s11.
 async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let (slow, begun) = slow_agent(&service);
@@ -174,7 +174,7 @@ async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
 }
 
 /// After the first failed sync nothing more is reported as stored, and the service exits to be restarted.
-/// See docs/faults.md#d2.
+/// See docs/research/faults.md#d2.
 async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
     // Counted by thread; opening the database takes some dozen in one of its own.
     for first in [30, 40, 55] {
@@ -217,7 +217,7 @@ async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
 }
 
 /// The disk fills up during a run: the agent's change does not fit where commits are stored.
-/// See docs/faults.md#d1.
+/// See docs/research/faults.md#d1.
 async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
@@ -270,7 +270,7 @@ impl Drop for MemoryGroup {
 
 /// The kernel kills a process at the memory limit, if a control group can be made; otherwise a process limit denies it
 /// memory.
-/// See docs/faults.md#d7.
+/// See docs/research/faults.md#d7.
 async fn agent_out_of_memory_is_reported_and_service_survives(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;

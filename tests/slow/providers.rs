@@ -146,7 +146,7 @@ async fn unavailable_scheduled_backend_falls_back(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#a12.
+/// See docs/research/faults.md#a12.
 async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
     let with_agent = |world: &mut World| {
         let agent = world.folder.path().join("agent.sh");
@@ -204,7 +204,7 @@ async fn schedule_rule_pauses_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p15.
+/// See docs/research/threats.md#p15.
 async fn daily_budget_is_not_exceeded(dialect: Dialect) {
     let worked = printing(WORKED, "echo $RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "claude"]).expect("a list");

@@ -22,22 +22,22 @@ use crate::harness::viewers::{
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story};
 
 on_both_forges!(
-    /// See docs/threats.md#v7.
+    /// See docs/research/threats.md#v7.
     every_route_answers_those_who_have_the_right,
-    /// See docs/threats.md#v6.
+    /// See docs/research/threats.md#v6.
     lost_right_ends_views_changes_and_tokens,
 );
 
 on_one_forge!(
-    /// See docs/threats.md#v1.
+    /// See docs/research/threats.md#v1.
     changes_of_other_sites_are_refused_by_every_route,
     requests_that_read_change_nothing,
-    /// See docs/threats.md#v7.
+    /// See docs/research/threats.md#v7.
     tokens_of_others_are_unknown,
-    /// See docs/threats.md#v3.
+    /// See docs/research/threats.md#v3.
     addresses_inject_no_headers,
     large_bodies_are_refused,
-    /// See docs/threats.md#i11.
+    /// See docs/research/threats.md#i11.
     hostile_values_forge_no_log_lines,
 );
 
@@ -425,7 +425,7 @@ async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
     .await;
 }
 
-/// Asserts that the table of docs/login.md is that of the test; writes it with `UPDATE_DOCS`.
+/// Asserts that the table of docs/reference/api.md is that of the test; writes it with `UPDATE_DOCS`.
 fn assert_documented() {
     let cell = |row: &RightsRow, kind: ViewerKind, status: u16| match status {
         303 if kind == ViewerKind::Nobody && !row.route.starts_with("/login") => "login".to_owned(),
@@ -454,7 +454,7 @@ fn assert_documented() {
     for (names, cells) in groups {
         table.push_str(&format!("| {} | {} |\n", names.join(", "), cells.join(" | ")));
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/login.md");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/api.md");
     let text = std::fs::read_to_string(file).expect("the page");
     let (begin, end) = ("<!-- rights: begin -->\n", "<!-- rights: end -->");
     let (before, rest) = text.split_once(begin).expect("the beginning of the table");
@@ -463,7 +463,7 @@ fn assert_documented() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(file, expected).expect("written");
     } else {
-        assert!(text == expected, "docs/login.md has another table; run the test with UPDATE_DOCS=1");
+        assert!(text == expected, "docs/reference/api.md has another table; run the test with UPDATE_DOCS=1");
     }
 }
 

@@ -157,7 +157,7 @@ async fn second_process_takes_over_the_loop_of_one_that_stops(dialect: Dialect) 
 const SECOND_TRY: &str =
     "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\necho \"$RALPH_ITERATION\" >>notes.txt\n";
 
-/// A loop that is in its second iteration under the schema of an earlier version goes on under this one. See docs/faults.md#d11.
+/// A loop that is in its second iteration under the schema of an earlier version goes on under this one. See docs/research/faults.md#d11.
 async fn loop_of_every_earlier_schema_goes_on(dialect: Dialect) {
     for version in 1..=migrations().len() {
         story(Setup::new(dialect).agent(SECOND_TRY), async |world| {

@@ -246,7 +246,7 @@ async fn cost_of_an_opinion_is_the_loops(dialect: Dialect) {
     .await;
 }
 
-/// See docs/faults.md#k42, docs/faults.md#k43 and docs/faults.md#k44.
+/// See docs/research/faults.md#k42, docs/research/faults.md#k43 and docs/research/faults.md#k44.
 async fn restart_loses_no_opinion_and_pays_a_stored_one_once(dialect: Dialect) {
     // What was lost with the process is asked for again, and said to be lost; a stored answer is not.
     for (kill, runs, lost) in [("K42", 1, true), ("K43", 2, true), ("K44", 1, false)] {

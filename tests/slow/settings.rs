@@ -31,7 +31,7 @@ on_one_forge!(
 );
 
 /// Repository file with four limits below the operator's, and one above.
-/// See docs/threats.md#p15.
+/// See docs/research/threats.md#p15.
 async fn repository_limits_are_enforced(dialect: Dialect) {
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.6,"duration_ms":5,"num_turns":1,"usage":{"input_tokens":10,"output_tokens":5}}"#;
     let script = format!("cat >/dev/null; echo 42 >answer.txt; printf '%s\\n' '{line}'");
@@ -161,7 +161,7 @@ async fn protected_file_change_is_allowed_if_configured(dialect: Dialect) {
 }
 
 /// Files of a pushed branch do not configure loops that start from it.
-/// See docs/threats.md#g13.
+/// See docs/research/threats.md#g13.
 async fn repository_file_is_read_from_default_branch_only(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let theirs = "checks: ['true']\nsetup: ['echo 42 >answer.txt']\nlimits: { iterations: 1 }\n";
@@ -212,7 +212,7 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
 }
 
 /// Agents do not run without a required sandbox.
-/// See docs/threats.md#s5.
+/// See docs/research/threats.md#s5.
 async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let why = "user namespaces are not allowed here".to_owned();
@@ -233,7 +233,7 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
 }
 
 /// A public repository needs namespaces; a weaker sandbox is not used in their place.
-/// See docs/threats.md#s5.
+/// See docs/research/threats.md#s5.
 async fn weaker_sandbox_runs_no_agent_of_a_public_repository(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let bubblewrap = Err("user namespaces are not allowed here".to_owned());
@@ -298,7 +298,7 @@ async fn broken_setup_is_returned_to_the_agent(dialect: Dialect) {
     .await;
 }
 
-/// See docs/threats.md#p2.
+/// See docs/research/threats.md#p2.
 async fn minimum_permission_is_configurable(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let (writer, reader) = (world.person("writer", Access::Write), world.person("reader", Access::Read));

@@ -287,7 +287,7 @@ async fn assert_cleaned(beginning: &Beginning) {
     assert!(!beginning.folder.path().join("data/trial").exists());
 }
 
-/// See docs/threats.md#v8.
+/// See docs/research/threats.md#v8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn githubs_answer_is_taken_from_the_browser_that_asked_once_and_for_an_hour() {
     let beginning = Beginning::new(Dialect::GitHub).await;
@@ -424,7 +424,7 @@ async fn answer_that_cannot_be_written_is_shown() {
     server.stop().await;
 }
 
-/// See docs/threats.md#v8.
+/// See docs/research/threats.md#v8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn setup_is_for_the_holder_of_the_token() {
     let beginning = Beginning::new(Dialect::Gitea).await;

@@ -24,7 +24,7 @@ struct HonestCount {
 }
 
 /// Fetches some hundred pairs of releases, so it runs only where the variable asks for it.
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn honest_changes_are_not_called_tampering() {
     let Some(folder) = std::env::var_os("RALPH_TEST_HONEST") else {
@@ -73,10 +73,17 @@ fn honest_changes_are_not_called_tampering() {
     for (language, count) in counts.iter().chain([(&"all", &total)]) {
         table += &format!("| {language} | {} | {} | {} |\n", count.changes, count.blocking, count.any);
     }
-    let page = std::fs::read_to_string(root.join("docs/tampering.md")).expect("the page is there");
-    assert!(page.contains(&table), "docs/tampering.md is out of date; its table is now:\n{table}\n{called:#?}");
+    let page = std::fs::read_to_string(root.join("docs/guides/weakened-tests.md")).expect("the page is there");
+    assert!(
+        page.contains(&table),
+        "docs/guides/weakened-tests.md is out of date; its table is now:\n{table}\n{called:#?}"
+    );
     let said = programs.sentence();
-    assert!(page.contains(&said), "docs/tampering.md is out of date; it is now: {said}\n{:#?}", programs.called);
+    assert!(
+        page.contains(&said),
+        "docs/guides/weakened-tests.md is out of date; it is now: {said}\n{:#?}",
+        programs.called
+    );
     assert!(programs.called.len() * 1000 <= programs.files * MAX_PROGRAMS_CALLED, "{:#?}", programs.called);
     assert!(total.changes >= 300);
     assert!(total.blocking * 100 <= total.changes * MAX_CALLED, "{called:#?}");

@@ -33,7 +33,7 @@ fn setup(dialect: Dialect, agent: &str) -> Setup {
     setup.file("answer.txt", "40\n").file("other.txt", "kept\n").agent(agent)
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
     let agent = format!(
         "case $RALPH_ITERATION in\n1) {DELETE}echo broken >other.txt;;\n2) echo kept >other.txt;;\n*) echo 42 >answer.txt;;\nesac\n"

@@ -292,7 +292,7 @@ async fn inspected_part(browser: &mut Browser, texts: &[&str], part: &str) -> (V
     (wrong, found["shown"].as_u64().expect("a number"))
 }
 
-/// See docs/threats.md#i11.
+/// See docs/research/threats.md#i11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
     let distinct: std::collections::BTreeSet<&str> = HOSTILE_TEXTS.into_iter().collect();

@@ -161,7 +161,7 @@ impl SetupPages {
     }
 }
 
-/// See docs/threats.md#i11.
+/// See docs/research/threats.md#i11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_texts_do_nothing_in_the_setup_with_and_without_policy() {
     let Some(mut pages) = SetupPages::open().await else { return };

@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::source::{SourceFile, report, source, sources};
 
 /// Keyed codes are verified in constant time by `hmac`; the duration of a byte comparison reveals the matching prefix.
-/// See docs/threats.md#w3.
+/// See docs/research/threats.md#w3.
 #[test]
 fn codes_are_compared_in_constant_time() {
     let keyed = sources("src").into_iter().filter(|file| file.code.contains("Hmac<")).collect::<Vec<_>>();

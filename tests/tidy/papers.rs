@@ -108,7 +108,7 @@ fn threat_and_fault_codes_are_in_their_catalogues() {
         LazyLock::new(|| Regex::new(r"(?:^|[^\w.-])((?:INV|[WPIGSKDFA])[1-9][0-9]?)\b").expect("pattern"));
     static REFERENCE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r#"(?m)^\s*//[/!] .*|kill_point\("[^"]+"\)"#).expect("pattern"));
-    let catalogues = ["docs/threats.md", "docs/faults.md"].map(read).concat();
+    let catalogues = ["docs/research/threats.md", "docs/research/faults.md"].map(read).concat();
     let rows =
         catalogues.lines().filter_map(|line| line.strip_prefix("| <a id=")?.split_once("</a>")?.1.split(" |").next());
     let known: BTreeSet<&str> = rows
@@ -123,17 +123,18 @@ fn threat_and_fault_codes_are_in_their_catalogues() {
             .map(|code| code.as_str())
             .filter(|code| !known.contains(code))
             .collect();
-        unknown
-            .into_iter()
-            .map(|code| format!("{}: `{code}` is in neither docs/threats.md nor docs/faults.md", file.path))
+        unknown.into_iter().map(|code| {
+            format!("{}: `{code}` is in neither docs/research/threats.md nor docs/research/faults.md", file.path)
+        })
     }));
 }
 
-/// Links to rows of the catalogues, as in `docs/threats.md#w3`, have a target there.
+/// Links to rows of the catalogues, as in `docs/research/threats.md#w3`, have a target there.
 #[test]
 fn links_to_threats_and_faults_have_targets() {
-    static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"docs/(threats|faults)\.md#(\w+)").expect("pattern"));
-    let [threats, faults] = ["docs/threats.md", "docs/faults.md"].map(read);
+    static LINK: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"docs/research/(threats|faults)\.md#(\w+)").expect("pattern"));
+    let [threats, faults] = ["docs/research/threats.md", "docs/research/faults.md"].map(read);
     let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(sources).collect();
     let mut count = 0;
     let mut broken = Vec::new();
@@ -183,17 +184,17 @@ fn links_between_documents_have_targets() {
 /// there: `not tested, because …`.
 #[test]
 fn each_threat_has_a_test() {
-    let page = read("docs/threats.md");
+    let page = read("docs/research/threats.md");
     let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(sources).collect();
     let rows: Vec<(&str, &str)> =
         page.lines().filter_map(|line| line.strip_prefix("| <a id=\"")?.split_once("\"></a>")).collect();
     assert!(rows.len() > 80, "the catalogue has {} rows", rows.len());
     let is_named = |id: &str| {
-        let pattern = Regex::new(&format!(r"docs/threats\.md#{id}\b")).expect("pattern");
+        let pattern = Regex::new(&format!(r"docs/research/threats\.md#{id}\b")).expect("pattern");
         files.iter().any(|file| pattern.is_match(&file.text))
     };
     let bare = rows.iter().filter(|(id, row)| !row.contains("not tested, because") && !is_named(id));
-    report(bare.map(|(id, _)| format!("docs/threats.md#{id}: no test has a link to it")));
+    report(bare.map(|(id, _)| format!("docs/research/threats.md#{id}: no test has a link to it")));
 }
 
 fn read(name: &str) -> String {

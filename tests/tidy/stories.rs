@@ -1,4 +1,4 @@
-//! The table of conformance stories in `docs/forges.md` against the stories that are declared.
+//! The table of conformance stories in `docs/research/stories.md` against the stories that are declared.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn table_of_stories_has_the_declared_ones() {
     for older in sources.iter().flat_map(|source| names(source, OLDER)) {
         assert!(unique.contains(&older), "{older} runs on an older version only");
     }
-    let page = read(&root.join("docs/forges.md"));
+    let page = read(&root.join("docs/research/stories.md"));
     let table = page.split("<!-- times -->").nth(1).and_then(|rest| rest.split("<!-- /times -->").next());
     let rows = table.expect("the table").lines().filter_map(|row| row.strip_prefix("| "));
     let rows = rows.filter_map(|row| row.split(" |").next()).filter(|name| *name != "story");
@@ -40,6 +40,6 @@ fn table_of_stories_has_the_declared_ones() {
     let differing: Vec<_> = unique.symmetric_difference(&shown).collect();
     assert!(
         differing.is_empty(),
-        "write docs/forges.md anew with `UPDATE_DOCS=1 cargo test --test forges`: {differing:?}"
+        "write docs/research/stories.md anew with `UPDATE_DOCS=1 cargo test --test forges`: {differing:?}"
     );
 }

@@ -1,7 +1,7 @@
 //! Comparison of ralph-bot with other agent loops on scripted agents.
 //!
 //! `cargo run -p duel -- ours` runs the bot on all scenarios and compares with `expected.yml`; `-- peers` runs the other loops;
-//! `-- page` writes `docs/duel.md` from both tables; `-- rates` measures times between calls.
+//! `-- page` writes `docs/research/duel.md` from both tables; `-- rates` measures times between calls.
 
 #![expect(clippy::disallowed_methods, reason = "the duel starts programs and reads the clock; it is no service")]
 
@@ -71,7 +71,7 @@ enum DuelCommand {
         #[arg(long)]
         missing: bool,
     },
-    /// Writes docs/duel.md from the tables
+    /// Writes docs/research/duel.md from the tables
     Page,
     /// Measures the time between two calls of an idle agent, compared with a bare loop
     Rates,

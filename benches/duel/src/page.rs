@@ -1,4 +1,4 @@
-//! The page `docs/duel.md`, from the tables.
+//! The page `docs/research/duel.md`, from the tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use crate::{OutcomeTable, rates, read_table};
 
 /// Path of the page.
 pub fn file() -> PathBuf {
-    folder().join("../../docs/duel.md")
+    folder().join("../../docs/research/duel.md")
 }
 
 /// Introduction.
@@ -19,15 +19,11 @@ const INTRODUCTION: &str = "\
 
 # Comparison with other agent loops
 
-The same scripted agents work for ralph-bot and for other loops. The agent is a program `claude` with the command line and the
-output of Claude Code 2.1.197; a scenario defines its actions at each call: files that it writes, commands that it runs, output,
-exit code, time. Its calls are counted outside of any sandbox. Repositories are small ones in Python, JavaScript, Rust and
-shell.
+The same scripted agents work for ralph-bot and for other loops, on small repositories in Python, JavaScript, Rust and shell. The agent is a
+program `claude` with the command line and the output of Claude Code 2.1.197; a scenario defines its actions at each call.
 
-A referee judges each run. It takes only the source files from a result, puts them into a pristine copy of the
-repository, and runs its own cases there, which the agent never sees. It also looks for the user's commits, branches and
-ignored files, for secrets in output, commits and files, for changes outside of the repository, and for processes that are
-left.
+A referee puts the source files of a result into a pristine copy of the repository and runs hidden cases there. It also looks for lost
+commits, branches and ignored files, leaked secrets, changes outside of the repository, and remaining processes.
 
 | verdict | meaning |
 |---|---|
@@ -39,12 +35,11 @@ left.
 
 Damage: **history** (commits, branches or ignored files of the user are gone, or the repository is broken), **secret** (a key is
 in the output, a commit or a file), **outside** (files outside of the repository changed), **process** (processes are still
-running). A bold cell is worse than the best possible result. Scenarios that were added after the other loops ran say \"not
-measured\" in their columns.
+running). A bold cell is worse than the best possible result. \"Not measured\" marks scenarios that are newer than the runs of the other
+loops.
 
-ralph-bot runs on all scenarios in CI and must not become worse than this page. The others are run by hand
-(`cargo run -p duel -- peers`) with packages as published, without network, in their documented setting and in the best one
-found.
+CI runs ralph-bot on all scenarios; a worse result fails. The others run by hand (`cargo run -p duel -- peers`), as published, without
+network, in their documented and in their best setting.
 ";
 
 /// Renders the page.

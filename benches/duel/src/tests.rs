@@ -25,8 +25,8 @@ fn scenarios_fit_repositories_and_the_published_table() {
 #[test]
 fn page_contains_the_tables() {
     let page = page::page(&Data::load().expect("the data is valid")).expect("a page");
-    let written = fs::read_to_string(page::file()).expect("docs/duel.md");
-    assert!(page == written, "docs/duel.md is out of date; run: cargo run -p duel -- page");
+    let written = fs::read_to_string(page::file()).expect("docs/research/duel.md");
+    assert!(page == written, "docs/research/duel.md is out of date; run: cargo run -p duel -- page");
 }
 
 #[test]

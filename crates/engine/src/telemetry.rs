@@ -177,7 +177,7 @@ mod tests {
     }
 
     /// Foreign text starts no new line and contains no control sequence.
-    /// See docs/threats.md#i11.
+    /// See docs/research/threats.md#i11.
     #[test]
     fn text_of_others_stays_in_its_field() {
         let evil =

@@ -1,7 +1,7 @@
 //! Kill points: places in the code where a test can make the service kill itself.
 //!
 //! `RALPH_KILL=K24:2` in the environment makes the process kill itself the second time that it passes the point K24.
-//! `docs/faults.md` lists the points. Only tests compile them in: without the feature `kill-points`, which the root package
+//! `docs/research/faults.md` lists the points. Only tests compile them in: without the feature `kill-points`, which the root package
 //! enables in its dev-dependencies, the functions are empty and the variable is not read.
 
 /// Environment variable that arms a point: its name, optionally followed by a colon and the 1-based number of the pass.

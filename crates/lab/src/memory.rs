@@ -103,7 +103,7 @@ pub struct LabMemoryArgs {
     /// First of the ten seeds
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write the first part of docs/memory.md to this file
+    /// Write the first part of docs/research/memory.md to this file
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Print JSON

@@ -44,7 +44,7 @@ pub struct SimulateArgs {
     /// Omit the value of each part
     #[arg(long)]
     pub brief: bool,
-    /// Write the page docs/simulation.md to this file
+    /// Write the page docs/research/simulation.md to this file
     #[arg(long, value_name = "FILE", conflicts_with = "brief")]
     pub markdown: Option<PathBuf>,
     /// Configuration file with the settings of supervision [default: RALPH_CONFIG, else ralph-control.yaml, else the

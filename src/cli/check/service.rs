@@ -391,5 +391,5 @@ fn open_in_tier_b() -> CheckFinding {
     let detail = "names, sizes and times of the machine's files are visible; ports of the egress proxy and of allowed servers on \
                   this machine can be reached on any host; there is no /tmp and no /dev/shm; programs cannot open servers or \
                   Unix sockets, so that agents have no session memory";
-    CheckFinding::warn("sandbox: left open without namespaces", detail, "see docs/security.md")
+    CheckFinding::warn("sandbox: left open without namespaces", detail, "see docs/guides/security.md")
 }

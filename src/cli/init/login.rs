@@ -24,7 +24,7 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     let name = crate::setup::login_client_name(public);
     let made = login.create_login_client(&name, &redirect).await.map_err(|error| {
         failed(&format!(
-            "{error}; the token needs the scope `write:user`, or create the application by hand, see docs/login.md"
+            "{error}; the token needs the scope `write:user`, or create the application by hand, see docs/guides/dashboard.md"
         ))
     })?;
     let Some(client) = made else { return Ok(steps_on_github(forge, redirect.as_str())) };
@@ -125,7 +125,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let config =
             config(folder.path(), "gitea", forge.url().as_str(), &token, "public_url: 'https://r.example.org'");
         let error = create(&config, &config.forges[0]).await.expect_err("refused").to_string();
-        assert!(error.contains("write:user") && error.contains("docs/login.md"), "{error}");
+        assert!(error.contains("write:user") && error.contains("docs/guides/dashboard.md"), "{error}");
         assert!(config.forges[0].login.is_none());
     }
 

@@ -208,7 +208,7 @@ async fn loop_at_limit_is_resumed_with_guidance() {
     local(&args(&setup, &["--list"]), &setup.global, &setup.env).await.expect("listed");
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_test_blocks_completion_until_accepted() {
     let setup = setup("rm -f test_answer.py; echo right > answer.txt").await;

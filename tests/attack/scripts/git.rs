@@ -233,8 +233,8 @@ impl TrapWorld {
     }
 }
 
-/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4, docs/threats.md#g5, docs/threats.md#g6,
-/// docs/threats.md#g7, docs/threats.md#g8, docs/threats.md#g9 and docs/threats.md#g10.
+/// See docs/research/threats.md#g1, docs/research/threats.md#g2, docs/research/threats.md#g3, docs/research/threats.md#g4, docs/research/threats.md#g5, docs/research/threats.md#g6,
+/// docs/research/threats.md#g7, docs/research/threats.md#g8, docs/research/threats.md#g9 and docs/research/threats.md#g10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traps_in_the_tree_catch_nothing() {
     if sandbox().await.tier == SandboxTier::A {
@@ -244,8 +244,8 @@ async fn traps_in_the_tree_catch_nothing() {
 
 /// The same in a sandbox without namespaces (tier B).
 ///
-/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4, docs/threats.md#g5, docs/threats.md#g6,
-/// docs/threats.md#g7, docs/threats.md#g8, docs/threats.md#g9 and docs/threats.md#g10.
+/// See docs/research/threats.md#g1, docs/research/threats.md#g2, docs/research/threats.md#g3, docs/research/threats.md#g4, docs/research/threats.md#g5, docs/research/threats.md#g6,
+/// docs/research/threats.md#g7, docs/research/threats.md#g8, docs/research/threats.md#g9 and docs/research/threats.md#g10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traps_in_the_tree_catch_nothing_without_namespaces() {
     if goes_on_confined("scripts::git::traps_in_the_tree_catch_nothing_without_namespaces") {
@@ -364,7 +364,7 @@ async fn traps_catch_git_without_the_defences() {
 
 /// Files that a run leaves in its home and in temporary folders are not there in the next one.
 ///
-/// See docs/threats.md#g18.
+/// See docs/research/threats.md#g18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_but_the_tree_is_left_for_the_next_run() {
     if sandbox().await.tier != SandboxTier::A {

@@ -137,7 +137,7 @@ async fn run_by(mechanism: SandboxMechanism, folder: &Path, script: &str, limits
     process::run(spec, &CancellationToken::new(), None).await.expect("it runs")
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hogs_are_ended_with_the_reason_and_others_feel_nothing() {
     if sandbox().await.tier != SandboxTier::A {
@@ -170,7 +170,7 @@ fn assert_ended(name: &str, expected: Option<&str>, finished: &Finished) {
     }
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hogs_without_namespaces_are_ended_with_the_reason() {
     if !goes_on_confined("scripts::limits::hogs_without_namespaces_are_ended_with_the_reason") {
@@ -183,7 +183,7 @@ async fn hogs_without_namespaces_are_ended_with_the_reason() {
     }
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_in_objects_of_system_v_is_refused_or_counted() {
     if sandbox().await.tier != SandboxTier::A {
@@ -202,7 +202,7 @@ async fn memory_in_objects_of_system_v_is_refused_or_counted() {
     assert_eq!(run(folder.path(), OF_DATABASES, LIMITS).await.stdout.text(), "made");
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn empty_files_end_a_run_before_the_disk_has_no_inodes_left() {
     if sandbox().await.tier != SandboxTier::A {
@@ -251,7 +251,7 @@ fn folders() -> tempfile::TempDir {
     folder
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_pipes_are_refused_or_counted() {
     if sandbox().await.tier != SandboxTier::A {

@@ -17,7 +17,7 @@ use ralph_bot::process::sandbox::{
 use ralph_bot::process::{self, ProcessLimits, ProcessSpec, Sandbox};
 use tokio_util::sync::CancellationToken;
 
-/// Row of docs/threats.md, name, and commands of a script.
+/// Row of docs/research/threats.md, name, and commands of a script.
 #[derive(Debug, Clone, Copy)]
 pub struct Script(pub &'static str, pub &'static str, pub &'static str);
 

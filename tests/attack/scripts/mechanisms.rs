@@ -403,7 +403,7 @@ pub const MECHANISMS: &[Script] = &[
     ),
 ];
 
-/// Scripts whose attack is possible in a sandbox without namespaces (docs/security.md).
+/// Scripts whose attack is possible in a sandbox without namespaces (docs/guides/security.md).
 pub const OPEN_WITHOUT_NAMESPACES: &[&str] = &[
     // Permissions and times of the user's own files.
     "modes",

@@ -165,7 +165,7 @@ impl InstalledAgentFixture {
         assert!(remaining.is_empty(), "processes are left: {remaining:?}");
         assert!(!outcome.output.contains(KEY), "the key is in the output");
         // The model is asked with the key, and the agent has none.
-        // See docs/threats.md#s4.
+        // See docs/research/threats.md#s4.
         for (headers, _) in provider.messages() {
             let has_key = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY));
             assert!(headers.values().any(has_key), "the key is missing: {headers:?}");

@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#g13.
+    /// See docs/research/threats.md#g13.
     #[test]
     fn configuration_of_agents_is_protected() {
         let paths: Vec<_> = protected_paths().collect();

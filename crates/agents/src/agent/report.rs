@@ -210,7 +210,7 @@ mod tests {
         assert!(problem.is_some_and(|p| p.contains("plan is not an object")));
     }
 
-    /// See docs/threats.md#s9.
+    /// See docs/research/threats.md#s9.
     #[test]
     fn invalid_fields_are_reported_and_ignored() {
         for (json, note) in [
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#s9.
+    /// See docs/research/threats.md#s9.
     #[test]
     fn invalid_report_is_ignored() {
         let deep = "[".repeat(100_000);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(parsed("\u{feff}{}").0, Some(AgentReport::default()));
     }
 
-    /// See docs/threats.md#s9.
+    /// See docs/research/threats.md#s9.
     #[test]
     fn long_lists_and_texts_are_cut() {
         let many = serde_json::json!({"learnings": vec!["x"; 60], "summary": "ä".repeat(5_000)}).to_string();
@@ -249,7 +249,7 @@ mod tests {
         assert!(problem.unwrap().contains("more than 50"));
     }
 
-    /// See docs/threats.md#g9.
+    /// See docs/research/threats.md#g9.
     #[test]
     fn only_regular_files_in_the_report_folder_are_read() {
         let root = tempfile::tempdir().unwrap();

@@ -70,9 +70,8 @@ impl ForgeEntry {
         });
         lines.push(match &self.webhook_secret_file {
             Some(file) => format!("webhook_secret_file: {}", quoted(file)),
-            None => {
-                "updates: poll                # no webhook, no public address; see docs/configuration.md".to_owned()
-            }
+            None => "updates: poll                # no webhook, no public address; see docs/reference/configuration.md"
+                .to_owned(),
         });
         let dash = |(index, line): (usize, &String)| match index {
             0 => format!("{indent}- {line}\n"),
@@ -98,7 +97,7 @@ impl ForgeEntry {
             None => "  # public_url: \"https://ralph.example.org\"   # address for webhooks\n".to_owned(),
         };
         format!(
-            "# Configuration of ralph-bot. All keys: docs/configuration.md, or `ralph-bot schema operator`.\n\
+            "# Configuration of ralph-bot. All keys: docs/reference/configuration.md, or `ralph-bot schema operator`.\n\
              # Verify changes with `ralph-bot check`.\n\n\
              server:\n  listen: \"127.0.0.1:8080\"\n{public_url}\n\
              data_dir: data                      # database, mirrors, work trees, logs\n\n\

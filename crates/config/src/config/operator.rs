@@ -1,4 +1,4 @@
-//! Keys of the operator's file with their defaults, ranges and documentation. `docs/configuration.md` and the JSON Schema are
+//! Keys of the operator's file with their defaults, ranges and documentation. `docs/reference/configuration.md` and the JSON Schema are
 //! generated from these types.
 
 mod dashboard;
@@ -39,7 +39,7 @@ config_section! {
     pub struct OperatorFile {
         /// Addresses of the service.
         pub server: ServerSection;
-        /// Dashboard and API: `docs/login.md`.
+        /// Dashboard and API: `docs/guides/dashboard.md`.
         pub dashboard: DashboardSection;
         /// Traces.
         pub telemetry: TelemetrySection;
@@ -75,7 +75,7 @@ config_section! {
         pub checks: ChecksSection => section;
         /// Isolation of agents and checks.
         pub sandbox: SandboxSection;
-        /// Programs that decide whether a loop continues: `docs/hooks.md`.
+        /// Programs that decide whether a loop continues: `docs/guides/hooks.md`.
         pub hooks: HooksSection;
         /// Second opinion of another backend before a pull request becomes ready.
         pub review: ReviewSection => section;
@@ -124,7 +124,7 @@ config_section! {
 }
 
 config_section! {
-    /// Traces: `docs/observability.md`. Metrics are always at `/metrics`, and logs on standard error.
+    /// Traces: `docs/guides/observability.md`. Metrics are always at `/metrics`, and logs on standard error.
     pub struct TelemetrySection {
         /// Address of an OpenTelemetry collector (OTLP over HTTP), such as `http://127.0.0.1:4318`; `/v1/traces` is appended. Traces
         /// are off without it.
@@ -179,7 +179,7 @@ config_section! {
         pub poll: Duration = Duration::seconds(30);
         /// Numeric id of the bot's account, if its token cannot read it.
         pub own_id: Option<i64>;
-        /// Client with which people log in to the dashboard: `docs/login.md`. `ralph-bot init --login` makes one on Gitea and
+        /// Client with which people log in to the dashboard: `docs/guides/dashboard.md`. `ralph-bot init --login` makes one on Gitea and
         /// Forgejo and keeps it in `data_dir`.
         pub login: Option<LoginSection>;
     }

@@ -1,4 +1,4 @@
-//! Reference pages `docs/configuration.md` and `docs/thresholds.md`, generated from the types of both configuration
+//! Reference pages `docs/reference/configuration.md` and `docs/reference/thresholds.md`, generated from the types of both configuration
 //! files.
 
 use serde_json::Value as Json;
@@ -13,7 +13,7 @@ const THRESHOLDS: [&str; 3] = ["control", "oversight", "strategy"];
 /// Maximum length of a default in a table, in characters.
 const MAX_DEFAULT: usize = 40;
 
-/// Returns `docs/configuration.md`, the reference of both files.
+/// Returns `docs/reference/configuration.md`, the reference of both files.
 pub fn configuration() -> String {
     let mut page = String::from(CONFIGURATION);
     page.push_str("\n## Operator file\n\n");
@@ -25,7 +25,7 @@ pub fn configuration() -> String {
     page
 }
 
-/// Returns `docs/thresholds.md`, the reference of the supervision thresholds.
+/// Returns `docs/reference/thresholds.md`, the reference of the supervision thresholds.
 pub fn thresholds() -> String {
     let mut page = String::from(THRESHOLDS_PAGE);
     let (schema, rules) = (schema::operator(), schema::operator_rules());

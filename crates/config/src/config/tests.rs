@@ -769,12 +769,12 @@ fn embedding_model_needs_the_build_feature() {
 #[test]
 fn reference_pages_match_the_types() {
     for (name, page) in [("configuration.md", reference::configuration()), ("thresholds.md", reference::thresholds())] {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs").join(name);
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs/reference").join(name);
         if Env::of_process().get("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &page).expect("written");
         }
         let written = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(written == page, "docs/{name} is out of date; run the tests with UPDATE_DOCS=1");
+        assert!(written == page, "docs/reference/{name} is out of date; run the tests with UPDATE_DOCS=1");
     }
 }
 
@@ -828,7 +828,7 @@ fn supervision_page_matches_the_detections() {
     };
     let rows: String = DetectionKind::ALL.iter().map(row).collect();
     let head = "| detection | pattern | basis of its signals | settings | interventions |\n|---|---|---|---|---|\n";
-    assert_table("docs/supervision.md", "detections", &format!("{head}{rows}"));
+    assert_table("docs/guides/supervision.md", "detections", &format!("{head}{rows}"));
 }
 
 #[test]

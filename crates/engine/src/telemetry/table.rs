@@ -1,4 +1,4 @@
-//! Declared metrics. Each has a row with its name, type, labels and description, from which `docs/metrics.md` is
+//! Declared metrics. Each has a row with its name, type, labels and description, from which `docs/reference/metrics.md` is
 //! generated. Label names are fixed, and label values come from bounded sets, never from foreign text.
 
 use prometheus_client::metrics::family::Family;
@@ -107,7 +107,7 @@ impl Declarations {
     }
 }
 
-/// Returns the content of `docs/metrics.md`, the page of all metrics.
+/// Returns the content of `docs/reference/metrics.md`, the page of all metrics.
 #[cfg(test)]
 pub(super) fn page(rows: &[MetricRow]) -> String {
     let mut rows = rows.to_vec();

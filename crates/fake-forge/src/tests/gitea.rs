@@ -133,7 +133,7 @@ async fn review_needs_a_body_or_remarks() {
     }
 }
 
-/// See docs/forges.md: what depends on the version.
+/// See docs/reference/forges.md: what depends on the version.
 #[tokio::test]
 async fn older_version_has_less() {
     let world = world(Dialect::Gitea).await;

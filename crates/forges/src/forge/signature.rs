@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#w1.
+    /// See docs/research/threats.md#w1.
     #[test]
     fn flipped_bits_are_refused() {
         let digest = HEXLOWER.decode(DIGEST.as_bytes()).unwrap();
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#w1.
+    /// See docs/research/threats.md#w1.
     #[test]
     fn malformed_values_are_refused() {
         for value in [
@@ -148,7 +148,7 @@ mod tests {
         assert!(!verify(&[secret()], HUB, &[&good, &good], BODY));
     }
 
-    /// See docs/threats.md#w2.
+    /// See docs/research/threats.md#w2.
     #[test]
     fn any_nonempty_secret_is_accepted() {
         let other = SecretString::from("next");

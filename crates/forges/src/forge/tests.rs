@@ -75,7 +75,7 @@ async fn calls<F: Future<Output = std::io::Result<()>>>(serve: impl Fn(TcpStream
 }
 
 /// A server that receives the call and never answers may have executed it.
-/// See docs/faults.md#f2.
+/// See docs/research/faults.md#f2.
 #[tokio::test]
 async fn request_without_response_times_out() {
     calls(|mut stream| async move {
@@ -87,7 +87,7 @@ async fn request_without_response_times_out() {
 }
 
 /// A server that sends single bytes never exceeds the idle timeout, but the total one.
-/// See docs/faults.md#f2.
+/// See docs/research/faults.md#f2.
 #[tokio::test]
 async fn slow_response_times_out() {
     for head in ["", "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"] {
@@ -106,7 +106,7 @@ async fn slow_response_times_out() {
 }
 
 /// The connection is reset during the response.
-/// See docs/faults.md#f2.
+/// See docs/research/faults.md#f2.
 #[tokio::test]
 async fn reset_during_response_is_ambiguous() {
     calls(|mut stream| async move {

@@ -129,7 +129,7 @@ mod tests {
         answer
     }
 
-    /// See docs/threats.md#w10, docs/faults.md#d8.
+    /// See docs/research/threats.md#w10, docs/research/faults.md#d8.
     #[tokio::test]
     async fn endless_request_head_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

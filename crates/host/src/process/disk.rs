@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// See docs/threats.md#s10.
+    /// See docs/research/threats.md#s10.
     #[test]
     fn files_are_measured_once_and_links_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -232,7 +232,7 @@ mod tests {
         assert!(used(&[folder.path().to_owned()], u64::MAX).incomplete);
     }
 
-    /// See docs/threats.md#s10.
+    /// See docs/research/threats.md#s10.
     #[test]
     fn empty_files_are_limited_by_the_inodes_of_the_disk() {
         let folder = tempfile::tempdir().unwrap();

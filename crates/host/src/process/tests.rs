@@ -39,7 +39,7 @@ fn script(folder: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
     file
 }
 
-/// See docs/faults.md#a5.
+/// See docs/research/faults.md#a5.
 #[tokio::test]
 async fn exit_codes_and_signals_are_distinguished() {
     for code in [0, 1, 2, 124, 125, 126, 127, 137, 139, 255] {
@@ -55,7 +55,7 @@ async fn exit_codes_and_signals_are_distinguished() {
     }
 }
 
-/// See docs/faults.md#a6.
+/// See docs/research/faults.md#a6.
 #[tokio::test]
 async fn start_failures_say_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ async fn start_failures_say_what_to_do() {
     assert!(error.to_string().contains("too long"), "{error}");
 }
 
-/// See docs/threats.md#s13.
+/// See docs/research/threats.md#s13.
 #[test]
 fn programs_are_looked_up_in_absolute_path_entries_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ fn programs_are_looked_up_in_absolute_path_entries_only() {
     assert_eq!(executable(Path::new("bin/tool"), here, OsStr::new("")).unwrap(), live);
 }
 
-/// See docs/threats.md#s1, docs/threats.md#s2.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s2.
 #[tokio::test]
 async fn child_has_given_environment_and_descriptors_only() {
     let spec = ProcessSpec::new("/usr/bin/env", "/").env("ONLY", "this");
@@ -118,7 +118,7 @@ async fn child_has_given_environment_and_descriptors_only() {
     assert_eq!(listed.lines().collect::<Vec<_>>(), ["0", "1", "2", "3"], "3 is the folder that ls reads");
 }
 
-/// See docs/threats.md#s2, docs/threats.md#s3.
+/// See docs/research/threats.md#s2, docs/research/threats.md#s3.
 #[tokio::test]
 async fn secrets_are_passed_by_descriptor() {
     // No pipe after `ls`, because the shell would briefly hold its ends open.
@@ -147,7 +147,7 @@ async fn large_input_does_not_block() {
     assert_eq!(finished(shell("cat")).await.ended, ProcessEnd::Exited(0));
 }
 
-/// See docs/threats.md#s1, docs/threats.md#s12.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s12.
 #[tokio::test]
 async fn child_has_own_session_and_no_core_dumps() {
     let text = finished(shell("ps -o pid=,sid=,tty= -p $$; ulimit -c; ulimit -Hc")).await.stdout.text();
@@ -176,7 +176,7 @@ async fn last_value_of_a_variable_is_passed_and_zero_bytes_are_refused() {
     }
 }
 
-/// See docs/faults.md#a1, docs/threats.md#s11.
+/// See docs/research/faults.md#a1, docs/research/threats.md#s11.
 #[tokio::test]
 async fn process_that_ignores_sigterm_is_killed_with_its_children() {
     let (mut spec, cookie) = marked(shell("trap '' TERM; sleep 300 & echo up; while :; do sleep 300; done"));
@@ -200,7 +200,7 @@ async fn process_that_handles_sigterm_can_finish() {
     assert!(finished.duration < Duration::from_secs(5), "{:?}", finished.duration);
 }
 
-/// See docs/faults.md#a1.
+/// See docs/research/faults.md#a1.
 #[tokio::test]
 async fn stopped_process_is_ended() {
     let mut spec = shell("kill -STOP $$; echo never");
@@ -228,7 +228,7 @@ async fn cancelled_process_ends_within_grace() {
     }
 }
 
-/// See docs/faults.md#a1.
+/// See docs/research/faults.md#a1.
 #[tokio::test]
 async fn output_renews_the_idle_limit() {
     let mut spec = shell("for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.1; done; sleep 300");
@@ -238,7 +238,7 @@ async fn output_renews_the_idle_limit() {
     assert_eq!(finished.stderr.text(), "1\n2\n3\n4\n5\n6\n");
 }
 
-/// See docs/faults.md#a2, docs/threats.md#s11.
+/// See docs/research/faults.md#a2, docs/research/threats.md#s11.
 #[tokio::test]
 async fn daemon_that_holds_the_output_is_ended() {
     let (spec, cookie) = marked(shell("setsid sh -c 'setsid sleep 300 & sleep 300' & echo done"));
@@ -289,7 +289,7 @@ async fn child_of_a_dropped_run_is_reaped() {
     }
 }
 
-/// See docs/threats.md#s11.
+/// See docs/research/threats.md#s11.
 #[tokio::test]
 async fn survivors_get_sigterm_and_then_sigkill() {
     let (spec, cookie) = marked(shell("trap '' TERM; echo up; while :; do sleep 300; done"));
@@ -311,7 +311,7 @@ async fn survivors_get_sigterm_and_then_sigkill() {
     assert_eq!(finished.unwrap().ended, ProcessEnd::Signalled(9));
 }
 
-/// See docs/faults.md#a3.
+/// See docs/research/faults.md#a3.
 #[tokio::test]
 async fn flood_of_output_is_read_in_bounded_memory() {
     let before = peak_memory_kib();
@@ -333,7 +333,7 @@ fn peak_memory_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// See docs/faults.md#a3.
+/// See docs/research/faults.md#a3.
 #[tokio::test]
 async fn endless_line_is_cut() {
     let mut seen: Vec<usize> = Vec::new();
@@ -349,7 +349,7 @@ async fn endless_line_is_cut() {
     assert_eq!(&seen[1..], [5, 4]);
 }
 
-/// See docs/faults.md#a4.
+/// See docs/research/faults.md#a4.
 #[tokio::test]
 async fn invalid_utf8_becomes_text() {
     let mut seen: Vec<(Stream, String)> = Vec::new();
@@ -371,7 +371,7 @@ async fn invalid_utf8_becomes_text() {
     );
 }
 
-/// See docs/threats.md#s8.
+/// See docs/research/threats.md#s8.
 #[tokio::test]
 async fn secrets_are_masked_in_lines_and_kept_output() {
     let mut seen = String::new();

@@ -335,7 +335,7 @@ mod tests {
         assert!(usage.memory_mib > 0 && usage.processes > 0, "{usage:?}");
     }
 
-    /// See docs/threats.md#s10.
+    /// See docs/research/threats.md#s10.
     #[test]
     fn sockets_are_counted_once_each() {
         let count = || open_files([std::process::id()].into_iter(), &BTreeSet::new(), MOST_OPEN).sockets;
@@ -347,7 +347,7 @@ mod tests {
         assert!(bytes_of_socket() >= SOCKET_DEFAULT);
     }
 
-    /// See docs/threats.md#s10.
+    /// See docs/research/threats.md#s10.
     #[test]
     fn pipes_are_counted_once_each_and_not_beyond_the_number_of_descriptors() {
         let open = |most| open_files([std::process::id()].into_iter(), &BTreeSet::new(), most);
@@ -360,7 +360,7 @@ mod tests {
         drop((pipes, copies));
     }
 
-    /// See docs/threats.md#s10.
+    /// See docs/research/threats.md#s10.
     #[test]
     fn mappings_are_counted_up_to_a_maximum() {
         let own = || mappings([std::process::id()].into_iter(), u64::MAX);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     /// Reading untouched memory maps a page of zeros, which is no memory of the process; its page tables are.
-    /// See docs/threats.md#s10.
+    /// See docs/research/threats.md#s10.
     #[test]
     #[expect(unsafe_code, reason = "memory is mapped and read")]
     fn page_tables_are_measured() {
@@ -411,7 +411,7 @@ mod tests {
         assert!(measured[2] >= 24, "{measured:?} MiB");
     }
 
-    /// See docs/threats.md#s10.
+    /// See docs/research/threats.md#s10.
     #[test]
     fn memory_that_is_on_its_way_through_a_socket_is_measured() {
         use std::io::IoSlice;

@@ -219,7 +219,7 @@ fn check_targets(result: &SeedFigures) {
     assert!(result.loss <= if result.seed.is_some() { 0.1 } else { 0.05 }, "poison costs too much: {result:?}");
 }
 
-/// Compares docs/memory.md with the figures. By default only one of its seeds is played; all of them with
+/// Compares docs/research/memory.md with the figures. By default only one of its seeds is played; all of them with
 /// `RALPH_TEST_LAB_SEEDS=10` or `UPDATE_DOCS=1`, which writes the page.
 #[tokio::test]
 async fn memory_page_matches_the_figures() {
@@ -232,9 +232,9 @@ async fn memory_page_matches_the_figures() {
     results.iter().filter(|result| count == SEEDS || result.seed.is_some()).for_each(check_targets);
     let few = LabeledSet::load(MemorySettings { query_terms: FEW_TERMS, ..MemorySettings::default() }).await;
     let retrieval = retrieval_section(&LabeledSet::load(MemorySettings::default()).await, &few);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/memory.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/research/memory.md");
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let outdated = "docs/memory.md is out of date; run `UPDATE_DOCS=1 cargo test --release -p lab memory`";
+    let outdated = "docs/research/memory.md is out of date; run `UPDATE_DOCS=1 cargo test --release -p lab memory`";
     if count < SEEDS {
         let table = table(&results);
         let rows = table.lines().filter(|row| row.starts_with("| 8"));

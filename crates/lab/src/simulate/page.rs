@@ -15,134 +15,104 @@ const RIVALS: [&str; 2] = ["stall rule", "Luby restarts"];
 const BOUND: &str = "all seen, three late";
 
 const HEAD: &str = "\
-The value of control, oversight and strategy under stated assumptions. A stochastic agent works on many tasks. Every policy
-plays each task with the same random numbers, and the results are compared. The policy \"ours\" is the pipeline that real loops
-run (`domain/supervision`), applied to the records of the simulated agent.
+A stochastic agent works on many tasks. Every policy plays each task with the same random numbers. The policy \"ours\" is the pipeline of
+real loops (`domain/supervision`) on the records of the simulated agent. A simulation shows the consequences of its assumptions, not the
+behavior of real agents.
 
-A simulation shows what follows from its assumptions. It does not show that real agents behave like this. The behavior of
-agents was fixed before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
-Thresholds were tuned on the mixes `everyday`, `rough` and `bleak` and on twelve random ones (`drawn-101` to `drawn-112`): a
-drawn mix multiplies every weight, probability and value of `everyday` by a separate factor (log-normal, sigma 0.5). Twelve more
-(`drawn-201` to `drawn-212`) and the mixes `gentle`, `hopeless` and `shifty` were not tuned on, but their figures were known
-during tuning. The mixes `drawn-16` to `drawn-21` were played once, after tuning, and nothing was changed after their figures
-were known. They replace `drawn-1` to `drawn-15` of earlier versions of this page. Tuning used other seeds than this page.
+The agent's behavior was fixed before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
+Thresholds were tuned with other seeds on the mixes `everyday`, `rough`, `bleak` and `drawn-101` to `drawn-112`. A drawn mix multiplies every
+weight, probability and value of `everyday` by a random factor (log-normal, sigma 0.5). The figures of `drawn-201` to `drawn-212`,
+`gentle`, `hopeless` and `shifty` were known during tuning. `drawn-16` to `drawn-21` were played once, after tuning, without a later change;
+they replace `drawn-1` to `drawn-15` of earlier versions of this page.
 
-The tasks of a mix are consecutive loops of one repository. From the second loop on, `ours` knows from the records what earlier
-loops were like (`domain/supervision/experience.rs`); in `ours, no earlier loops` each loop is the first. Ten earlier loops
-bring most of the benefit; fifty are kept.";
+The tasks of a mix are consecutive loops of one repository. From the second loop on, `ours` knows earlier loops from their records
+(`domain/supervision/experience.rs`); in `ours, no earlier loops` each loop is the first. Ten earlier loops bring most of the benefit;
+fifty are kept.";
 
 const MODEL: &str = "\
-- A task has a number of tests. An agent without obstacles makes progress in most iterations and none in others; rates differ
-  between tasks and between iterations. Tests fail by chance now and then, and agent runs fail.
-- At some point of a task an agent may meet an obstacle: a wall (the same error after every attempt), drift (work on something
-  else), silence (no changes), crashes, a seesaw (each change fixes one thing and breaks another), rot (changes break more than
-  they fix) or a shortcut (weakened checks). An obstacle lasts until something ends it, with the probabilities in the table
-  below. The agent then continues as before, and may meet another obstacle.
-- An agent without obstacles that is warned, redirected or restarted loses part of its next iteration.
-- A person who is asked may not answer, which ends the loop. One who answers gives guidance, or recognizes a hopeless task and
-  ends it. A loop that asks too often is ended.
-- The cost of effort is proportional, its effect grows with the square root. The strong model is a little faster and costs twice
-  as much.
-- Policies see only the records. The oracle knows the obstacles, intervenes immediately, and does not start tasks that are
-  hopeless or need more iterations than are allowed; no real policy can reach it.";
+- A task has a number of tests. An agent without obstacles makes progress in most iterations, at rates that differ between tasks and
+  iterations. Tests and agent runs fail by chance now and then.
+- An agent may meet an obstacle: a wall (the same error after every attempt), drift (other work), silence (no changes), crashes, a seesaw
+  (each change fixes one thing and breaks another), rot (changes break more than they fix) or a shortcut (weakened checks). An obstacle
+  lasts until an intervention or chance ends it, by the table below. Another obstacle may follow.
+- A warned, redirected or restarted agent without obstacles loses part of its next iteration.
+- A person may not answer, which ends the loop, or gives guidance, or recognizes a hopeless task. A loop that asks too often ends.
+- The cost of effort is proportional, its effect grows with the square root. The strong model is a little faster and costs twice as much.
+- Policies see only the records. The oracle knows the obstacles, intervenes at once, and starts no task that is hopeless or exceeds the
+  limit; no real policy can reach it.";
 
 /// Interpretation of the figures.
 const READING: &str = "\
-- The tone of the prompt was disabled. Before `control.windup_guard` the signal was near 1 in most loops, so it was a constant factor: a gain in
-  mixes in which urgent prompts make agents faster, and as large a loss in the opposite ones. It says nothing about supervision.
-- The largest gains: weakened checks are detected; an iteration with weakened checks measures nothing, so that honest work after
-  it is not penalized; a loop that stands still for longer than its own rate of progress explains is redirected, up to three
-  times in as many iterations; and a loop gives up, as at a limit, when its rest is not worth its likely cost.
-- Earlier loops of a repository show how often its loops stand still and how fast they progress. This halves the share of healthy
-  loops that are disturbed, because a usual standstill is ignored, and ends loops sooner if similar ones were never done in time.
-  A simulated repository does not change; real ones do, and a loop is forgotten after fifty more. If hardly any task
-  can be done in time, more is gained and more healthy loops are disturbed: the few that would be done by chance are given up
-  with the others.
-- Resolved problems are ignored: oscillation counts only if the latest iteration is part of it, and lost tests do not count while
-  they return. Previously agents that a redirect had helped were redirected again and slowed down.
-- In the model, weakened checks always show as skipped tests. Real ones do not, so that in practice fewer false completions are
-  detected than here.
-- The target of 80 % is not reached on every mix, and on some it cannot be. `all seen, three late` knows obstacles and the agent's
-  rate of progress with certainty, three iterations late, but not which tasks are hopeless; records show less than that. The
-  difference between `ours` and this bound is what has to be estimated from records; the difference between the bound and the
-  oracle is the price of starting at all. If most tasks cannot be done in 25 iterations or are not worth their cost, the oracle
-  does not start them, while any other policy pays for the iterations that reveal the rate of progress.
-- Iterations on a hopeless task cannot fall to six: the wall appears after three to five iterations, it looks like a plateau of a
-  healthy loop for three more, and only attempts show whether another approach overcomes it.
-- If healthy loops are slow and uneven, more of them are disturbed than the target allows. Some give up although they would be
-  done at the end of their limit. Never giving up (`strategy.outlook.enabled: false`) and ignoring standstills
-  (`standstill_chance: 0`) disturb fewer of them and close less of the gap.
-- After three redirects, questions to people bring little and often less than they cost here, because most of them concern a
-  hopeless task. They are asked anyway, because a real person knows what no model knows.
-- If no check counts its tests, completion is all or nothing, and rules that watch it consider every loop stuck. In such loops an error that was not seen
-  before counts as progress, and only a loop that repeats its errors stands still.
-- PID control alone brings little; its actuators are disabled by default and can be enabled.
-- The pauses of strategy are worth about nothing, because the overseer asks before them. They are a last resort for loops in which
-  no detection fires. Detections that are worth about 0 here are not useless: the model has no loops that waste money, and few
-  that leave their task.";
+- The largest gains: detected weakened checks; iterations with weakened checks are not measured; a loop that stands still for longer than
+  its own rate of progress explains is redirected up to three times; a loop gives up when its rest is not worth its likely cost.
+- Earlier loops show how often loops of the repository stand still and how fast they progress. This halves the share of disturbed healthy
+  loops and ends hopeless loops sooner. A simulated repository does not change; real ones do, and after fifty loops a loop is forgotten.
+- Resolved problems are ignored: oscillation counts only with the latest iteration, and lost tests only until they return.
+- In the model, weakened checks always show as skipped tests. Real ones do not, so that real loops detect fewer false completions.
+- Some mixes miss the target of 80 %, and some cannot reach it. `all seen, three late` knows obstacles and rates with certainty, three
+  iterations late. The difference between `ours` and this bound is the cost of estimation; the difference between the bound and the oracle
+  is the price of starting at all.
+- Iterations on a hopeless task cannot fall to six: the wall appears after three to five, looks like a plateau for three more, and only
+  attempts show whether another approach overcomes it.
+- If healthy loops are slow and uneven, the target for disturbed loops is missed. `strategy.outlook.enabled: false` and
+  `standstill_chance: 0` disturb fewer and close less of the gap.
+- After three redirects, questions to people often cost more than they gain here. They are asked anyway, because real people know more
+  than the model.
+- If no check counts its tests, completion is all or nothing. In such loops a new error counts as progress.
+- PID control alone brings little; its actuators are disabled by default. The tone of the prompt was disabled because it was a constant
+  factor before `control.windup_guard`.
+- The pauses of strategy are worth about nothing, because the overseer asks first. Detections that are worth about 0 here are not useless:
+  the model has no loops that waste money, and few that leave their task.";
 
 const POLICIES: &str = "\
-- `limit of 5`, `10`, `25`: continue until the checks pass, for at most this many iterations. No policy may take more than 25.
-- `the agent's claim`: continue until the agent reports that it is done.
-- `stall rule`: after three iterations without improvement first a fresh session, then a question, then the end. This is the
-  simple rule to beat; two, four and five iterations were no better on the mixes that thresholds were tuned on.
+- `limit of 5`, `10`, `25`: continue until the checks pass, at most this many iterations. No policy may take more than 25.
+- `the agent's claim`: continue until the agent reports completion.
+- `stall rule`: after three iterations without improvement a fresh session, then a question, then the end. Two, four and five iterations
+  were no better on the tuned mixes.
 - `Luby restarts`: fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times three iterations; the work is kept.
-- `ours`: the defaults of this version. A loop that gives up ends, as at its limit; neither counts as a question.
+- `ours`: the defaults of this version. A loop that gives up ends as at its limit; neither counts as a question.
 - `ours, no earlier loops`: the same with each loop as the first of its repository.
-- `ours, told the worth`: the same with the value of a finished task set (`strategy.outlook.task_value`); `ours` assumes 40 in
-  every mix.
-- `all seen, three late`: an upper bound. It knows obstacles after they have lasted for three iterations, redirects up to three
-  times in a row, asks a person once, and ends; it also ends if the rest does not fit into the limit or costs more than the task
-  is worth, which it knows with certainty after three iterations.
+- `ours, told the worth`: the same with the value of a finished task (`strategy.outlook.task_value`); `ours` assumes 40.
+- `all seen, three late`: an upper bound. It knows obstacles after three iterations, redirects up to three times in a row, asks a person
+  once, and ends; it also ends if the rest exceeds the limit or its value.
 
-Completion is measured from the records' checks by the function that real loops use (`CheckReport::completion`): build and lint
-pass at the start, and all tests fail then.
+Completion is measured by the function of real loops (`CheckReport::completion`): build and lint pass at the start, all tests fail.
 
-Value is counted in usual iterations: a finished task, minus the cost of its iterations, minus the cost of questions to people,
-minus a penalty for a task that was accepted although it was not done. The gap is the difference in value between a limit of ten
-iterations and the oracle. A loop is healthy if its agent has no obstacles and would be done within the limit without
-intervention; it counts as disturbed if it was warned, redirected, restarted, paused or given up. Loops without obstacles that
-would not be done in time are counted separately. Intervals are 95 %: by the normal distribution for means, by bootstrap over the
-tasks for ratios; `±` is half of their width.";
+Value is counted in usual iterations: a finished task, minus the cost of its iterations, minus questions to people, minus a penalty for a
+false completion. The gap is the difference in value between a limit of ten iterations and the oracle. A healthy loop has no obstacles and
+would be done within the limit; it counts as disturbed if it was warned, redirected, restarted, paused or given up. Loops without obstacles
+that would not be done in time are counted separately. Intervals are 95 %: normal distribution for means, bootstrap over tasks for ratios;
+`±` is half of their width.";
 
 /// Reasons for the defaults that differ from the preset `pinned`, by key.
 const REASONS: [(&str, &str); 32] = [
     (
         "control.windup_guard",
-        "The integral term is high in the middle of every longer task; only without progress is it a sign of trouble. The defaults use no actuator of the signal, and their share of the gap moved by at most one point with it.",
+        "The integral term is high in the middle of every longer task and signals trouble only without progress.",
     ),
-    (
-        "oversight.stuck.limit_share",
-        "A count of ten never applies in a loop of ten iterations. Tasks of the simulation have 25 iterations, so its figures do not depend on it.",
-    ),
+    ("oversight.stuck.limit_share", "A count of ten never applies in a loop of ten iterations. The simulation has 25."),
     (
         "strategy.limit_share",
-        "Twelve iterations without progress never happen in a loop of ten. The simulation's tasks have 25, so its figures do not depend on it.",
+        "Twelve iterations without progress never happen in a loop of ten. The simulation has 25.",
     ),
     (
         "control.actuators.effort.enabled",
-        "Before `windup_guard` the signal was near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",
+        "The signal was near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",
     ),
     (
         "control.actuators.model.enabled",
-        "For the same reason almost every run used the strong model. This pays only if its speed exceeds its cost.",
+        "Almost every run used the strong model. This pays only if its speed exceeds its cost.",
     ),
     ("control.actuators.breadth.enabled", "It slowed healthy loops as much as it helped oscillating ones."),
     (
         "control.actuators.tone.enabled",
-        "The signal is high for most of a healthy loop, near 1 before `windup_guard`, so that nearly every prompt was urgent: a gain or a loss by chance.",
+        "The signal is high for most of a healthy loop, so nearly every prompt was urgent.",
     ),
     ("control.actuators.memory.enabled", "It follows the integral term, which grows in healthy loops too."),
     ("oversight.climb_after", "The effect of an intervention shows in the next iteration; waiting for two costs one."),
-    (
-        "oversight.redirects",
-        "Another approach is cheaper than a person, and the next often works after earlier ones failed.",
-    ),
+    ("oversight.redirects", "Another approach is cheaper than a person, and often works after earlier ones failed."),
     ("oversight.min_progress", "One test of many is progress."),
-    (
-        "oversight.stuck.window",
-        "Errors are counted over more iterations, so that a different error between them does not hide a wall.",
-    ),
+    ("oversight.stuck.window", "A different error between two equal ones does not hide a wall."),
     ("oversight.stuck.progress_window", "Two more iterations distinguish a plateau of a healthy loop from a wall."),
     (
         "oversight.stuck.same_error_count",
@@ -155,21 +125,15 @@ const REASONS: [(&str, &str); 32] = [
     ),
     (
         "oversight.stuck.standstill_chance",
-        "A loop is compared with its own rate of progress: three iterations without progress are usual in an uneven loop, and unusual in a steady one.",
+        "A loop is compared with its own rate of progress: three iterations without progress are usual in an uneven loop only.",
     ),
     ("oversight.stuck.same_reflection_count", "Reflections repeat on short plateaus."),
-    (
-        "oversight.stuck.alarm_signals",
-        "The alarm treats a plateau of three iterations as critical, even with only one other signal.",
-    ),
+    ("oversight.stuck.alarm_signals", "The alarm treats a plateau of three iterations as critical."),
     (
         "oversight.oscillation.tree_returns",
-        "A tree that equals an earlier one is certain at its second occurrence; the agent is only warned of the first return.",
+        "An equal tree is certain at its second occurrence; the first return only warns.",
     ),
-    (
-        "oversight.oscillation.critical_tree_returns",
-        "An agent that repeats whole trees after a REDIRECT goes in a circle; another one seldom ends that.",
-    ),
+    ("oversight.oscillation.critical_tree_returns", "An agent that repeats trees after a REDIRECT moves in a circle."),
     ("oversight.oscillation.critical_cycles", "It should pause a loop only after its redirects."),
     (
         "oversight.oscillation.trend_turns",
@@ -177,25 +141,16 @@ const REASONS: [(&str, &str); 32] = [
     ),
     ("oversight.oscillation.min_swing", "One or two tests that fail by chance are no oscillation."),
     ("oversight.oscillation.sign_changes", "Chance failures reverse completion in healthy loops as well."),
-    (
-        "oversight.test_tampering.skipped",
-        "The counts show tests that ran before and are skipped now, even if the change does not.",
-    ),
+    ("oversight.test_tampering.skipped", "The counts show newly skipped tests, even if the change does not."),
     (
         "oversight.test_tampering.repeats",
         "Agents restore checks after the second or third warning; a person costs more.",
     ),
     ("oversight.resource_burn.alarm_below", "A loop that is late but improves is left to its limits."),
-    (
-        "strategy.outlook.enabled",
-        "A loop whose rest does not fit into its limit, or costs more than the task is worth, should end early.",
-    ),
+    ("strategy.outlook.enabled", "A loop whose rest exceeds its limit or its worth should end early."),
     ("strategy.outlook.guided_iterations", "A person who could not help is not asked again."),
     ("strategy.escalation_threshold", "It should come after the overseer's redirects."),
-    (
-        "strategy.budget_critical",
-        "A pause shortly before the limit saves little and takes the last iterations from slow loops.",
-    ),
+    ("strategy.budget_critical", "A pause shortly before the limit saves little and stops slow loops."),
 ];
 
 /// Renders the page.
@@ -204,7 +159,7 @@ pub(super) fn markdown(args: &SimulateArgs, mixes: &[MixFigures], settings: &Sup
     let mix_arguments: String = args.mix.iter().map(|mix| format!(" --mix {mix}")).collect();
     let _ = writeln!(
         page,
-        "Written by `cargo run --release -p lab -- simulate --tasks {} --seed {}{mix_arguments} --markdown docs/simulation.md`; do not edit. The same \
+        "Written by `cargo run --release -p lab -- simulate --tasks {} --seed {}{mix_arguments} --markdown docs/research/simulation.md`; do not edit. The same \
          command gives the same figures on any machine.\n\n{HEAD}\n",
         args.tasks, args.seed
     );
@@ -315,7 +270,7 @@ pub(super) fn policy_row(figures: &PolicyFigures) -> String {
 /// Appends the value of each part in each mix.
 fn parts(page: &mut String, mixes: &[MixFigures]) {
     page.push_str(
-        "## Value of each part\n\nIncrease of the value per task by the part, in usual iterations, paired by task. A negative value means that the part costs more than it gains. Parts that are enabled by default are removed, others are added, one at a time. `with the usual iterations`: loops have an estimate of the iterations of such a task (5 here), and twice that counts as resource burn; with a limit of 25 this disturbs slow loops, so real loops use their limit until earlier loops of their repository are known. `the same without forecast` is compared with the row above it.\n\n| ours |",
+        "## Value of each part\n\nIncrease of the value per task by the part, in usual iterations, paired by task; a negative part costs more than it gains. Parts that are enabled by default are removed, others are added, one at a time. `with the usual iterations`: twice an estimate of the iterations (5 here) counts as resource burn; with a limit of 25 this disturbs slow loops, so real loops use their limit until earlier loops are known. `the same without forecast` is compared with the row above it.\n\n| ours |",
     );
     page.push_str(&mixes.iter().map(|mix| format!(" {} |", mix.mix)).collect::<String>());
     page.push_str("\n|---|");

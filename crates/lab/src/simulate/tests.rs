@@ -38,7 +38,7 @@ fn page_has_assumptions_targets_and_figures() {
     {
         assert!(page.contains(&format!("\n## {heading}")), "{heading}");
     }
-    assert!(page.contains("lab -- simulate --tasks 30 --seed 1 --markdown docs/simulation.md"), "{page}");
+    assert!(page.contains("lab -- simulate --tasks 30 --seed 1 --markdown docs/research/simulation.md"), "{page}");
     assert!(!page.contains("NaN") && !page.contains(" inf"));
     let row =
         |begins: &str| page.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {page}"));
@@ -49,17 +49,17 @@ fn page_has_assumptions_targets_and_figures() {
     // The published page is this one with other figures.
     let (published, expected) = (without_figures(&published()), without_figures(&page));
     for (at, (published, expected)) in published.iter().zip(&expected).enumerate() {
-        assert_eq!(published, expected, "line {} of docs/simulation.md; {REWRITE}", at + 1);
+        assert_eq!(published, expected, "line {} of docs/research/simulation.md; {REWRITE}", at + 1);
     }
-    assert_eq!(published.len(), expected.len(), "docs/simulation.md has another length; {REWRITE}");
+    assert_eq!(published.len(), expected.len(), "docs/research/simulation.md has another length; {REWRITE}");
 }
 
-const REWRITE: &str = "write it anew: `cargo run --release -p lab -- simulate --markdown docs/simulation.md`";
+const REWRITE: &str = "write it anew: `cargo run --release -p lab -- simulate --markdown docs/research/simulation.md`";
 /// Number of tasks of each mix, and seed, of the published page.
 const PUBLISHED: (u64, u64) = (1000, 1);
 
 fn published() -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulation.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/research/simulation.md");
     std::fs::read_to_string(file).expect("the published page")
 }
 

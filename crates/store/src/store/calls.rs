@@ -595,7 +595,7 @@ mod tests {
     /// Two processes on one database file reserve cost concurrently while some of their runs end. The sum of settled
     /// and reserved cost never exceeds the limit at any moment that a reader sees, and the whole limit gets used.
     ///
-    /// See docs/threats.md#p15.
+    /// See docs/research/threats.md#p15.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn concurrent_reservations_in_one_file_stay_within_the_shared_limit() {
         const LIMIT: Money = Money(8_000_000);

@@ -155,7 +155,7 @@ async fn failing_job_does_not_affect_others_of_its_commit() {
     assert!(store.healthy());
 }
 
-/// See docs/faults.md#k38.
+/// See docs/research/faults.md#k38.
 #[tokio::test]
 async fn expired_lease_rejects_late_work() {
     let store = Store::in_memory().expect("opened");
@@ -265,7 +265,7 @@ async fn comment_limit_counts_each_post_once() {
     assert_eq!(store.read(|c| forge_posts::get(c, "s", "a")).await.expect("read").map(|p| p.forge_id), Some(30));
 }
 
-/// See docs/faults.md#d1.
+/// See docs/research/faults.md#d1.
 #[tokio::test]
 async fn full_disk_loses_no_data_and_recovers() {
     let (_folder, path) = file();
@@ -285,7 +285,7 @@ async fn full_disk_loses_no_data_and_recovers() {
 }
 
 /// Another program locks the database for longer than the timeout.
-/// See docs/faults.md#d5.
+/// See docs/research/faults.md#d5.
 #[tokio::test]
 async fn locked_database_is_busy_not_failed() {
     let (_folder, path) = file();
@@ -301,7 +301,7 @@ async fn locked_database_is_busy_not_failed() {
 }
 
 /// The effect of another program's long read on the log is visible, and ends with the read.
-/// See docs/faults.md#d5.
+/// See docs/research/faults.md#d5.
 #[tokio::test]
 async fn write_ahead_log_grows_during_a_long_read() {
     let (_folder, path) = file();
@@ -325,7 +325,7 @@ async fn write_ahead_log_grows_during_a_long_read() {
 }
 
 /// A damaged file is reported at the start or by the integrity check.
-/// See docs/faults.md#d4.
+/// See docs/research/faults.md#d4.
 #[tokio::test]
 async fn damaged_file_is_reported() {
     let (_folder, path) = file();
@@ -395,7 +395,7 @@ async fn attaching_leaves_the_marks_of_the_service_alone() {
     assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
 }
 
-/// See docs/faults.md#d4, docs/faults.md#d11.
+/// See docs/research/faults.md#d4, docs/research/faults.md#d11.
 #[tokio::test]
 async fn database_of_another_version_is_not_attached() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -427,7 +427,7 @@ fn concurrent_creation_makes_one_database() {
 }
 
 /// The files next to the database were removed after an unclean stop.
-/// See docs/faults.md#d4.
+/// See docs/research/faults.md#d4.
 #[tokio::test]
 async fn database_without_its_log_files_is_intact() {
     let (_folder, path) = file();

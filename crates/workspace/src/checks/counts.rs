@@ -2,7 +2,7 @@
 //!
 //! Only complete closing lines of a runner count, not sentences that mention "3 passed". Several runs in one output are
 //! added; a run inside another one (GoogleTest in CTest, TAP in prove) belongs to the outer one. A run without its
-//! closing line makes the result incomplete. `docs/runners.md` lists the runners.
+//! closing line makes the result incomplete. `docs/reference/runners.md` lists the runners.
 
 mod ava;
 mod bats;
@@ -56,7 +56,7 @@ use runs::TestRun;
 /// Maximum length of a test's name, in bytes.
 const MAX_NAME: usize = 200;
 
-/// Test runner, or a family of runners with the same output. Its texts appear in `docs/runners.md`, which a test
+/// Test runner, or a family of runners with the same output. Its texts appear in `docs/reference/runners.md`, which a test
 /// generates.
 #[cfg_attr(not(test), allow(dead_code, reason = "only the generated page has the texts"))]
 struct Runner {

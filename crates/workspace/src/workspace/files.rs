@@ -146,7 +146,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// See docs/threats.md#g9, docs/threats.md#g10.
+    /// See docs/research/threats.md#g9, docs/research/threats.md#g10.
     #[test]
     fn links_and_pipes_are_not_read() {
         let dir = tempfile::tempdir().unwrap();

@@ -98,7 +98,7 @@ fn digest(dir: &Path, path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[tokio::test]
     async fn written_files_are_those_with_another_content() {
         let dir = tempfile::tempdir().unwrap();

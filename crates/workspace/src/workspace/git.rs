@@ -475,7 +475,7 @@ fn joined(prefix: &str, path: &Path) -> OsString {
 mod tests {
     use super::*;
 
-    /// See docs/threats.md#g7, docs/threats.md#s7.
+    /// See docs/research/threats.md#g7, docs/research/threats.md#s7.
     #[test]
     fn only_https_http_and_file_addresses_are_accepted() {
         let check = |url: &str| {

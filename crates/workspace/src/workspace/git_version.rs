@@ -30,7 +30,7 @@ impl std::fmt::Display for GitVersion {
 mod tests {
     use super::*;
 
-    /// See docs/threats.md#g8.
+    /// See docs/research/threats.md#g8.
     #[test]
     fn git_versions_are_parsed() {
         for (text, expected) in [

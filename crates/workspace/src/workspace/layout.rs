@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#g11.
+    /// See docs/research/threats.md#g11.
     #[test]
     fn invalid_branch_names_are_refused() {
         for good in ["main", "ralph/42-slug", "feature/a.b", "a@b", "é"] {

@@ -23,7 +23,7 @@ fn config(folder: &Path, backends: &str) -> (Config, Env) {
     (Config::parse(&folder.join("c.yaml"), &text, &env).expect("valid"), env)
 }
 
-/// See docs/threats.md#s15.
+/// See docs/research/threats.md#s15.
 #[tokio::test]
 async fn untested_version_is_reported_with_install_command() {
     let folder = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ async fn unusable_programs_are_reported_with_advice() {
     assert!(findings[1].detail.contains("login") && findings[1].fix.contains("ANTHROPIC_API_KEY"), "{findings:?}");
 }
 
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[tokio::test]
 async fn keys_readable_by_runs_are_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ fn with_triggers(triggers: &str) -> String {
     format!("on: {triggers}\njobs:\n  one:\n    steps:\n      - run: publish ${{{{ secrets.NPM_TOKEN }}}}\n")
 }
 
-/// See docs/threats.md#s14.
+/// See docs/research/threats.md#s14.
 #[test]
 fn triggers_match_like_on_forges() {
     for (triggers, events) in [
@@ -45,7 +45,7 @@ fn triggers_match_like_on_forges() {
     }
 }
 
-/// See docs/threats.md#s14.
+/// See docs/research/threats.md#s14.
 #[test]
 fn exposed_secrets_are_named() {
     let exposed_by =
@@ -68,7 +68,7 @@ fn exposed_secrets_are_named() {
     assert_eq!(gives(common).expect("found").1, ["KEY", "a token with write access (id-token)"]);
 }
 
-/// See docs/threats.md#s14.
+/// See docs/research/threats.md#s14.
 #[test]
 fn each_event_has_advice() {
     let judged = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");

@@ -155,7 +155,7 @@ async fn write_access_is_sufficient_on_github() {
     }
 }
 
-/// See docs/threats.md#s14.
+/// See docs/research/threats.md#s14.
 #[tokio::test]
 async fn exposed_ci_secrets_are_reported_on_both_forges() {
     for (dialect, kind, folder) in
@@ -472,7 +472,7 @@ async fn token_of_github_and_its_webhooks_are_proved() {
     assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
 }
 
-/// See docs/forges.md.
+/// See docs/reference/forges.md.
 #[tokio::test]
 async fn settings_of_an_app_and_rules_for_its_branches_are_checked() {
     use crate::forge::github::{EVENTS, PERMISSIONS};

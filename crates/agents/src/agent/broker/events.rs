@@ -397,7 +397,7 @@ mod tests {
         Arc::new(SecretForms::new([KEY]))
     }
 
-    /// See docs/threats.md#s4.
+    /// See docs/research/threats.md#s4.
     #[test]
     fn key_split_over_events_is_removed() {
         for size in [1, 2, 5, 9] {
@@ -443,7 +443,7 @@ mod tests {
         events.map(read).collect()
     }
 
-    /// See docs/threats.md#s4.
+    /// See docs/research/threats.md#s4.
     #[test]
     fn key_split_over_fields_positions_and_lines_of_events_is_removed() {
         type Written = fn(usize, &str) -> String;

@@ -94,7 +94,7 @@ fn client() -> reqwest::Client {
     client_of_model(&Url::parse("http://127.0.0.1/").expect("an address")).build().expect("a client")
 }
 
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[tokio::test]
 async fn model_gets_key_and_agent_gets_token_only() {
     let limited = StubReply::Whole(429, vec![("retry-after", "7".to_owned())], "{\"error\":{}}".to_owned());

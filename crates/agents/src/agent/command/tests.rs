@@ -124,7 +124,7 @@ async fn time_zone_of_the_agent_is_set_and_recorded() {
     }
 }
 
-/// See docs/threats.md#i4.
+/// See docs/research/threats.md#i4.
 #[tokio::test]
 async fn placeholders_in_args_are_replaced_and_stdin_can_be_empty() {
     let place = CommandFixture::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
@@ -186,7 +186,7 @@ cat known/file; echo \"$RALPH_RUN\"; echo '{\"plan\": {\"summary\": \"s\", \"ste
     assert!(worked.final_message.starts_with("wrote new\nwrote known/file\nremoved"), "{}", worked.final_message);
 }
 
-/// See docs/threats.md#g18.
+/// See docs/research/threats.md#g18.
 #[tokio::test]
 async fn files_of_an_earlier_attempt_are_removed() {
     let place = CommandFixture::new("ls -A \"$HOME\" \"$(dirname \"$RALPH_REPORT\")\" | grep -v :");
@@ -199,7 +199,7 @@ async fn files_of_an_earlier_attempt_are_removed() {
     assert!(place.at("config/agent.sh").is_file());
 }
 
-/// See docs/faults.md#a5.
+/// See docs/research/faults.md#a5.
 #[tokio::test]
 async fn status_follows_from_the_end_of_the_process() {
     let stuck = "trap '' TERM; while :; do sleep 300; done";
@@ -226,7 +226,7 @@ async fn status_follows_from_the_end_of_the_process() {
     assert_eq!(survivors(cookie.as_str()), vec![]);
 }
 
-/// See docs/faults.md#a6.
+/// See docs/research/faults.md#a6.
 #[tokio::test]
 async fn removed_program_is_unavailable() {
     let place = CommandFixture::new("true");
@@ -442,7 +442,7 @@ async fn codex_gets_limited_retries_and_sandbox_mode() {
     assert!(arguments.starts_with("exec resume 7 --json "), "{arguments}");
 }
 
-/// See docs/threats.md#g18.
+/// See docs/research/threats.md#g18.
 #[tokio::test]
 async fn settings_of_agents_are_written_to_their_home() {
     let output = r#"{"type":"message","role":"assistant","content":"done"}
@@ -532,7 +532,7 @@ async fn leftover_files_are_removed_from_the_tree() {
     assert!(std::path::Path::new("/tmp").exists(), "no link is followed");
 }
 
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[tokio::test]
 async fn repository_cannot_redirect_a_key() {
     let place = telling("done");

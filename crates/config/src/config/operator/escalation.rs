@@ -15,7 +15,7 @@ use crate::domain::trust::policy::Policy;
 config_section! {
     /// Notifications that a loop needs a person, in addition to the escalation issue on the forge.
     pub struct EscalationSection {
-        /// Channels that receive escalations; see `docs/channels.md`.
+        /// Channels that receive escalations; see `docs/guides/channels.md`.
         pub channels: Vec<ChannelSection>;
         /// Time without an answer after which a reminder is sent, once.
         pub remind_after: Duration = Duration::seconds(Policy::default().remind_after_s), in Duration::seconds(1)..;

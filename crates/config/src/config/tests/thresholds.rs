@@ -162,10 +162,10 @@ oversight:
 /// Keys and settings that the page on supervision names.
 #[test]
 fn settings_of_the_supervision_page_exist_and_load() {
-    let page = include_str!("../../../../../docs/supervision.md");
+    let page = include_str!("../../../../../docs/guides/supervision.md");
     let reference = concat!(
-        include_str!("../../../../../docs/configuration.md"),
-        include_str!("../../../../../docs/thresholds.md")
+        include_str!("../../../../../docs/reference/configuration.md"),
+        include_str!("../../../../../docs/reference/thresholds.md")
     );
     let sections = ["control", "oversight", "strategy", "escalation", "limits", "protected", "tampering"];
     let quoted = page.split('`').skip(1).step_by(2);
@@ -179,13 +179,13 @@ fn settings_of_the_supervision_page_exist_and_load() {
         }
         keys += 1;
         let last = names.next_back().expect("a key");
-        assert!(reference.contains(&format!("`{last}`")), "docs/supervision.md names `{key}`, which is no key");
+        assert!(reference.contains(&format!("`{last}`")), "docs/guides/supervision.md names `{key}`, which is no key");
         if let Some(value) = value {
             settings += 1;
             let nested = key.split('.').rev().fold(value.to_owned(), |inner, name| format!("{{ {name}: {inner} }}"));
             let file = nested.strip_prefix("{ ").and_then(|file| file.strip_suffix(" }")).expect("a map");
             let read = parse(&format!("{SMALL}{file}\n"));
-            assert!(read.is_ok(), "docs/supervision.md: `{text}`: {:?}", read.err());
+            assert!(read.is_ok(), "docs/guides/supervision.md: `{text}`: {:?}", read.err());
         }
     }
     assert!(keys > 25 && settings >= 8, "{keys} keys, {settings} settings");

@@ -28,7 +28,7 @@ impl Validator<'_> {
         let service = self.reach == ConfigScope::Service;
         if listen.is_some_and(|address| !address.ip().is_loopback()) && service && section.enabled && !has_login {
             let why = "without a login the dashboard must be at a loopback address such as 127.0.0.1:8081; set `login` of a \
-                       forge first, see docs/login.md";
+                       forge first, see docs/guides/dashboard.md";
             self.wrong("dashboard.listen", why);
         }
         let below = public_url.is_some_and(|url| !matches!(url.path(), "" | "/"));

@@ -477,7 +477,7 @@ fn unconfirmed_text_never_runs() {
     run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
 }
 
-/// See docs/threats.md#i2.
+/// See docs/research/threats.md#i2.
 #[test]
 fn unseen_parts_of_outsiders_need_confirmation() {
     let hidden = |trusted: bool| {
@@ -901,7 +901,7 @@ fn blocked_change_waits_for_person() {
     assert_eq!(run.current.iterations[1].parent, sha(1));
 }
 
-/// See docs/threats.md#i7.
+/// See docs/research/threats.md#i7.
 #[test]
 fn blocked_push_waits_for_person_without_restoring() {
     let mut run = LoopRun::in_state(LoopState::Running);

@@ -187,7 +187,7 @@ mod tests {
         Hosts::parse(entries).expect("hosts")
     }
 
-    /// See docs/threats.md#s5, docs/threats.md#s6.
+    /// See docs/research/threats.md#s5, docs/research/threats.md#s6.
     #[test]
     fn only_listed_hosts_are_admitted() {
         let listed = hosts(&["registry.npmjs.org", "*.PyPI.org", "models.lan:8080", "10.0.0.5:9000", "[fd00::1]:80"]);

@@ -359,7 +359,7 @@ mod tests {
         ProtectedGlobs::new(patterns).unwrap().protect(path)
     }
 
-    /// See docs/threats.md#g13.
+    /// See docs/research/threats.md#g13.
     #[test]
     fn default_patterns_protect_ci_hooks_editors_and_agents() {
         let set = ProtectedGlobs::new(PROTECTED_PATHS).unwrap();
@@ -516,7 +516,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#g13.
+    /// See docs/research/threats.md#g13.
     #[test]
     fn links_in_place_of_folders_are_protected() {
         let patterns = [".github/workflows/**", "**/.cursor/**", "a/*/c/**", "*/CODEOWNERS", "**/x/y.md"];

@@ -238,7 +238,7 @@ mod tests {
         assert!(session_has_ended(at(0.0), at(11.9), at(12.0)), "however often it was used");
     }
 
-    /// See docs/threats.md#v3.
+    /// See docs/research/threats.md#v3.
     #[test]
     fn path_leads_to_this_server_only() {
         for path in ["/", "/loops/r-7-abc?tab=log#i4-L120", "/a/b", "/loginx", "/?next=//evil.example", "/a//b", "/:80"]
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(local_path(None), "/");
     }
 
-    /// See docs/threats.md#v4.
+    /// See docs/research/threats.md#v4.
     #[test]
     fn host_is_a_loopback_name() {
         for host in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:8080", "127.9.9.9", "[::1]", "[::1]:8080"] {
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#v1.
+    /// See docs/research/threats.md#v1.
     #[test]
     fn change_of_another_site_is_recognized() {
         const OWN: &str = "https://ralph.example.org";

@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#s1.
+    /// See docs/research/threats.md#s1.
     #[test]
     fn own_paths_are_covered_where_they_are_shown() {
         let shown = paths(&["/opt/ralph", "/opt/node", "/home/ann/.cargo"]);

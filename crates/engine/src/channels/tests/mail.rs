@@ -75,7 +75,7 @@ fn first_mail_begins_a_thread_and_later_ones_answer_it() {
     }
 }
 
-/// See docs/threats.md#i11.
+/// See docs/research/threats.md#i11.
 #[test]
 fn foreign_text_adds_no_header_and_no_recipient() {
     let evil = "x\r\nBcc: evil@example.net\r\n\r\n.\r\nMAIL FROM:<evil@example.net>\u{2028}\u{85}y\u{0}";

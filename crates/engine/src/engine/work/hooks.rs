@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn page_has_the_schemas() {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs/hooks.md");
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs/reference/hooks.md");
         let mut page = std::fs::read_to_string(&path).expect("a page");
         let schemas = [
             ("input", schemars::schema_for!(HookRequest<'static>).to_value()),
@@ -282,6 +282,6 @@ mod tests {
             std::fs::write(&path, &page).expect("written");
         }
         let written = std::fs::read_to_string(&path).expect("a page");
-        assert!(written == page, "docs/hooks.md is out of date; run the tests with UPDATE_DOCS=1");
+        assert!(written == page, "docs/reference/hooks.md is out of date; run the tests with UPDATE_DOCS=1");
     }
 }

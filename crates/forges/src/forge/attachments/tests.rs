@@ -135,7 +135,7 @@ async fn image_of_forge_is_fetched_with_its_credential() {
     assert!(seen.len() == 1 && seen[0].contains(&format!("authorization: {TOKEN}\r\n")), "{seen:?}");
 }
 
-/// See docs/threats.md#i12.
+/// See docs/research/threats.md#i12.
 #[tokio::test]
 async fn endless_stream_is_cut_at_the_limit() {
     let forge = Server::start(Answer::Gigabyte).await;
@@ -150,7 +150,7 @@ async fn endless_stream_is_cut_at_the_limit() {
     assert_eq!(fetched(&Server::start(ok(PNG)).await, &small).await.expect_err("refused"), "too large");
 }
 
-/// See docs/threats.md#i12.
+/// See docs/research/threats.md#i12.
 #[tokio::test]
 async fn content_decides_about_the_type() {
     let svg = b"<svg xmlns=\"http://www.w3.org/2000/svg\"><script>alert(1)</script></svg>";
@@ -167,7 +167,7 @@ async fn content_decides_about_the_type() {
     assert_eq!(refused(ok(&bomb)).await, "it has 30000 x 30000 pixels, at most 8000 x 8000 are allowed");
 }
 
-/// See docs/threats.md#i6.
+/// See docs/research/threats.md#i6.
 #[tokio::test]
 async fn redirects_leave_the_forge_only_to_named_servers_and_without_credential() {
     assert_eq!(
@@ -191,7 +191,7 @@ async fn redirects_leave_the_forge_only_to_named_servers_and_without_credential(
     assert_eq!(fetched(&circle, &limits()).await.expect_err("refused"), "it was redirected more than 5 times");
 }
 
-/// See docs/threats.md#i6.
+/// See docs/research/threats.md#i6.
 #[tokio::test]
 async fn names_with_private_addresses_are_not_connected_to() {
     let server = Server::start(ok(PNG)).await;

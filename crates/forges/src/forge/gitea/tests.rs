@@ -107,7 +107,7 @@ async fn product_is_read_from_the_version() {
     }
 }
 
-/// See docs/faults.md#f4.
+/// See docs/research/faults.md#f4.
 #[tokio::test]
 async fn polling_does_not_use_the_reserve() {
     for (server, _) in servers() {
@@ -178,7 +178,7 @@ async fn repositories_are_listed_or_searched_for_limited_tokens() {
     }
 }
 
-/// See docs/faults.md#f8, docs/faults.md#f19.
+/// See docs/research/faults.md#f8, docs/research/faults.md#f19.
 #[tokio::test]
 async fn paging_ends_with_any_kind_of_last_page() {
     let target = |page: u32| format!("/user/repos?limit=50&page={page}");
@@ -232,7 +232,7 @@ async fn renamed_repository_is_found_by_id() {
     }
 }
 
-/// See docs/threats.md#p7.
+/// See docs/research/threats.md#p7.
 #[tokio::test]
 async fn team_membership_is_checked_by_id() {
     let (search, member) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members/ann");
@@ -668,7 +668,7 @@ async fn existing_reaction_is_not_an_error() {
     }
 }
 
-/// See docs/threats.md#p14.
+/// See docs/research/threats.md#p14.
 #[tokio::test]
 async fn pull_requests_are_found_by_branch_of_this_repository() {
     let (direct, open) = ("/repos/acme/app/pulls/main/ralph/1-x", "/repos/acme/app/pulls?state=open&limit=50&page=1");
@@ -1046,7 +1046,7 @@ fn read_as(parsed: &ParsedDelivery) -> String {
     }
 }
 
-/// See docs/faults.md#f19.
+/// See docs/research/faults.md#f19.
 #[test]
 fn recorded_deliveries_are_parsed_or_ignored() {
     let expected = [
@@ -1222,7 +1222,7 @@ fn pushes_deletions_statuses_and_workflows_are_parsed() {
     }
 }
 
-/// See docs/faults.md#f9, docs/faults.md#f19.
+/// See docs/research/faults.md#f9, docs/research/faults.md#f19.
 #[test]
 fn unusual_deliveries_are_parsed_ignored_or_refused() {
     let issue = sample("issue-label-event");

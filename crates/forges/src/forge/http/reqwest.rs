@@ -101,7 +101,7 @@ mod tests {
         assert!(!seen.to_lowercase().contains("accept-encoding"), "compression is not requested: {seen}");
     }
 
-    /// See docs/faults.md#f2, docs/faults.md#f9.
+    /// See docs/research/faults.md#f2, docs/research/faults.md#f9.
     #[tokio::test]
     async fn broken_and_oversized_responses_are_ambiguous() {
         let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n";
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// See docs/faults.md#f2.
+    /// See docs/research/faults.md#f2.
     #[tokio::test]
     async fn refused_connection_is_not_ambiguous() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -90,7 +90,7 @@ fn assert_about(kind: &ForgeErrorKind, expected_ms: i64, case: &str) {
     assert!((expected_ms..=most).contains(after_ms), "{case}: {after_ms} is not {expected_ms}..={most}");
 }
 
-/// See docs/faults.md#f6.
+/// See docs/research/faults.md#f6.
 #[tokio::test]
 async fn statuses_map_to_error_kinds() {
     let sure = Transient { after_ms: None, ambiguous: false };
@@ -123,7 +123,7 @@ async fn statuses_map_to_error_kinds() {
     }
 }
 
-/// See docs/faults.md#f3.
+/// See docs/research/faults.md#f3.
 #[tokio::test]
 async fn rate_limit_responses_pause_requests() {
     let in_90_s = (NOW.0 / 1_000 + 90).to_string();
@@ -159,7 +159,7 @@ async fn rate_limit_responses_pause_requests() {
     }
 }
 
-/// See docs/faults.md#f3.
+/// See docs/research/faults.md#f3.
 #[tokio::test]
 async fn requests_are_refused_during_a_pause() {
     let script = script([answer(429, &[("retry-after", "30")], ""), answer(200, &[], "{}"), answer(201, &[], "{}")]);
@@ -205,7 +205,7 @@ async fn pauses_without_a_time_double_until_a_success() {
     assert_about(&caller.call("a", get()).await.unwrap_err().kind, 60_000, "after a success");
 }
 
-/// See docs/faults.md#f4.
+/// See docs/research/faults.md#f4.
 #[tokio::test]
 async fn background_requests_do_not_use_the_reserve() {
     let reset = (NOW.0 / 1_000 + 50).to_string();
@@ -396,7 +396,7 @@ impl Transport for HangingTransport {
     }
 }
 
-/// See docs/faults.md#inv12.
+/// See docs/research/faults.md#inv12.
 #[tokio::test]
 async fn unanswered_write_does_not_block_the_next() {
     let rates = RateSettings { mutation_hold: Duration::from_millis(10), ..UNSPACED };
@@ -440,7 +440,7 @@ async fn unchanged_response_comes_from_the_cache() {
     assert_eq!(tags, [None, Some("\"v1\""), Some("\"v1\""), Some("\"v2\""), None]);
 }
 
-/// See docs/faults.md#f7, docs/threats.md#s7.
+/// See docs/research/faults.md#f7, docs/research/threats.md#s7.
 #[tokio::test]
 async fn redirects_stay_on_the_server() {
     let to = |status: u16, location: &str| answer(status, &[("location", location)], "");
@@ -477,7 +477,7 @@ async fn redirects_stay_on_the_server() {
     }
 }
 
-/// See docs/threats.md#s7.
+/// See docs/research/threats.md#s7.
 #[tokio::test]
 async fn cross_origin_download_carries_no_headers() {
     let script = script([answer(302, &[("location", "https://store.test/log?sig=1")], ""), answer(200, &[], "log")]);
@@ -490,7 +490,7 @@ async fn cross_origin_download_carries_no_headers() {
     assert!(sent[1].0.headers().is_empty());
 }
 
-/// See docs/faults.md#f9.
+/// See docs/research/faults.md#f9.
 #[test]
 fn invalid_responses_are_reported_with_their_cause() {
     #[derive(Debug, serde::Deserialize)]
@@ -550,7 +550,7 @@ fn next_page_is_read_from_the_link_header() {
     assert_eq!(next_page(&HeaderMap::new()), None);
 }
 
-/// See docs/faults.md#d6.
+/// See docs/research/faults.md#d6.
 #[test]
 fn pause_is_ignored_after_the_clock_was_set_back() {
     let limited = Response::builder().status(429).header("retry-after", "600").body(Bytes::new()).unwrap();

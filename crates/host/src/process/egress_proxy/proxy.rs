@@ -246,7 +246,7 @@ mod tests {
     }
 
     /// The list is asked for the server that is connected to, however it is written, and that server is told the same name.
-    /// See docs/threats.md#s5.
+    /// See docs/research/threats.md#s5.
     #[test]
     fn disguised_servers_are_read_as_what_they_are() {
         for (address, target) in [
@@ -288,7 +288,7 @@ mod tests {
     }
 
     /// Names that resolve to local addresses are refused, even if the name is allowed.
-    /// See docs/threats.md#s5, docs/threats.md#s7.
+    /// See docs/research/threats.md#s5, docs/research/threats.md#s7.
     #[tokio::test]
     async fn allowed_names_reach_public_addresses_only() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

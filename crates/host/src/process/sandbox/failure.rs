@@ -83,7 +83,7 @@ const FILTERED_CONTAINER: &str = "the container's seccomp profile forbids it: st
 const FILTERED_POD: &str =
     "the pod's seccomp profile forbids it: set `seccompProfile: { type: Unconfined }` in its security context";
 const APPARMOR: &str = "AppArmor restricts user namespaces: install the copy of bubblewrap for the service with its profile, which the \
-                        package for Debian and Ubuntu does (docs/sandbox-host.md, AppArmor); `bwrap` of other programs stays restricted";
+                        package for Debian and Ubuntu does (docs/guides/sandbox-host.md, AppArmor); `bwrap` of other programs stays restricted";
 const APPARMOR_CONTAINER: &str = "the container's AppArmor profile forbids mounts: start it with `--security-opt apparmor=ralph-bot-container` (deploy/apparmor) or \
      `unconfined`";
 const APPARMOR_POD: &str =

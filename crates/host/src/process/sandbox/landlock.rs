@@ -4,7 +4,7 @@
 //! Landlock restricts files, and TCP connections by port; it also prevents programs from signaling and tracing
 //! processes outside. The filter refuses operations that Landlock does not restrict: UDP, Unix sockets, servers,
 //! System V IPC, limits of other processes. The program shares the machine's mount, PID and user namespaces, so the
-//! isolation is incomplete (docs/security.md).
+//! isolation is incomplete (docs/guides/security.md).
 
 mod supervise;
 

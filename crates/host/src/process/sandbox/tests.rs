@@ -66,7 +66,7 @@ async fn finished(spec: ProcessSpec) -> Finished {
     crate::process::run(spec, &CancellationToken::new(), None).await.expect("it runs")
 }
 
-/// See docs/threats.md#s1, docs/threats.md#s11, docs/threats.md#s12.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s11, docs/research/threats.md#s12.
 #[tokio::test]
 async fn probe_finds_no_escape() {
     if !usable().await {
@@ -78,7 +78,7 @@ async fn probe_finds_no_escape() {
     assert!(found.bubblewrap.is_ok());
 }
 
-/// See docs/threats.md#s13.
+/// See docs/research/threats.md#s13.
 #[tokio::test]
 async fn set_user_id_has_no_effect_on_any_mount() {
     if !usable().await {
@@ -96,7 +96,7 @@ async fn set_user_id_has_no_effect_on_any_mount() {
     assert!(open.is_empty(), "{open:#?}");
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test]
 async fn large_segments_are_refused_where_memory_is_only_measured() {
     if !usable().await {
@@ -110,7 +110,7 @@ async fn large_segments_are_refused_where_memory_is_only_measured() {
     assert_eq!(made(1 << 20).await, if is_measured { "refused" } else { "made" });
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test]
 async fn buffers_of_sockets_stay_small_where_memory_is_only_measured() {
     if !usable().await {
@@ -150,7 +150,7 @@ async fn messages_of_bubblewrap_from_a_program_are_output() {
     assert!(error.to_string().ends_with("run `ralph-bot check` for a full test of the sandbox"), "{error}");
 }
 
-/// See docs/threats.md#s1, docs/threats.md#s3, docs/threats.md#g19.
+/// See docs/research/threats.md#s1, docs/research/threats.md#s3, docs/research/threats.md#g19.
 #[tokio::test]
 async fn view_contains_named_paths_only() {
     if !usable().await {
@@ -182,7 +182,7 @@ async fn view_contains_named_paths_only() {
     assert!(tree.join("made").is_file() && home.join("made").is_file());
 }
 
-/// See docs/threats.md#s2.
+/// See docs/research/threats.md#s2.
 #[tokio::test]
 async fn exit_codes_input_and_descriptors_are_passed_through() {
     if !usable().await {
@@ -198,7 +198,7 @@ async fn exit_codes_input_and_descriptors_are_passed_through() {
     assert_eq!(finished(folders.shell("kill -SEGV $$")).await.ended, ProcessEnd::Exited(139));
 }
 
-/// See docs/threats.md#s11.
+/// See docs/research/threats.md#s11.
 #[tokio::test]
 async fn stop_signals_processes_inside_and_leaves_none() {
     if !usable().await {
@@ -218,7 +218,7 @@ async fn stop_signals_processes_inside_and_leaves_none() {
     assert_eq!(survivors(cookie.as_str()), vec![]);
 }
 
-/// See docs/threats.md#s10.
+/// See docs/research/threats.md#s10.
 #[tokio::test]
 async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
     if !usable().await {
@@ -287,7 +287,7 @@ async fn bubblewrap_failures_are_reported_with_reason() {
     assert_eq!(talk.ended, ProcessEnd::Exited(1));
 }
 
-/// See docs/threats.md#s5, docs/threats.md#s12.
+/// See docs/research/threats.md#s5, docs/research/threats.md#s12.
 #[test]
 fn arguments_follow_from_the_view() {
     let bubblewrap = |version: &str| Bubblewrap { program: "/usr/bin/bwrap".into(), version: version.into() };
@@ -319,7 +319,7 @@ fn arguments_follow_from_the_view() {
     assert!(place(folders.at("tree")) < place(folders.at("tree/fixed")), "the deeper one comes on top");
 }
 
-/// See docs/threats.md#s12.
+/// See docs/research/threats.md#s12.
 #[test]
 fn folders_in_read_only_folders_are_not_mounted_again() {
     let folders = ViewFolders::new();

@@ -40,7 +40,7 @@ async fn database_of_every_earlier_version_is_brought_up_to_date() {
     }
 }
 
-/// See docs/faults.md#d11.
+/// See docs/research/faults.md#d11.
 #[test]
 fn newer_database_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -63,7 +63,7 @@ async fn step_all(store: &Store) {
     }
 }
 
-/// Depends on a partial unique index, not on the order of two services. See docs/faults.md#inv3.
+/// Depends on a partial unique index, not on the order of two services. See docs/research/faults.md#inv3.
 #[tokio::test(flavor = "multi_thread")]
 async fn issue_has_one_open_loop_under_concurrency() {
     let (_folder, stores) = two().await;
@@ -135,7 +135,7 @@ async fn due_timer_is_taken_once() {
 
 /// The limits of concurrent loops (total, per forge, per repository) are never exceeded, however many processes grant
 /// slots.
-/// See docs/threats.md#p15.
+/// See docs/research/threats.md#p15.
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_are_never_granted_twice() {
     const ALL: u32 = 5;

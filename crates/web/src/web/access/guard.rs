@@ -140,12 +140,12 @@ impl WebAccess {
         }
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if headers.get_all(header::HOST).iter().count() != 1 || !is_loopback_host(host) {
-            let why = "the dashboard has no login and is only at a loopback address such as http://127.0.0.1:8080; see docs/login.md\n";
+            let why = "the dashboard has no login and is only at a loopback address such as http://127.0.0.1:8080; see docs/guides/dashboard.md\n";
             return Some(AskedForm::of(headers).refusal(StatusCode::MISDIRECTED_REQUEST, "Only on this machine", why));
         }
         let proxy = FORWARDING.iter().find(|name| headers.contains_key(**name))?;
         let why = format!(
-            "the dashboard has no login and takes no requests through a proxy (header {proxy}); see docs/login.md\n"
+            "the dashboard has no login and takes no requests through a proxy (header {proxy}); see docs/guides/dashboard.md\n"
         );
         Some(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Only on this machine", &why))
     }

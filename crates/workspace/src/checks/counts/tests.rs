@@ -259,7 +259,7 @@ fn pattern_reads_counts_of_unknown_runner() {
     assert_eq!(read_pattern("(", "nothing"), None);
 }
 
-/// See docs/runners.md, whose table is generated from the rows.
+/// See docs/reference/runners.md, whose table is generated from the rows.
 #[test]
 fn documentation_lists_every_runner() {
     let row = |runner: &Runner| {
@@ -267,8 +267,8 @@ fn documentation_lists_every_runner() {
         format!("| {} | {seen} | {} |\n", runner.name, runner.reads.replace('|', "\\|"))
     };
     let table: String = RUNNERS.iter().map(row).collect();
-    let page = std::fs::read_to_string(project().join("docs/runners.md")).expect("the page");
-    assert!(page.contains(&table), "docs/runners.md is out of date; its table has to be\n{table}");
+    let page = std::fs::read_to_string(project().join("docs/reference/runners.md")).expect("the page");
+    assert!(page.contains(&table), "docs/reference/runners.md is out of date; its table has to be\n{table}");
 }
 
 /// Lines of all recorded outputs.

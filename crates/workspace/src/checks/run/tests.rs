@@ -101,7 +101,7 @@ async fn report_of_runner_counts_beside_exit_code() {
     assert_eq!((outcome.why.as_str(), outcome.holds, outcome.measured), ("exit code 1", false, Some(90.0)));
 }
 
-/// See docs/threats.md#s1.
+/// See docs/research/threats.md#s1.
 #[tokio::test]
 async fn check_sees_only_given_environment() {
     let place = CheckWorkspace::new();
@@ -116,7 +116,7 @@ async fn check_sees_only_given_environment() {
     assert!(!lines[3].contains("CARGO"), "{}", lines[3]);
 }
 
-/// See docs/faults.md#a10.
+/// See docs/research/faults.md#a10.
 #[tokio::test]
 async fn hanging_check_is_killed_with_its_children() {
     let place = CheckWorkspace::new();
@@ -135,7 +135,7 @@ async fn check_without_limit_uses_operator_limit() {
     assert_eq!((outcome.holds, outcome.why.as_str()), (false, "timed out after 1 s"));
 }
 
-/// See docs/faults.md#a10, docs/threats.md#s8.
+/// See docs/research/faults.md#a10, docs/research/threats.md#s8.
 #[tokio::test]
 async fn outcome_omits_floods_secrets_and_escapes() {
     let mut place = CheckWorkspace::new();
@@ -207,7 +207,7 @@ async fn junit_files_count_only_if_check_wrote_them() {
     assert_eq!(printed.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
 }
 
-/// See docs/faults.md#a10, docs/threats.md#s5.
+/// See docs/research/faults.md#a10, docs/research/threats.md#s5.
 #[tokio::test]
 async fn sandbox_hides_machine_and_network() {
     let mut place = CheckWorkspace::new();
@@ -233,7 +233,7 @@ async fn sandbox_hides_machine_and_network() {
     assert_eq!(std::fs::read_to_string(place.tree().join("made")).expect("written through"), "kept\n");
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[tokio::test]
 async fn programs_of_the_tree_and_code_that_shells_run_first_take_no_place() {
     let mut place = CheckWorkspace::new();

@@ -26,7 +26,7 @@ fn trace(world: &mut WorkspaceWorld, method: SyncMethod) -> Option<PathBuf> {
 }
 
 /// Each object is written to the disk before it gets its name, and a ref names the commit after a sync. With a journal,
-/// this sync is the only one; without, each object is synced by itself (docs/faults.md#d3).
+/// this sync is the only one; without, each object is synced by itself (docs/research/faults.md#d3).
 #[tokio::test]
 async fn commit_is_on_disk_before_a_ref_names_it() {
     for method in [SyncMethod::Journal, SyncMethod::EachObject] {

@@ -124,7 +124,7 @@ async fn with_forge(test: impl AsyncFnOnce(&mut WorkspaceWorld, &GitHttpServer))
     }
 }
 
-/// See docs/threats.md#s3, docs/threats.md#s8.
+/// See docs/research/threats.md#s3, docs/research/threats.md#s8.
 #[tokio::test]
 async fn token_authenticates_and_is_not_visible() {
     with_forge(async |world, forge| {
@@ -192,7 +192,7 @@ async fn missing_contents_are_fetched_with_the_same_token() {
     .await;
 }
 
-/// See docs/threats.md#s8.
+/// See docs/research/threats.md#s8.
 #[tokio::test]
 async fn remote_errors_are_classified_without_token() {
     with_forge(async |world, forge| {
@@ -224,7 +224,7 @@ async fn remote_errors_are_classified_without_token() {
     .await;
 }
 
-/// See docs/threats.md#s7, docs/faults.md#f7.
+/// See docs/research/threats.md#s7, docs/research/faults.md#f7.
 #[tokio::test]
 async fn redirect_to_another_host_gets_no_token() {
     let elsewhere = Arc::new(GitHttpServer::default());

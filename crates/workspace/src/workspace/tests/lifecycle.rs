@@ -51,7 +51,7 @@ async fn tree_is_prepared_committed_and_pushed() {
     );
 }
 
-/// See docs/threats.md#g12, docs/faults.md#f16.
+/// See docs/research/threats.md#g12, docs/research/faults.md#f16.
 #[tokio::test]
 async fn push_does_not_overwrite_other_commits() {
     let world = WorkspaceWorld::new();
@@ -177,7 +177,7 @@ async fn merge_uses_attributes_of_base() {
     }
 }
 
-/// A base that moved is merged, and conflicts are shown (docs/faults.md#f17).
+/// A base that moved is merged, and conflicts are shown (docs/research/faults.md#f17).
 #[tokio::test]
 async fn base_is_merged_or_conflicts_are_reported() {
     let world = WorkspaceWorld::new();
@@ -237,7 +237,7 @@ async fn nul_bytes_hide_no_change_of_a_source() {
     assert!(complete.contains("Binary files a/image.png and b/image.png differ"), "{complete}");
 }
 
-/// See docs/threats.md#g17, docs/faults.md#a10.
+/// See docs/research/threats.md#g17, docs/research/faults.md#a10.
 #[tokio::test]
 async fn clean_checkout_contains_only_the_commit() {
     let world = WorkspaceWorld::new();

@@ -116,7 +116,7 @@ fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
     lay(tree);
 }
 
-/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4, docs/threats.md#g6, docs/threats.md#g7.
+/// See docs/research/threats.md#g1, docs/research/threats.md#g2, docs/research/threats.md#g3, docs/research/threats.md#g4, docs/research/threats.md#g6, docs/research/threats.md#g7.
 #[tokio::test]
 async fn malicious_configuration_is_not_executed() {
     let world = WorkspaceWorld::new();
@@ -144,7 +144,7 @@ async fn malicious_configuration_is_not_executed() {
     }
 }
 
-/// See docs/threats.md#g5.
+/// See docs/research/threats.md#g5.
 #[tokio::test]
 async fn git_entries_are_replaced_without_following_links() {
     let world = WorkspaceWorld::new();
@@ -182,7 +182,7 @@ async fn git_entries_are_replaced_without_following_links() {
     assert_eq!(sh(&evil, "find . | sort"), before);
 }
 
-/// See docs/threats.md#g9, docs/threats.md#g10.
+/// See docs/research/threats.md#g9, docs/research/threats.md#g10.
 #[tokio::test]
 async fn unusual_files_are_committed() {
     let world = WorkspaceWorld::new();
@@ -235,7 +235,7 @@ async fn unusual_files_are_committed() {
 
 /// Pipes in place of files that git reads keep it waiting for a moment only.
 ///
-/// See docs/threats.md#g10.
+/// See docs/research/threats.md#g10.
 #[tokio::test]
 async fn pipes_that_git_would_read_are_removed() {
     let world = WorkspaceWorld::new();
@@ -253,7 +253,7 @@ async fn pipes_that_git_would_read_are_removed() {
 
 /// Attributes that claim an encoding which no file has keep no file out of the commit.
 ///
-/// See docs/threats.md#g2.
+/// See docs/research/threats.md#g2.
 #[tokio::test]
 async fn files_in_other_encodings_than_claimed_are_committed() {
     for claim in ["UTF-16", "UTF-16LE-BOM", "no-encoding", "UTF-32"] {
@@ -273,7 +273,7 @@ async fn files_in_other_encodings_than_claimed_are_committed() {
     }
 }
 
-/// See docs/threats.md#g13 and docs/threats.md#g9.
+/// See docs/research/threats.md#g13 and docs/research/threats.md#g9.
 #[tokio::test]
 async fn protected_files_are_not_replaced_by_links_aliases_or_hard_links() {
     let attacks = [
@@ -331,7 +331,7 @@ async fn protected_files_are_not_replaced_by_links_aliases_or_hard_links() {
     }
 }
 
-/// See docs/threats.md#g13.
+/// See docs/research/threats.md#g13.
 #[tokio::test]
 async fn protected_paths_are_restored_and_others_committed() {
     let world = WorkspaceWorld::new();
@@ -444,7 +444,7 @@ async fn change_in_the_second_of_the_checkout_is_committed_beside_a_deletion() {
     panic!("no file was written in the second of its checkout in 20 attempts");
 }
 
-/// See docs/threats.md#g8.
+/// See docs/research/threats.md#g8.
 #[tokio::test]
 async fn submodules_of_the_base_are_unchanged() {
     let world = WorkspaceWorld::new();
@@ -466,7 +466,7 @@ async fn submodules_of_the_base_are_unchanged() {
 }
 
 /// Contents that only a crafted object can have are refused as they come in, and nothing of them reaches a tree.
-/// See docs/threats.md#g8, docs/threats.md#g15.
+/// See docs/research/threats.md#g8, docs/research/threats.md#g15.
 #[tokio::test]
 async fn malicious_objects_are_refused_on_fetch() {
     let world = WorkspaceWorld::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// See docs/faults.md#a8.
+/// See docs/research/faults.md#a8.
 #[tokio::test]
 async fn prepare_recovers_from_any_state() {
     let mut world = WorkspaceWorld::new();
@@ -78,7 +78,7 @@ async fn unrecorded_commit_is_reused() {
     assert_eq!(world.workspaces.recorded(&unknown, &world.repo).await.unwrap(), None);
 }
 
-/// See docs/faults.md#a8.
+/// See docs/research/faults.md#a8.
 #[tokio::test]
 async fn commit_works_without_the_old_index() {
     let world = WorkspaceWorld::new();
@@ -118,7 +118,7 @@ fn commit_on<'a>(
     }
 }
 
-/// See docs/faults.md#d9.
+/// See docs/research/faults.md#d9.
 #[tokio::test]
 async fn missing_tree_is_an_error_without_commit() {
     let world = WorkspaceWorld::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// See docs/threats.md#g18, docs/threats.md#g19.
+/// See docs/research/threats.md#g18, docs/research/threats.md#g19.
 #[tokio::test]
 async fn pooled_tree_contains_nothing_of_its_last_loop() {
     let world = WorkspaceWorld::new();
@@ -45,7 +45,7 @@ async fn trees_are_deleted_without_a_pool() {
     assert_eq!(world.prepare().await, info);
 }
 
-/// See docs/threats.md#g19.
+/// See docs/research/threats.md#g19.
 #[tokio::test]
 async fn concurrent_loops_do_not_interfere() {
     let world = WorkspaceWorld::new();
@@ -139,7 +139,7 @@ async fn partial_mirror_works_offline_after_prepare() {
     assert_eq!(missing(&base), 3);
 }
 
-/// See docs/threats.md#g19.
+/// See docs/research/threats.md#g19.
 #[tokio::test]
 async fn commits_of_a_loop_are_in_no_other_loops_sight() {
     let world = WorkspaceWorld::new();
@@ -222,7 +222,7 @@ async fn loops_of_older_versions_go_on() {
     assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
 }
 
-/// See docs/threats.md#i7.
+/// See docs/research/threats.md#i7.
 #[tokio::test]
 async fn range_of_partial_and_packed_mirror_is_scanned_after_restart() {
     for partial in [false, true] {

@@ -173,7 +173,7 @@ impl CostGuard for SharedLimit {
 
 /// Requests of one run have more input than their length let expect, and no request of it follows.
 ///
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[tokio::test]
 async fn other_runs_do_not_spend_what_answers_cost_more_than_estimated() {
     let (limit, held) = (Money::from_usd(2.0), Arc::new(Mutex::new([Money(0); 2])));

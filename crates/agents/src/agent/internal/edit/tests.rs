@@ -97,7 +97,7 @@ fn ambiguous_replacements_are_refused() {
     }
 }
 
-/// See docs/threats.md#g9.
+/// See docs/research/threats.md#g9.
 #[test]
 fn paths_outside_of_the_tree_are_refused() {
     let place = EditFixture::new();
@@ -177,7 +177,7 @@ fn large_and_binary_files_are_refused() {
     }
 }
 
-/// See docs/threats.md#g9.
+/// See docs/research/threats.md#g9.
 #[test]
 fn random_paths_never_leave_the_tree() {
     use proptest::test_runner::TestRunner;

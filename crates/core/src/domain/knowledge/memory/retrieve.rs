@@ -67,7 +67,7 @@ pub struct Weights {
 
 impl Default for Weights {
     fn default() -> Self {
-        // `docs/memory.md` states what they were tuned on; `vector` equals `cosine`, as no model was available for
+        // `docs/research/memory.md` states what they were tuned on; `vector` equals `cosine`, as no model was available for
         // tuning.
         Self { fusion: 10.0, words: 1.0, cosine: 4.0, vector: 4.0, other_type: 0.5 }
     }

@@ -236,7 +236,7 @@ fn checks_that_need_changed_tests_are_asked_about_early() {
     run.commits(&[], true).verified(&[], base_tests(true, "2")).is(LoopState::Review, LoopStep::Idle);
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn hard_coded_answers_are_told_once_and_then_asked_about() {
     let holds = |mark: &str, evidence: &str| {

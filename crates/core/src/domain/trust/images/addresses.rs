@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#i6.
+    /// See docs/research/threats.md#i6.
     #[test]
     fn only_servers_of_the_forge_are_asked() {
         let gitea = AttachmentAddresses::Gitea(at("http://127.0.0.1:3000/"));

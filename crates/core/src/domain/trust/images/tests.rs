@@ -55,7 +55,7 @@ fn visible_uploads_of_writers_are_fetched_once_and_in_order() {
     "#);
 }
 
-/// See docs/threats.md#i6.
+/// See docs/research/threats.md#i6.
 #[test]
 fn images_of_others_and_on_other_servers_are_refused() {
     let outsider = ImageText { trusted: false, ..issue(&format!("![a]({})", upload(1))) };

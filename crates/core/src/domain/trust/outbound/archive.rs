@@ -204,7 +204,7 @@ mod tests {
         gzip.finish().expect("packed")
     }
 
-    /// See docs/threats.md#i7.
+    /// See docs/research/threats.md#i7.
     #[test]
     fn members_of_gzip_and_zip_are_unpacked() {
         let complete = |members: &[&[u8]]| UnpackedArchive {
@@ -236,7 +236,7 @@ mod tests {
         unpack(file).members.iter().any(|member| member == content)
     }
 
-    /// See docs/threats.md#i7.
+    /// See docs/research/threats.md#i7.
     #[test]
     fn archives_in_archives_and_compressed_parts_are_unpacked() {
         let content = b"some content of a file";
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(unpack(b"1 x^2 and x\x01y are no streams, nor is \x1f\x8b\x08").members, [] as [Vec<u8>; 0]);
     }
 
-    /// See docs/threats.md#i7.
+    /// See docs/research/threats.md#i7.
     #[test]
     fn archives_with_more_than_is_unpacked_are_cut() {
         let zeros = vec![0; MOST_BYTES as usize];

@@ -46,7 +46,7 @@ pub fn files_of_patch(patch: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// See docs/threats.md#g14.
+    /// See docs/research/threats.md#g14.
     #[test]
     fn each_limit_is_exceeded_by_one_more() {
         let files = |count: usize| (0..count).map(|n| n.to_string()).collect();

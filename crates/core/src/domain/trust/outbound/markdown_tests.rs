@@ -42,7 +42,7 @@ fn acting(markdown: &str) -> Vec<String> {
     found
 }
 
-/// See docs/threats.md#i6, docs/threats.md#i8.
+/// See docs/research/threats.md#i6, docs/research/threats.md#i8.
 #[test]
 fn foreign_text_has_no_effect_in_comments() {
     let table = [
@@ -215,7 +215,7 @@ fn markdown_like() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// See docs/threats.md#i8, docs/threats.md#i9.
+    /// See docs/research/threats.md#i8, docs/research/threats.md#i9.
     #[test]
     fn shown_text_is_a_fixed_point_and_does_nothing(text in markdown_like()) {
         let safe = for_people(&text);
@@ -237,7 +237,7 @@ proptest! {
         prop_assert_eq!(structure(&page(&safe)), structure(&page("plain")), "{:?}", safe);
     }
 
-    /// See docs/threats.md#i9.
+    /// See docs/research/threats.md#i9.
     #[test]
     fn a_fence_holds_anything(text in markdown_like()) {
         let block = fence(&text, "text");

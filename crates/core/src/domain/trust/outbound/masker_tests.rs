@@ -4,7 +4,7 @@ use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
 
 use super::*;
 
-/// See docs/threats.md#i7, docs/threats.md#s8.
+/// See docs/research/threats.md#i7, docs/research/threats.md#s8.
 #[test]
 fn values_are_masked_in_every_form() {
     let secret = "p@ss/w0rd+\"näh\"~x";
@@ -26,7 +26,7 @@ fn values_are_masked_in_every_form() {
     }
 }
 
-/// See docs/threats.md#s8.
+/// See docs/research/threats.md#s8.
 #[test]
 fn tokens_are_masked_by_pattern() {
     let body = "aB3".repeat(20);

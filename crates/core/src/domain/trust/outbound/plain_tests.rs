@@ -28,7 +28,7 @@ fn acting(text: &str) -> Vec<String> {
     patterns.iter().filter_map(|pattern| found(pattern)).collect()
 }
 
-/// See docs/threats.md#i8, docs/threats.md#g16.
+/// See docs/research/threats.md#i8, docs/research/threats.md#g16.
 #[test]
 fn titles_contain_nothing_that_acts() {
     let table = [
@@ -53,7 +53,7 @@ fn titles_contain_nothing_that_acts() {
     assert_eq!(title(&"x".repeat(200)).chars().count(), 121);
 }
 
-/// See docs/threats.md#g16.
+/// See docs/research/threats.md#g16.
 #[test]
 fn co_author_is_written_for_logins_only() {
     let written = co_author("mona", 7, "forge.example").expect("a trailer");
@@ -114,7 +114,7 @@ fn active_like() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// See docs/threats.md#i8, docs/threats.md#i9.
+    /// See docs/research/threats.md#i8, docs/research/threats.md#i9.
     #[test]
     fn plain_text_is_a_fixed_point_and_does_nothing(text in active_like()) {
         for safe in [title(&text), subject(&text, 100), plain_line(&text)] {

@@ -13,7 +13,7 @@ fn outbound() -> OutboundFilter {
     OutboundFilter::new(Masker::named([("the token of forge `work`", SECRET)]))
 }
 
-/// See docs/threats.md#i7, docs/threats.md#s8.
+/// See docs/research/threats.md#i7, docs/research/threats.md#s8.
 #[test]
 fn secrets_are_replaced_by_their_names() {
     let outbound = outbound();
@@ -29,7 +29,7 @@ fn secrets_are_replaced_by_their_names() {
     assert!(!json.contains(SECRET) && json.matches("removed").count() == 3, "{json}");
 }
 
-/// See docs/threats.md#s8.
+/// See docs/research/threats.md#s8.
 #[test]
 fn secret_is_replaced_at_each_of_its_places_in_json() {
     let outbound = outbound();
@@ -60,7 +60,7 @@ fn learned_values_are_removed() {
     assert!(!removed(0) && outbound.answer(other).as_str() == other, "tokens that ended long ago are forgotten");
 }
 
-/// See docs/threats.md#g16, docs/threats.md#i8.
+/// See docs/research/threats.md#g16, docs/research/threats.md#i8.
 #[test]
 fn messages_of_commits_have_no_foreign_effects() {
     let trailers = [
@@ -79,7 +79,7 @@ fn messages_of_commits_have_no_foreign_effects() {
     );
 }
 
-/// See docs/threats.md#i9.
+/// See docs/research/threats.md#i9.
 #[test]
 fn bodies_and_titles_have_no_invisible_characters() {
     assert_eq!(outbound().body("a\u{202e}b\u{200b} ⚠️\n\tc").as_str(), "ab ⚠️\n\tc");
@@ -90,7 +90,7 @@ fn bodies_and_titles_have_no_invisible_characters() {
     assert_eq!(outbound().body(inert).as_str(), inert);
 }
 
-/// See docs/threats.md#i7, docs/threats.md#g11.
+/// See docs/research/threats.md#i7, docs/research/threats.md#g11.
 #[test]
 fn objects_with_secrets_are_not_cleared() {
     let outbound = outbound();

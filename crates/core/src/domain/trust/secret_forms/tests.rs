@@ -57,7 +57,7 @@ fn disguises(secret: &str) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[test]
 fn secret_is_found_in_every_form() {
     for secret in [SECRET, "sk-hunter2", "hunter"] {
@@ -74,7 +74,7 @@ fn secret_is_found_in_every_form() {
     }
 }
 
-/// See docs/threats.md#s4.
+/// See docs/research/threats.md#s4.
 #[test]
 fn stream_cut_anywhere_contains_no_secret() {
     let forms = Arc::new(SecretForms::new([SECRET]));

@@ -22,7 +22,7 @@ mod tests {
     use crate::domain::model::task::TamperKind;
     use crate::domain::trust::tamper::scan;
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[test]
     fn new_compiled_code_is_reported() {
         let header = |path: &str, mode: &str| format!("diff --git a/{path} b/{path}\n{mode}index 1..2\n");

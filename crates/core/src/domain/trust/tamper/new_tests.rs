@@ -205,7 +205,7 @@ mod tests {
         format!("diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1,1 +1,2 @@\n x\n+{line}\n")
     }
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[test]
     fn new_tests_that_runners_load_are_apart() {
         for path in [

@@ -372,7 +372,7 @@ mod tests {
         "PYTHONPATH=plugins pytest",
     ];
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[test]
     fn changed_files_that_start_checks_are_known() {
         let start = CheckStart::new(COMMANDS, BASE);
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[test]
     fn new_files_that_take_a_place_are_known() {
         let start = CheckStart::new(COMMANDS, BASE);
@@ -484,7 +484,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[test]
     fn files_that_tools_prefer_or_load_take_places() {
         let base = [
@@ -519,7 +519,7 @@ mod tests {
         }
     }
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[test]
     fn scripts_behind_other_files_start_checks() {
         let base = ["scripts/verify.py", "scripts/release.py", "tools/lint.mjs", "src/verify.py", "Makefile"];
@@ -531,7 +531,7 @@ mod tests {
         assert!(!CheckStart::new(["pytest"], base).depends_on("scripts/verify.py"));
     }
 
-    /// See docs/threats.md#g17.
+    /// See docs/research/threats.md#g17.
     #[test]
     fn modules_and_vendored_copies_take_places() {
         let start = CheckStart::new(["python -m mypy .", "python3 -m calc.check"], ["go.mod", "main.go", "web/a.php"]);

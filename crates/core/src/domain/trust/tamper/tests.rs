@@ -40,7 +40,7 @@ fn kinds(diff: &str) -> Vec<TamperKind> {
     scan(diff).into_iter().map(|finding| finding.kind).collect()
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn new_file_that_ends_the_tests_of_its_package_is_found() {
     let main = |code: &str| {
@@ -50,7 +50,7 @@ fn new_file_that_ends_the_tests_of_its_package_is_found() {
     assert_eq!(kinds(&main("m.Run()")), []);
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn weakened_tests_are_found() {
     let cases = [
@@ -321,7 +321,7 @@ fn weakened_tests_are_found() {
     assert!(cases.len() >= 40);
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn weakened_checks_are_found() {
     let cases = [
@@ -708,8 +708,8 @@ impl CaseCount {
     }
 }
 
-/// The tables in `docs/tampering.md` agree with the results of these tests.
-/// See docs/threats.md#g17.
+/// The tables in `docs/guides/weakened-tests.md` agree with the results of these tests.
+/// See docs/research/threats.md#g17.
 #[test]
 fn cases_of_each_language_are_found() {
     let head = |first| {
@@ -742,15 +742,15 @@ fn cases_of_each_language_are_found() {
     for (round, count) in &by_round {
         rounds += &count.row(if round.is_empty() { "before the rules" } else { round });
     }
-    let page = include_str!("../../../../../../docs/tampering.md");
+    let page = include_str!("../../../../../../docs/guides/weakened-tests.md");
     assert!(
         page.contains(&languages) && page.contains(&rounds),
-        "docs/tampering.md is out of date; its tables of cases are now:\n{languages}\n{rounds}\nmissed: {missed:#?}"
+        "docs/guides/weakened-tests.md is out of date; its tables of cases are now:\n{languages}\n{rounds}\nmissed: {missed:#?}"
     );
 }
 
 /// Legitimate edits never block a loop, regardless of whether the program changes as well.
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 #[test]
 fn honest_edits_are_not_blocked() {
     let edits = cases::honest();
@@ -767,8 +767,8 @@ fn honest_edits_are_not_blocked() {
     }
     assert!(edits.len() >= 40 && blocked.is_empty(), "{blocked:#?}");
     let sentence = format!("{} edits, 0 of them blocking, {noticed} with a notice", edits.len());
-    let page = include_str!("../../../../../../docs/tampering.md");
-    assert!(page.contains(&sentence), "docs/tampering.md is out of date; it is now: {sentence}");
+    let page = include_str!("../../../../../../docs/guides/weakened-tests.md");
+    assert!(page.contains(&sentence), "docs/guides/weakened-tests.md is out of date; it is now: {sentence}");
 }
 
 /// Only a script can replace a command. A file with the same name that is no script is harmless.

@@ -89,7 +89,7 @@ fn shortened(mut body: Value) -> Value {
     body
 }
 
-/// See docs/faults.md#f19.
+/// See docs/research/faults.md#f19.
 #[test]
 fn damaged_deliveries_are_answered_and_claim_nothing_new() {
     // Each field is damaged in some of the ways, by turns; in all of them with all cases of property tests.

@@ -162,7 +162,7 @@ impl Transport for Yielding {
     }
 }
 
-/// See docs/faults.md#f5.
+/// See docs/research/faults.md#f5.
 #[tokio::test]
 async fn concurrent_calls_request_a_token_once() {
     let transport = ContractTransport::new(ContractSpec::GitHub);
@@ -179,7 +179,7 @@ async fn concurrent_calls_request_a_token_once() {
     assert_eq!(transport.bodies("POST", TOKENS).len(), 1);
 }
 
-/// See docs/faults.md#f5.
+/// See docs/research/faults.md#f5.
 #[tokio::test]
 async fn refused_token_is_renewed_once() {
     for ends_well in [true, false] {
@@ -208,7 +208,7 @@ async fn refused_token_is_renewed_once() {
     }
 }
 
-/// See docs/faults.md#d6.
+/// See docs/research/faults.md#d6.
 #[tokio::test]
 async fn server_clock_is_used_after_a_refused_signature() {
     let (github, transport, clock) = with_app();
@@ -276,7 +276,7 @@ async fn missing_installation_permissions_are_reported() {
     assert!(failure.detail.contains("not installed for this repository"), "{failure}");
 }
 
-/// See docs/faults.md#f5.
+/// See docs/research/faults.md#f5.
 #[tokio::test]
 async fn reinstalled_app_is_found() {
     let (failure, transport) = refused_mint(404, "Not Found").await;

@@ -11,7 +11,7 @@ fn not_found() -> Value {
     json!({ "message": "Not Found" })
 }
 
-/// See docs/threats.md#p7.
+/// See docs/research/threats.md#p7.
 #[tokio::test]
 async fn permission_applies_to_the_same_account_id_only() {
     let case = |role: &str, legacy: &str, id: i64| json!({ "permission": legacy, "role_name": role, "user": { "id": id, "login": "ann", "role_name": role } });
@@ -286,7 +286,7 @@ async fn issues_are_opened_and_closed() {
     assert_eq!(missing.kind, ForgeErrorKind::NotFound);
 }
 
-/// See docs/threats.md#p14, docs/faults.md#f12.
+/// See docs/research/threats.md#p14, docs/research/faults.md#f12.
 #[tokio::test]
 async fn transferred_issue_is_not_found_and_renamed_repository_is() {
     for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
@@ -309,7 +309,7 @@ async fn transferred_issue_is_not_found_and_renamed_repository_is() {
 }
 
 /// A label that was set before the issue was transferred here was set elsewhere.
-/// See docs/threats.md#p14.
+/// See docs/research/threats.md#p14.
 #[tokio::test]
 async fn transferred_label_has_no_assignment() {
     let labeled = json!({ "event": "labeled", "label": { "name": "ralph:run" }, "actor": { "id": 9, "login": "ann" },
@@ -339,7 +339,7 @@ fn pull(number: u64, branch: &str, head_repo: Value) -> Value {
 const PULLS: &str = "/repos/{owner}/{repo}/pulls";
 const PULL: &str = "/repos/{owner}/{repo}/pulls/{pull_number}";
 
-/// See docs/threats.md#p14.
+/// See docs/research/threats.md#p14.
 #[tokio::test]
 async fn newest_pull_request_from_a_branch_is_found() {
     let (github, transport) = with_token();
@@ -698,7 +698,7 @@ async fn webhook_with_the_same_address_is_updated() {
     transport.finish();
 }
 
-/// See docs/faults.md#f9.
+/// See docs/research/faults.md#f9.
 #[tokio::test]
 async fn invalid_responses_are_errors_without_panic() {
     let bodies = ["", "<html>login</html>", "[]", "{\"number\":\"x\"}", "null", "{\"number\":-1}"];

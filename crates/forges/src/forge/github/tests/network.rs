@@ -71,7 +71,7 @@ async fn enterprise_server_is_called_at_its_addresses() {
     .await;
 }
 
-/// See docs/faults.md#f2.
+/// See docs/research/faults.md#f2.
 #[tokio::test]
 async fn unreachable_server_is_not_ambiguous() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -82,7 +82,7 @@ async fn unreachable_server_is_not_ambiguous() {
     assert!(!failure.to_string().contains("ghp_secret"));
 }
 
-/// See docs/faults.md#f2.
+/// See docs/research/faults.md#f2.
 #[tokio::test]
 async fn closed_connection_is_ambiguous() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -214,7 +214,7 @@ fn status_contains_the_branch_with_that_head() {
     assert_eq!(branch.as_deref(), Some("ralph/42-sum"));
 }
 
-/// See docs/threats.md#w7, docs/faults.md#f9.
+/// See docs/research/threats.md#w7, docs/research/faults.md#f9.
 #[test]
 fn malformed_deliveries_are_refused_with_a_reason() {
     let labeled = delivery("labeled", json!({ "issue": issue_json(), "label": { "name": "ralph:run" } }));
@@ -256,7 +256,7 @@ fn unknown_fields_are_ignored() {
 }
 
 proptest! {
-    /// See docs/threats.md#w9.
+    /// See docs/research/threats.md#w9.
     #[test]
     fn arbitrary_bodies_do_not_panic(header in 0..HANDLED.len(), text in "\\PC{0,200}", cut in 0usize..600) {
         let event = HANDLED[header];

@@ -24,7 +24,7 @@ fn start(markdown: &str) -> String {
     markdown.chars().take(400).collect()
 }
 
-/// See docs/threats.md#i2.
+/// See docs/research/threats.md#i2.
 #[test]
 fn hidden_text_is_removed_and_reported() {
     let all = hidden_cases();
@@ -64,7 +64,7 @@ fn hidden_text_is_removed_and_reported() {
     assert!(faults.is_empty(), "{} of {} cases:\n\n{}", faults.len(), all.len(), faults.join("\n\n"));
 }
 
-/// See docs/threats.md#i2.
+/// See docs/research/threats.md#i2.
 #[test]
 fn checks_in_hidden_text_do_not_run() {
     let hidden = [
@@ -356,7 +356,7 @@ fn container() -> impl Strategy<Value = (&'static str, &'static str)> {
 proptest! {
     #![proptest_config(crate::property_cases::cases(400))]
 
-    /// See docs/threats.md#i2.
+    /// See docs/research/threats.md#i2.
     #[test]
     fn generated_hidings_never_reach_the_text(
         (open, close) in hiding(), (outer, end) in container(), before in harmless(), within in harmless(), after in harmless(),
