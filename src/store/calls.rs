@@ -196,7 +196,6 @@ pub fn begin(
         role: request.role,
         backend: backend.clone(),
         model: model.clone(),
-        task_type: request.task_type,
         resumed: session == SessionUse::Resume,
         previous: request.previous.clone(),
     };
@@ -436,7 +435,6 @@ fn as_i64(count: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::checks::criteria::TaskType;
     use crate::domain::model::ids::{ForgeName, RepoId};
     use crate::domain::providers::backends::{BackendSettings, BlockedBy};
     use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
@@ -469,7 +467,6 @@ mod tests {
         CallRequest {
             loop_id: String::new(),
             role: BackendRole::Agent,
-            task_type: TaskType::TestFix,
             exclude: Vec::new(),
             avoid: Vec::new(),
             likely_cost: None,
@@ -560,7 +557,7 @@ mod tests {
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
             record_cost(c, &caller("a/1", "a"), Money::from_usd(0.1), NOW)?;
             end(c, "a/1", &booking(Ending::Cost(Money::from_usd(0.01))), &settings(), NOW, |call, cost| {
-                BackendObservation::CallSucceeded { call, tokens: 10, cost, progress: None }
+                BackendObservation::CallSucceeded { call, tokens: 10, cost }
             })?;
             assert_eq!(backend_of(&begun(c, "b/1", "b", limits)?), "one");
             let booked = of_loop(c, &LoopId::new("a"))?;
@@ -710,7 +707,6 @@ mod tests {
                     call,
                     tokens: 10,
                     cost,
-                    progress: None,
                 })
             };
             let money = |begun: CallDecision| !matches!(begun, CallDecision::NoMoney(_));

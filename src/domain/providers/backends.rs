@@ -24,7 +24,6 @@ mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
-mod thompson;
 mod transition;
 
 pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse};
@@ -42,7 +41,6 @@ pub use state::{
     BackendState, BackendStatus, Backends, Cooldown, CooldownReason, DisabledFor, InFlight, LastError, Probation,
     RotationState,
 };
-pub use thompson::{Posterior, Posteriors};
 pub use transition::transition;
 
 /// Creates a random number generator. Generators with the same seed and a different `purpose` are independent.

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::proactive::Threshold;
 use super::settings::BackendRole;
 use super::state::{CooldownReason, DisabledFor};
-use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
 /// Call that needs a backend.
@@ -17,8 +16,6 @@ pub struct CallRequest {
     pub loop_id: String,
     /// Purpose of the call.
     pub role: BackendRole,
-    /// Type of task that the call works on.
-    pub task_type: TaskType,
     /// Backends that must not be used for the call.
     pub exclude: Vec<String>,
     /// Backends to use only if no other is available.
@@ -80,8 +77,6 @@ pub enum ChoiceReason {
     Turn,
     /// It is its time slice (`time_sliced`).
     Slice,
-    /// It has the highest sampled progress per cost (`adaptive`).
-    Adaptive,
     /// The call tests the backend after a cooldown.
     Trial,
     /// It replaces the preferred backend, which is unavailable now.

@@ -27,8 +27,8 @@ enum Availability {
     Blocked(BlockedBy, Option<Timestamp>),
 }
 
-/// Chooses a backend for a call. The result depends only on the arguments. `seed` is used for sampling in the mode
-/// [`adaptive`](super::RotationMode::Adaptive) and for the length of short waits; it should differ between loops and calls.
+/// Chooses a backend for a call. The result depends only on the arguments. `seed` is used for the length of short waits; it should
+/// differ between loops and calls.
 pub fn choose(
     state: &Backends,
     settings: &BackendsSettings,
@@ -36,7 +36,7 @@ pub fn choose(
     seed: u64,
     now: Timestamp,
 ) -> BackendChoice {
-    let (ranked, first_for) = rotation::ranking(state, settings, request, seed, now);
+    let (ranked, first_for) = rotation::ranking(state, settings, request, now);
     let (mut settled, mut unsettled, mut avoided) = (None, None, None);
     let mut reasons = Vec::new();
     for name in &ranked {

@@ -1,20 +1,15 @@
 //! Order in which the backends are considered for a call.
 
 use super::choice::{CallRequest, ChoiceReason};
-use super::luck;
 use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
 use crate::domain::model::ids::Timestamp;
-
-/// Factor by which another backend must be better than the one whose session can be resumed, in the mode `adaptive`.
-const STAYING: f64 = 1.25;
 
 /// Returns the backends with the role in order of preference, and the reason for preferring the first.
 pub(super) fn ranking<'s>(
     state: &Backends,
     settings: &'s BackendsSettings,
     request: &CallRequest,
-    seed: u64,
     now: Timestamp,
 ) -> (Vec<&'s str>, ChoiceReason) {
     let in_order = settings.in_order(request.role);
@@ -35,18 +30,6 @@ pub(super) fn ranking<'s>(
             let count = i64::try_from(turns.len()).unwrap_or(i64::MAX).max(1);
             let first = usize::try_from(slice.rem_euclid(count)).unwrap_or(0);
             (turned(turns, first, in_order), ChoiceReason::Slice)
-        }
-        RotationMode::Adaptive => {
-            let cost = settings.rotation.iteration_cost.0;
-            let scores = state.posteriors.draw(&in_order, request.task_type, cost, |name| luck(seed, name));
-            let stays = |name: &str| request.previous.as_deref() == Some(name);
-            let mut scored: Vec<(f64, &str)> = scores
-                .into_iter()
-                .zip(in_order)
-                .map(|(score, name)| (if stays(name) { score * STAYING } else { score }, name))
-                .collect();
-            scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-            (scored.into_iter().map(|(_, name)| name).collect(), ChoiceReason::Adaptive)
         }
     }
 }
