@@ -12,7 +12,6 @@ pub(super) mod responses;
 use serde_json::Value;
 
 use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall};
-use crate::domain::providers::prices::TokenUsage;
 use fault::ProviderError;
 
 /// Maximum length of a tool's name, in characters.
@@ -90,17 +89,6 @@ fn model_of(document: &Value, request: &ChatRequest) -> String {
         Some(model) if !model.is_empty() => model.to_owned(),
         _ => request.model.clone(),
     }
-}
-
-/// Parses a number of tokens; 0 if it is missing.
-fn count(value: &Value) -> u64 {
-    // Some servers send whole numbers as decimals.
-    value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64)).unwrap_or(0)
-}
-
-/// Returns the usage; `None` if all numbers are 0, which means that the server does not report usage.
-fn counted(usage: TokenUsage) -> Option<TokenUsage> {
-    (usage.total() > 0).then_some(usage)
 }
 
 /// Returns the arguments of a call to send back. Invalid arguments become an empty object.

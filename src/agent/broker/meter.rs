@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::usage::{AnswerUsage, SeenUsage};
+use super::usage::AnswerUsage;
 use crate::agent::{CostGuard, CountedUsage};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::{PriceTable, TokenPrice, TokenUsage, Vendor};
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Number of output tokens that a request without a limit is assumed to need: the most that any model writes.
 const MOST_OUTPUT: u64 = 128_000;
@@ -98,14 +99,14 @@ impl OpenRequest {
     /// Returns the usage and cost of a request according to the response so far. If the response was interrupted
     /// before the provider reported its usage, the maximum length is assumed, because the model may have continued or
     /// produced hidden output.
-    fn cut(&self, prices: &PriceTable) -> (SeenUsage, Money) {
+    fn cut(&self, prices: &PriceTable) -> (ReportedUsage, Money) {
         let usage = self.told.or_estimated(self.quote.input());
         let price = self.price(prices, usage.input);
         if self.told.is_known() {
             return (usage, usage.cost(&price));
         }
         let longest = self.granted.saturating_mul(self.quote.choices).max(usage.output);
-        let cost = SeenUsage { output: longest, ..usage }.cost(&price);
+        let cost = ReportedUsage { output: longest, ..usage }.cost(&price);
         (usage, if self.told.usage.input == 0 { cost.max(self.reserved) } else { cost })
     }
 
@@ -345,7 +346,7 @@ impl RunMeter {
     }
 
     /// Closes an open request and charges its cost.
-    fn close(&self, id: u64, cost: impl FnOnce(&OpenRequest) -> Option<(SeenUsage, Money)>) {
+    fn close(&self, id: u64, cost: impl FnOnce(&OpenRequest) -> Option<(ReportedUsage, Money)>) {
         let mut state = self.state();
         if let Some(open) = state.open.remove(&id)
             && let Some((usage, cost)) = cost(&open)

@@ -57,11 +57,6 @@ impl TokenUsage {
         Self { input, output, cache_read, cache_write }
     }
 
-    /// Creates the usage of a call whose input tokens include those read from a cache (OpenAI, Gemini, Moonshot).
-    pub fn with_cache_in_input(input: u64, output: u64, cached: u64) -> Self {
-        Self { input: input.saturating_sub(cached), output, cache_read: cached.min(input), cache_write: 0 }
-    }
-
     /// Returns the input tokens, including those read from or written to a cache. Saturates.
     pub fn read(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)

@@ -8,6 +8,7 @@ use super::*;
 use crate::domain::providers::chat::{
     AnswerSchema, ChatImage, ChatMessage, ModelStop, ModelTurn, ToolDefinition, ToolResult,
 };
+use crate::domain::providers::prices::TokenUsage;
 
 const ALL: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Chat];
 
