@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::usage::AnswerUsage;
 use crate::agent::{CostGuard, CountedUsage};
 use crate::domain::model::ids::Money;
+use crate::domain::model::tokens::estimated_tokens;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::{PriceTable, TokenPrice, TokenUsage, Vendor};
 use crate::domain::providers::usage::ReportedUsage;
@@ -22,10 +23,8 @@ const MOST_OUTPUT: u64 = 128_000;
 const USUAL_OUTPUT: u64 = 32_000;
 /// Minimum number of output tokens for which a request is sent.
 const LEAST_OUTPUT: u64 = 1_024;
-/// Bytes of a request that are estimated as one token.
-const BYTES_PER_TOKEN: u64 = 4;
 /// Minimum number of bytes per token that is assumed when the price depends on the prompt's length.
-const LEAST_BYTES_PER_TOKEN: u64 = 2;
+const LEAST_BYTES_PER_TOKEN: usize = 2;
 /// Maximum number of a run's requests with incomplete responses; further requests wait. Because the exact input tokens
 /// are known only afterwards, this bounds how far a run can exceed its budget.
 const MOST_OPEN: usize = 16;
@@ -40,7 +39,7 @@ pub(super) struct Quote {
     /// Price of the model that the request names.
     pub(super) price: TokenPrice,
     /// Length of the request's body, in bytes.
-    pub(super) bytes: u64,
+    pub(super) bytes: usize,
     /// Whether the provider caches input for an hour, at twice the input price.
     pub(super) keeps_long: bool,
     /// Maximum number of output tokens that the request sets; `None` if it sets no limit.
@@ -53,14 +52,14 @@ pub(super) struct Quote {
 }
 
 /// Returns the maximum number of tokens that a request of this many bytes may have.
-pub(super) fn most_tokens(bytes: u64) -> u64 {
-    bytes.div_ceil(LEAST_BYTES_PER_TOKEN)
+pub(super) fn most_tokens(bytes: usize) -> u64 {
+    bytes.div_ceil(LEAST_BYTES_PER_TOKEN) as u64
 }
 
 impl Quote {
     /// Returns the estimated number of input tokens.
     fn input(&self) -> u64 {
-        self.bytes.div_ceil(BYTES_PER_TOKEN)
+        estimated_tokens(self.bytes) as u64
     }
 
     /// Returns the cost of the input if it has `excess` tokens more than estimated.

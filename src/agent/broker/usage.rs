@@ -3,12 +3,11 @@
 
 use serde_json::Value;
 
+use crate::domain::model::tokens::estimated_tokens;
 use crate::domain::providers::usage::ReportedUsage;
 
 /// Maximum length of an event that is searched for usage, in bytes.
 const MAX_EVENT: usize = 32 * 1024 * 1024;
-/// Number of bytes of text that count as one token if a stream ends without usage.
-const BYTES_PER_TOKEN: u64 = 3;
 /// Fields of an event that do not contain output of the model.
 const NAMES: [&str; 8] = ["type", "id", "object", "model", "role", "name", "item_id", "signature"];
 
@@ -27,7 +26,7 @@ pub(super) struct AnswerUsage {
     /// Whether the response was received to the end of its connection.
     pub(super) is_whole: bool,
     /// Number of bytes of text plus number of events with text.
-    text: u64,
+    text: usize,
 }
 
 impl AnswerUsage {
@@ -69,20 +68,20 @@ impl AnswerUsage {
             usage.input = input;
         }
         if usage.output == 0 || !self.is_complete {
-            usage.output = usage.output.max(self.text.div_ceil(BYTES_PER_TOKEN));
+            usage.output = usage.output.max(estimated_tokens(self.text) as u64);
         }
         usage
     }
 }
 
 /// Returns the number of bytes of text in an event.
-fn text_bytes(value: &Value) -> u64 {
+fn text_bytes(value: &Value) -> usize {
     match value {
-        Value::String(text) => u64::try_from(text.len()).unwrap_or(u64::MAX),
-        Value::Array(values) => values.iter().map(text_bytes).fold(0, u64::saturating_add),
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_bytes).fold(0, usize::saturating_add),
         Value::Object(fields) => {
             let texts = fields.iter().filter(|(name, _)| !NAMES.contains(&name.as_str()));
-            texts.map(|(_, value)| text_bytes(value)).fold(0, u64::saturating_add)
+            texts.map(|(_, value)| text_bytes(value)).fold(0, usize::saturating_add)
         }
         _ => 0,
     }

@@ -354,7 +354,7 @@ async fn limits_end_a_run_and_usage_is_reported() {
     let free = says("done").map(|answer| ChatAnswer { model: "free".into(), usage: None, ..answer });
     let run = AgentRun { max_cost: Some(Money(1)), model: None, ..place.run() };
     let (outcome, _) = place.outcome_of(place.agent([free]).as_ref(), run).await;
-    assert_eq!((outcome.cost, outcome.tokens_out), (None, 1));
+    assert_eq!((outcome.cost, outcome.tokens_out), (None, 2));
     assert!(outcome.tokens_in > 1_000, "estimated from what was sent: {}", outcome.tokens_in);
     assert_eq!(outcome.errors, ["no price is known for free: its cost is not counted"]);
     assert_eq!(place.asked.lock().unwrap()[0].model, "vendor-large-1");

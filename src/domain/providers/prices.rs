@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Money;
 use crate::domain::model::settings::KeyProblem;
+use crate::domain::model::tokens::estimated_tokens;
 
 pub use published::PUBLISHED_ON;
 
@@ -55,6 +56,12 @@ impl TokenUsage {
     pub fn with_cached_in(read: u64, output: u64, cache_read: u64, cache_write: u64) -> Self {
         let input = read.saturating_sub(cache_read.saturating_add(cache_write));
         Self { input, output, cache_read, cache_write }
+    }
+
+    /// Estimates the usage of a call from the bytes of text that it reads and writes, because no server reported it.
+    pub fn estimated(read: usize, written: usize) -> Self {
+        let tokens = |bytes| estimated_tokens(bytes) as u64;
+        Self { input: tokens(read), output: tokens(written), ..Self::default() }
     }
 
     /// Returns the input tokens, including those read from or written to a cache. Saturates.

@@ -11,10 +11,10 @@ fn prices() -> Arc<PriceTable> {
 }
 
 /// A request with this estimate of its input tokens.
-fn quote(input: u64, output: Option<u64>) -> Quote {
+fn quote(input: usize, output: Option<u64>) -> Quote {
     Quote {
         price: prices().price("m").expect("a price"),
-        bytes: input * 4,
+        bytes: input * 3,
         keeps_long: false,
         output,
         choices: 1,
