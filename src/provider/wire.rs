@@ -11,35 +11,16 @@ pub(super) mod responses;
 
 use serde_json::Value;
 
+use crate::domain::providers::backends::WireName;
 use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall};
 use fault::ProviderError;
 
 /// Maximum length of a tool's name, in characters.
 const MAX_NAME: usize = 64;
 
-/// Wire format of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wire {
-    /// Anthropic's Messages.
-    Messages,
-    /// OpenAI's Responses.
-    Responses,
-    /// OpenAI's Chat Completions, which most other servers use (Ollama, vLLM, llama.cpp, gateways).
-    Chat,
-}
-
-impl Wire {
-    /// Returns the name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Messages => "messages",
-            Self::Responses => "responses",
-            Self::Chat => "chat",
-        }
-    }
-
+impl WireName {
     /// Returns the path segments of the endpoint, after the version.
-    pub(super) fn endpoint(self) -> &'static [&'static str] {
+    pub(in crate::provider) fn endpoint(self) -> &'static [&'static str] {
         match self {
             Self::Messages => &["messages"],
             Self::Responses => &["responses"],
@@ -49,7 +30,7 @@ impl Wire {
 
     /// Returns the body of a request. `vendor` selects the field names of OpenAI itself, which differ from those of
     /// compatible servers.
-    pub(super) fn body(self, request: &ChatRequest, vendor: bool) -> Value {
+    pub(in crate::provider) fn body(self, request: &ChatRequest, vendor: bool) -> Value {
         match self {
             Self::Messages => messages::to_json(request),
             Self::Responses => responses::to_json(request),
@@ -61,7 +42,11 @@ impl Wire {
     ///
     /// # Errors
     /// The server reported an error, or the response has a different format.
-    pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
+    pub(in crate::provider) fn answer(
+        self,
+        request: &ChatRequest,
+        document: &Value,
+    ) -> Result<ChatAnswer, AnswerError> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
             return Err(AnswerError::Provider(fault::of_document(document)));

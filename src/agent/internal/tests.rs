@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::{AgentStatus, BackendKind, RunImages, RunPurpose};
 use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::backends::WireName;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::sandbox::SandboxSettings;
 use crate::process::{Cookie, ProbeSettings, probe_sandbox, survivors};
 use crate::provider::tests::stub::{Stub, StubReply};
-use crate::provider::{ApiClient, ApiSettings, Wire};
+use crate::provider::{ApiClient, ApiSettings};
 
 const SECRET: &str = "swordfish-77";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -505,7 +506,7 @@ async fn agent_works_over_a_real_connection() {
         name: "own".into(),
         url: stub.url.clone(),
         key: Some(SECRET.into()),
-        wire: Wire::Messages,
+        wire: WireName::Messages,
         models: Default::default(),
         timeout: Duration::from_secs(10),
     };

@@ -161,6 +161,15 @@ pub enum WireName {
 }
 
 impl WireName {
+    /// Returns the name, as in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Responses => "responses",
+            Self::Chat => "chat",
+        }
+    }
+
     /// Returns the usual protocol of the API at `host`.
     pub fn of_host(host: &str) -> Self {
         let is = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
