@@ -8,7 +8,7 @@ use super::{StoreResult, costs};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
     self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
-    Blocked, CallAdvice, CallRequest, ChoiceReason, SessionUse,
+    Blocked, CallAdvice, CallRequest, SessionUse,
 };
 use crate::domain::providers::money::{
     CostAccount, CostAccounts, CostLimitReached, Ending, Permit, Reservation, day_of, likely_cost,
@@ -60,8 +60,6 @@ pub enum CallDecision {
         backend: String,
         /// Model; `None` for the backend's default.
         model: Option<String>,
-        /// Reason of the choice.
-        why: ChoiceReason,
         /// Whether the session of the previous call is resumed.
         session: SessionUse,
         /// Cost at which the call is stopped, according to the current limits.
@@ -174,8 +172,8 @@ pub fn begin(
     };
     let request = CallRequest { likely_cost: Some(likely), ..request.clone() };
     let known = state(c)?;
-    let (backend, why, session) = match backends::choose(&known, settings, &request, seed, now) {
-        BackendChoice::Use { backend, why, session } => (backend, why, session),
+    let (backend, session) = match backends::choose(&known, settings, &request, seed, now) {
+        BackendChoice::Use { backend, session } => (backend, session),
         BackendChoice::Wait { until, reasons } => return Ok(CallDecision::Wait { until, reasons }),
         BackendChoice::Never { reasons } => return Ok(CallDecision::Never { reasons }),
     };
@@ -221,7 +219,7 @@ pub fn begin(
         now.0,
         reserve.0,
     ])?;
-    Ok(CallDecision::Call { backend, model, why, session, at_most, caller: Box::new(caller.clone()), changes })
+    Ok(CallDecision::Call { backend, model, session, at_most, caller: Box::new(caller.clone()), changes })
 }
 
 /// Records the first output of a call, which shows that its backend works.

@@ -26,7 +26,7 @@ mod state;
 mod tests;
 mod transition;
 
-pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse};
+pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, PreviousSession, SessionUse};
 pub use choose::choose;
 pub use claims::{ClaimedState, Claims, RefusalClaim};
 pub use ledger::UsageLedger;

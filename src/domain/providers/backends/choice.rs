@@ -47,8 +47,6 @@ pub enum BackendChoice {
     Use {
         /// Name of the backend.
         backend: String,
-        /// Reason for this backend.
-        why: ChoiceReason,
         /// Use of the previous session.
         session: SessionUse,
     },
@@ -65,22 +63,6 @@ pub enum BackendChoice {
         /// Reason why each backend is unavailable; empty if no backend has the role.
         reasons: Vec<Blocked>,
     },
-}
-
-/// Reason for the choice of a backend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChoiceReason {
-    /// It is the first available one in the configured order.
-    InOrder,
-    /// It is its turn (`round_robin`).
-    Turn,
-    /// It is its time slice (`time_sliced`).
-    Slice,
-    /// The call tests the backend after a cooldown.
-    Trial,
-    /// It replaces the preferred backend, which is unavailable now.
-    InsteadOf(String),
 }
 
 /// Use of the previous call's session.
