@@ -340,7 +340,7 @@ fn removed_rotation_mode_and_its_key_are_read_with_a_warning() {
     assert_eq!((rotation.mode, rotation.interval), (RotationMode::None, Duration::hours(2)));
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(warnings.join("\n"), @r"
-    ralph-control.yaml:4:40: `rotation.iteration_cost` has no effect: the mode `adaptive` was removed; remove the key, it is accepted until version 1.0
+    ralph-control.yaml:4:43: `rotation.iteration_cost` has no effect: the mode `adaptive` was removed; remove the key, it is accepted until version 1.0
     ralph-control.yaml:4:19: the mode `adaptive` was removed and is read as `none`; choose another, this one is read until version 1.0
     environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` has no effect: the mode `adaptive` was removed; remove the key, it is accepted until version 1.0
     ");
