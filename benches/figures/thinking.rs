@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::knowledge::intelligence::{self, Context, SummarySoFar};
+use ralph_bot::domain::knowledge::intelligence::{Context, SummarySoFar};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionFacts};
 use ralph_bot::domain::knowledge::session::{SessionTurn, TurnRole, extract};
 use ralph_bot::domain::loops::{Loop, LoopState};
@@ -206,7 +206,7 @@ async fn context(run: &mut FigureRun, world: &BenchWorld, ended: Loop) -> anyhow
         context.history.summaries = summaries.into_iter().map(soft).collect();
         context.history.reflections = recalled.reflections;
         context.recall = recalled.learnings;
-        tokens = context.block(TOKENS, &intelligence::count).tokens;
+        tokens = context.block(TOKENS).tokens;
         times.push(watch.elapsed());
         let (of, watch) = (current.id.clone(), Stopwatch::start());
         engine.store.read(move |c| session::turns(c, &of, 1..=turns)).await?;

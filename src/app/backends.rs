@@ -23,7 +23,7 @@ use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::engine::Reviewer;
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
-use crate::provider::{ApiClient, ApiSettings, Wire};
+use crate::provider::{ApiClient, ApiSettings};
 
 /// Time limit for a response of an HTTP API. A local model on a CPU needs minutes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
@@ -170,11 +170,7 @@ fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiC
         name: name.to_owned(),
         url: url.to_string(),
         key: backend.api_key.clone(),
-        wire: match wire {
-            WireName::Messages => Wire::Messages,
-            WireName::Responses => Wire::Responses,
-            WireName::Chat => Wire::Chat,
-        },
+        wire,
         models: BTreeMap::new(),
         timeout: ANSWER_TIMEOUT,
     };

@@ -8,9 +8,9 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use fake_forge::Dialect;
-use ralph_bot::domain::knowledge::intelligence::count;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
+use ralph_bot::domain::model::tokens::estimated_tokens;
 use ralph_bot::domain::providers::backends::BackendStatus;
 use ralph_bot::store::{calls, session};
 use serde_json::{Value, json};
@@ -364,7 +364,7 @@ async fn context_block_follows_configuration(dialect: Dialect) {
                 let (_, block) = prompt.split_once("\n<ralph-context>\n").expect("a block");
                 let (block, _) = block.split_once("\n</ralph-context>\n").expect("its end");
                 let (_, facts) = block.split_once("\n\n- ").expect("what is said of the block, and its facts");
-                assert!(facts.contains("Run by tiny.") && count(facts) <= 160, "{} tokens: {block}", count(facts));
+                assert!(facts.contains("Run by tiny.") && estimated_tokens(facts.len()) <= 160, "{block}");
                 assert_eq!(block.contains("The answer was seven first."), by_model, "{block}");
             }
             let requests_for = |purpose: &str| -> Vec<_> {

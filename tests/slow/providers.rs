@@ -37,7 +37,6 @@ on_one_forge!(
     estimated_cost_is_marked,
     prompts_are_stored_with_their_turns,
     session_events_are_searchable,
-    each_run_counts_once_in_backend_score,
     oversized_prompt_is_passed_as_file,
     run_over_budget_is_stopped,
     changes_of_refused_run_are_kept_after_tool_use,
@@ -260,19 +259,6 @@ async fn prompts_are_stored_with_their_turns(dialect: Dialect) {
         let found =
             world.engine().store.read(move |c| session::search(c, &of, &session_query)).await.expect("searched");
         assert!(!format!("{found:?}").contains("ghp_a1B2"), "{found:?}");
-    })
-    .await;
-}
-
-async fn each_run_counts_once_in_backend_score(dialect: Dialect) {
-    let config = format!("rotation: {{ mode: adaptive }}\n{LIMITS}");
-    let agent = "[ $RALPH_ITERATION = 1 ] && exit 1\necho 42 >answer.txt\n";
-    story(Setup::new(dialect).config(&config).agent(agent), async |world| {
-        let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        let known = world.engine().store.read(calls::state).await.expect("a state");
-        let worth = known.posteriors.of("mine", done.task_type());
-        assert_eq!((worth.gained, worth.missed), (1.0, 1.0), "one run that failed, and one that did it all: {worth:?}");
     })
     .await;
 }

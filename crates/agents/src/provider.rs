@@ -23,11 +23,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
-pub use wire::Wire;
-
 use crate::clock::Clock;
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::backends::WireName;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
 use crate::domain::providers::limit::LimitSignals;
 use crate::net::client_of_model;
@@ -55,8 +54,8 @@ pub struct ApiSettings {
     pub url: String,
     /// API key; most local servers need none.
     pub key: Option<SecretString>,
-    /// Wire format.
-    pub wire: Wire,
+    /// WireName format.
+    pub wire: WireName,
     /// Names of models: the provider's by the operator's. Other names are sent unchanged.
     pub models: BTreeMap<String, String>,
     /// Time limit for a response, even if a request allows more.
@@ -70,7 +69,7 @@ pub struct ApiClient {
     calls: Url,
     list: Url,
     vendor: bool,
-    wire: Wire,
+    wire: WireName,
     models: BTreeMap<String, String>,
     timeout: Duration,
     client: reqwest::Client,
@@ -156,7 +155,7 @@ impl ApiClient {
         self.wire.answer(request, &document).map_err(|unread| match unread {
             AnswerError::Provider(fault) => self.server_error(200, &HeaderMap::new(), fault),
             AnswerError::Foreign(problem) => {
-                let problem = format!("the answer does not have the format `{}`: {problem}", self.wire.name());
+                let problem = format!("the answer does not have the format `{}`: {problem}", self.wire.as_str());
                 self.failed(&problem, false, Some(200))
             }
         })
@@ -304,16 +303,16 @@ fn limit_headers(headers: &HeaderMap, masker: &Masker) -> Vec<(String, String)> 
         .collect()
 }
 
-fn headers(wire: Wire, key: Option<&SecretString>) -> Result<HeaderMap, String> {
+fn headers(wire: WireName, key: Option<&SecretString>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
-    if wire == Wire::Messages {
+    if wire == WireName::Messages {
         headers.insert("anthropic-version", HeaderValue::from_static(MESSAGES_VERSION));
     }
     let Some(key) = key else { return Ok(headers) };
     let key = key.expose_secret().trim();
     let (name, value) = match wire {
-        Wire::Messages => (HeaderName::from_static("x-api-key"), key.to_owned()),
-        Wire::Responses | Wire::Chat => (AUTHORIZATION, format!("Bearer {key}")),
+        WireName::Messages => (HeaderName::from_static("x-api-key"), key.to_owned()),
+        WireName::Responses | WireName::Chat => (AUTHORIZATION, format!("Bearer {key}")),
     };
     let mut value =
         HeaderValue::from_str(&value).map_err(|_| "the key contains invalid characters (a line break?)".to_owned())?;
@@ -335,7 +334,7 @@ fn base(url: &str) -> Result<Url, String> {
 }
 
 /// Returns the addresses for calls and for listing models.
-fn addresses(base: &Url, wire: Wire) -> (Url, Url) {
+fn addresses(base: &Url, wire: WireName) -> (Url, Url) {
     let mut parts: Vec<&str> = base.path_segments().into_iter().flatten().filter(|part| !part.is_empty()).collect();
     let endpoint = wire.endpoint();
     if parts.ends_with(endpoint) {
@@ -344,8 +343,8 @@ fn addresses(base: &Url, wire: Wire) -> (Url, Url) {
         let version =
             |part: &&str| part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
         let versioned = match wire {
-            Wire::Messages => parts.last().is_some_and(version),
-            Wire::Responses | Wire::Chat => !parts.is_empty(),
+            WireName::Messages => parts.last().is_some_and(version),
+            WireName::Responses | WireName::Chat => !parts.is_empty(),
         };
         if !versioned {
             parts.push("v1");

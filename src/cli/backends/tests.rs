@@ -1,7 +1,6 @@
 //! `backends` on a real database.
 
 use super::*;
-use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::backends::BackendCall;
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
@@ -24,7 +23,6 @@ fn call() -> BackendCall {
         role: BackendRole::Agent,
         backend: "claude".into(),
         model: None,
-        task_type: TaskType::Other,
         resumed: false,
         previous: None,
     }
@@ -40,7 +38,7 @@ async fn backend_is_listed_and_enabled() {
     list(&store, settings(), false, NOW).await.expect("nothing is known yet");
     see(&store, BackendObservation::CallStarted { call: call(), likely_cost: None }).await;
     let cost = Some(Money::from_usd(0.25));
-    see(&store, BackendObservation::CallSucceeded { call: call(), tokens: 1_200, cost, progress: None }).await;
+    see(&store, BackendObservation::CallSucceeded { call: call(), tokens: 1_200, cost }).await;
     let cells = row("claude", &[BackendRole::Agent], &state(&store).await, NOW);
     assert_eq!(cells.join("|"), "claude|agent|active|1|0|1200|$0.25|$0.25|-");
 

@@ -296,8 +296,7 @@ impl BrokeredModel {
         let named = checked.matched.model.as_deref().or_else(|| body.get("model").and_then(Value::as_str));
         let model = named.unwrap_or_default().to_owned();
         let (output, choices) = (format.output)(body);
-        let size = serde_json::to_vec(body).map_or(usize::MAX, |text| text.len());
-        let bytes = u64::try_from(size).unwrap_or(u64::MAX);
+        let bytes = serde_json::to_vec(body).map_or(usize::MAX, |text| text.len());
         let longest = meter::most_tokens(bytes);
         let quote = Quote {
             price: self.meter.prices().price_or_highest([model.as_str()], format.vendor, longest),

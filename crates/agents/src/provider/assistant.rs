@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{ApiClient, shape};
 use crate::clock::Stopwatch;
 use crate::domain::providers::chat::{
-    AnswerSchema, CallError, ChatAnswer, ChatImage, ChatMessage, ChatRequest, ModelStop, ModelTurn, estimated_tokens,
+    AnswerSchema, CallError, ChatAnswer, ChatImage, ChatMessage, ChatRequest, ModelStop, ModelTurn,
 };
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::TokenUsage;
@@ -208,8 +208,7 @@ impl Spent {
             ChatMessage::Results(results) => results.iter().map(|result| result.text.len()).sum(),
         };
         let read = request.system.len() + request.messages.iter().map(text).sum::<usize>();
-        let (input, output) = (estimated_tokens(read), estimated_tokens(answered));
-        self.usage = self.usage.plus(TokenUsage { input, output, ..TokenUsage::default() });
+        self.usage = self.usage.plus(TokenUsage::estimated(read, answered));
         self.estimated = true;
     }
 }

@@ -15,7 +15,7 @@ use stub::{Stub, StubReply};
 const KEY: &str = "swordfish-key-0815";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-fn settings(url: &str, wire: Wire) -> ApiSettings {
+fn settings(url: &str, wire: WireName) -> ApiSettings {
     ApiSettings {
         name: "mine".into(),
         url: url.into(),
@@ -26,7 +26,7 @@ fn settings(url: &str, wire: Wire) -> ApiSettings {
     }
 }
 
-fn client(url: &str, wire: Wire) -> ApiClient {
+fn client(url: &str, wire: WireName) -> ApiClient {
     ApiClient::new(settings(url, wire), Clock::manual(NOW)).unwrap()
 }
 
@@ -49,7 +49,7 @@ fn request() -> ChatRequest {
 
 async fn outcome(reply: StubReply) -> (Result<ChatAnswer, CallError>, Stub) {
     let stub = Stub::start([reply]).await;
-    let result = client(&stub.url, Wire::Messages).complete(&request()).await;
+    let result = client(&stub.url, WireName::Messages).complete(&request()).await;
     (result, stub)
 }
 
@@ -66,9 +66,9 @@ async fn all_wire_formats_are_sent_and_parsed() {
         {"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{\"command\":\"ls\"}"}},
     ]}}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
     for (wire, document, path, header) in [
-        (Wire::Messages, messages, "/v1/messages", ("x-api-key", KEY.to_owned())),
-        (Wire::Responses, responses, "/v1/responses", ("authorization", format!("Bearer {KEY}"))),
-        (Wire::Chat, chat, "/v1/chat/completions", ("authorization", format!("Bearer {KEY}"))),
+        (WireName::Messages, messages, "/v1/messages", ("x-api-key", KEY.to_owned())),
+        (WireName::Responses, responses, "/v1/responses", ("authorization", format!("Bearer {KEY}"))),
+        (WireName::Chat, chat, "/v1/chat/completions", ("authorization", format!("Bearer {KEY}"))),
     ] {
         let stub = Stub::start([StubReply::json(document)]).await;
         let answer = client(&stub.url, wire).complete(&request()).await.unwrap();
@@ -78,7 +78,7 @@ async fn all_wire_formats_are_sent_and_parsed() {
         let received = stub.seen().remove(0);
         assert_eq!((received.path.as_str(), received.body["model"].as_str()), (path, Some("vendor-small-1")));
         assert_eq!(received.headers[header.0], header.1);
-        assert_eq!(received.headers.contains_key("anthropic-version"), wire == Wire::Messages);
+        assert_eq!(received.headers.contains_key("anthropic-version"), wire == WireName::Messages);
     }
 }
 
@@ -158,7 +158,7 @@ async fn invalid_answers_are_errors() {
 async fn hanging_server_ends_at_the_time_limit() {
     let stub = Stub::start([StubReply::Hang]).await;
     let short = ChatRequest { timeout: Duration::from_millis(100), ..request() };
-    let failure = client(&stub.url, Wire::Messages).complete(&short).await.unwrap_err();
+    let failure = client(&stub.url, WireName::Messages).complete(&short).await.unwrap_err();
     assert!(failure.what.contains("no complete answer within 0.1 s") && failure.retryable, "{failure}");
 }
 
@@ -177,7 +177,7 @@ async fn fragile(breaks: usize, after: &'static [u8]) -> (Result<ChatAnswer, Cal
             }
         }
     };
-    let client = client(&url, Wire::Messages);
+    let client = client(&url, WireName::Messages);
     let pending = request();
     let result = tokio::select! {
         result = client.complete(&pending) => result,
@@ -199,7 +199,7 @@ async fn broken_connection_is_retried_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/secret-path", listener.local_addr().unwrap());
     drop(listener);
-    let failure = client(&url, Wire::Chat).complete(&request()).await.unwrap_err();
+    let failure = client(&url, WireName::Chat).complete(&request()).await.unwrap_err();
     assert!(failure.retryable && !failure.what.contains("secret-path"), "{failure}");
 }
 
@@ -207,7 +207,7 @@ async fn broken_connection_is_retried_once() {
 async fn offered_models_are_listed() {
     let list = json!({"object": "list", "data": [{"id": "a"}, {"name": "no id"}, {"id": "b"}]});
     let stub = Stub::start([StubReply::json(list), StubReply::json(json!({})), StubReply::error(401, "")]).await;
-    let client = client(&format!("{}/v1/chat/completions", stub.url), Wire::Chat);
+    let client = client(&format!("{}/v1/chat/completions", stub.url), WireName::Chat);
     assert_eq!(client.offered().await.unwrap(), ["a", "b"]);
     assert!(client.offered().await.unwrap_err().what.contains("no list of models"));
     assert_eq!(client.offered().await.unwrap_err().signals.status, Some(401));
@@ -221,7 +221,7 @@ async fn schema_is_not_sent_again_after_refusal() {
     let good = json!({"choices": [{"message": {"content": "{}"}}]});
     let replies = [StubReply::error(400, other), StubReply::error(400, unknown), StubReply::json(good)];
     let stub = Stub::start(replies).await;
-    let client = client(&stub.url, Wire::Chat);
+    let client = client(&stub.url, WireName::Chat);
     let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
     let with_schema = ChatRequest { schema, ..request() };
     assert!(client.complete(&with_schema).await.is_err() && client.complete(&with_schema).await.is_err());
@@ -233,13 +233,13 @@ async fn schema_is_not_sent_again_after_refusal() {
 #[tokio::test]
 async fn client_can_be_used_as_a_function() {
     let stub = Stub::start([StubReply::said("hi")]).await;
-    let function = Arc::new(client(&stub.url, Wire::Messages)).into_function();
+    let function = Arc::new(client(&stub.url, WireName::Messages)).into_function();
     assert_eq!(function(request()).await.unwrap().turn.text, "hi");
 }
 
 #[test]
 fn addresses_are_completed() {
-    use Wire::{Chat, Messages, Responses};
+    use WireName::{Chat, Messages, Responses};
     for (url, wire, calls) in [
         ("https://api.anthropic.com", Messages, "https://api.anthropic.com/v1/messages"),
         ("https://api.anthropic.com/v1/", Messages, "https://api.anthropic.com/v1/messages"),
@@ -265,10 +265,10 @@ fn invalid_settings_are_refused_without_secrets() {
         ("https://user:swordfish@x.test", "k", "a user or a password"),
         ("https://x.test", "swordfish\nx", "a line break?"),
     ] {
-        let settings = ApiSettings { key: Some(key.into()), ..settings(url, Wire::Chat) };
+        let settings = ApiSettings { key: Some(key.into()), ..settings(url, WireName::Chat) };
         let message = ApiClient::new(settings, Clock::System).err().unwrap();
         assert!(message.starts_with("backend mine: ") && message.contains(words), "{message}");
         assert!(!message.contains("swordfish"), "{message}");
     }
-    assert!(!format!("{:?}", settings("https://x.test", Wire::Chat)).contains(KEY));
+    assert!(!format!("{:?}", settings("https://x.test", WireName::Chat)).contains(KEY));
 }

@@ -11,36 +11,16 @@ pub(super) mod responses;
 
 use serde_json::Value;
 
+use crate::domain::providers::backends::WireName;
 use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall};
-use crate::domain::providers::prices::TokenUsage;
 use fault::ProviderError;
 
 /// Maximum length of a tool's name, in characters.
 const MAX_NAME: usize = 64;
 
-/// Wire format of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wire {
-    /// Anthropic's Messages.
-    Messages,
-    /// OpenAI's Responses.
-    Responses,
-    /// OpenAI's Chat Completions, which most other servers use (Ollama, vLLM, llama.cpp, gateways).
-    Chat,
-}
-
-impl Wire {
-    /// Returns the name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Messages => "messages",
-            Self::Responses => "responses",
-            Self::Chat => "chat",
-        }
-    }
-
+impl WireName {
     /// Returns the path segments of the endpoint, after the version.
-    pub(super) fn endpoint(self) -> &'static [&'static str] {
+    pub(in crate::provider) fn endpoint(self) -> &'static [&'static str] {
         match self {
             Self::Messages => &["messages"],
             Self::Responses => &["responses"],
@@ -50,7 +30,7 @@ impl Wire {
 
     /// Returns the body of a request. `vendor` selects the field names of OpenAI itself, which differ from those of
     /// compatible servers.
-    pub(super) fn body(self, request: &ChatRequest, vendor: bool) -> Value {
+    pub(in crate::provider) fn body(self, request: &ChatRequest, vendor: bool) -> Value {
         match self {
             Self::Messages => messages::to_json(request),
             Self::Responses => responses::to_json(request),
@@ -62,7 +42,11 @@ impl Wire {
     ///
     /// # Errors
     /// The server reported an error, or the response has a different format.
-    pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
+    pub(in crate::provider) fn answer(
+        self,
+        request: &ChatRequest,
+        document: &Value,
+    ) -> Result<ChatAnswer, AnswerError> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
             return Err(AnswerError::Provider(fault::of_document(document)));
@@ -90,17 +74,6 @@ fn model_of(document: &Value, request: &ChatRequest) -> String {
         Some(model) if !model.is_empty() => model.to_owned(),
         _ => request.model.clone(),
     }
-}
-
-/// Parses a number of tokens; 0 if it is missing.
-fn count(value: &Value) -> u64 {
-    // Some servers send whole numbers as decimals.
-    value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64)).unwrap_or(0)
-}
-
-/// Returns the usage; `None` if all numbers are 0, which means that the server does not report usage.
-fn counted(usage: TokenUsage) -> Option<TokenUsage> {
-    (usage.total() > 0).then_some(usage)
 }
 
 /// Returns the arguments of a call to send back. Invalid arguments become an empty object.

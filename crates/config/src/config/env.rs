@@ -70,6 +70,10 @@ pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, repor
             *first = new.to_owned();
             report.warn(SourceLocation::Variable(name.clone()), name, warning);
         }
+        if let Some(warning) = renamed::removal(&steps) {
+            report.warn(SourceLocation::Variable(name.clone()), name, warning);
+            continue;
+        }
         if steps.len() == 1 && !shape.keys().any(|key| Some(key) == steps.first().map(String::as_str)) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Old names and spellings of keys in the operator's file, which are accepted with a warning until version 1.0.
+//! Old names of keys in the operator's file, and removed keys, which are accepted with a warning until version 1.0.
 
 use super::problem::ProblemCollector;
 use super::yaml::{MapEntry, YamlNode, YamlValue};
@@ -8,8 +8,11 @@ use crate::domain::supervision::{PRESET, RENAMED_KEYS};
 const RENAMED: &[(&str, &str)] = &[("order", "priority"), ("parking", "cooldown"), ("context_processing", "context")];
 /// Keys that moved to another section: old section, key, new section.
 const MOVED: &[(&str, &str, &str)] = &[("memory", "summary_model", "context")];
+/// Keys that no longer have an effect, by section, key and reason.
+const REMOVED: &[(&str, &str, &str)] = &[("rotation", "iteration_cost", ADAPTIVE_REMOVED)];
+const ADAPTIVE_REMOVED: &str = "the mode `adaptive` was removed";
 
-/// Renames and moves old keys in the file, and converts a `command` that is a single word to a list.
+/// Renames, moves and removes old keys in the file, and converts a `command` that is a single word to a list.
 pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     for (old, new) in RENAMED {
         let has_new = root.get(new).is_some();
@@ -26,6 +29,20 @@ pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     }
     for (section, key, to) in MOVED {
         move_key(root, (section, key), to, report);
+    }
+    for (section, key, reason) in REMOVED {
+        let Some(YamlValue::Map(keys)) = child(root, section).map(|node| &mut node.value) else { continue };
+        let Some(at) = keys.iter().position(|entry| entry.key == *key) else { continue };
+        let path = format!("{section}.{key}");
+        report.warn(keys.remove(at).key_place, path.clone(), removed(&path, reason));
+    }
+    if let Some(mode) = child(root, "rotation").and_then(|section| child(section, "mode"))
+        && mode.value == YamlValue::Text("adaptive".to_owned())
+    {
+        let message =
+            format!("{ADAPTIVE_REMOVED} and is read as `none`; choose another, this one is read until version 1.0");
+        report.warn(mode.place.clone(), "rotation.mode", message);
+        mode.value = YamlValue::Text("none".to_owned());
     }
     commands(root);
 }
@@ -114,6 +131,18 @@ fn commands(root: &mut YamlNode) {
 pub(super) fn current_name(key: &str) -> Option<(&'static str, String)> {
     let (old, new) = RENAMED.iter().find(|(old, _)| *old == key)?;
     Some((*new, warning(old, new)))
+}
+
+/// Returns the warning about an environment variable that names a removed key by `path`; `None` if the key was not
+/// removed.
+pub(super) fn removal(path: &[String]) -> Option<String> {
+    let [section, key] = path else { return None };
+    let (.., reason) = REMOVED.iter().find(|(of, name, _)| of == section && name == key)?;
+    Some(removed(&format!("{section}.{key}"), reason))
+}
+
+fn removed(path: &str, reason: &str) -> String {
+    format!("`{path}` has no effect: {reason}; remove the key, it is accepted until version 1.0")
 }
 
 fn warning(old: &str, new: &str) -> String {

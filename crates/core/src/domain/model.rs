@@ -19,5 +19,6 @@ pub mod signature;
 pub mod similarity;
 pub mod stated_facts;
 pub mod task;
+pub mod tokens;
 
 pub use ralph_types::ids;

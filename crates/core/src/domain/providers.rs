@@ -1,5 +1,5 @@
-//! Model providers: rate limits, backend states, prices, budgets, rules for models and schedules, and provider-independent chat
-//! types.
+//! Model providers: rate limits, backend states, reported usage, prices, budgets, rules for models and schedules, and
+//! provider-independent chat types.
 
 pub mod backends;
 pub mod chat;
@@ -7,3 +7,4 @@ pub mod limit;
 pub mod money;
 pub mod prices;
 pub mod rules;
+pub mod usage;

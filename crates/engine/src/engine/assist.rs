@@ -20,7 +20,7 @@ use crate::domain::knowledge::session;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::providers::chat::{AnswerSchema, estimated_tokens};
+use crate::domain::providers::chat::AnswerSchema;
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
 use crate::provider::assistant::{self, AskLimits, AssistantAnswer, AssistantFailure, AssistantFault, Question, Spent};
@@ -186,11 +186,7 @@ impl Engine {
         // Postponed work runs again under the same ticket.
         let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
-        let usage = TokenUsage {
-            input: estimated_tokens(read),
-            output: u64::from(asked.max_output_tokens),
-            ..TokenUsage::default()
-        };
+        let usage = TokenUsage { output: u64::from(asked.max_output_tokens), ..TokenUsage::estimated(read, 0) };
         let models = self.models(current, BackendRole::Assistant, now);
         let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
         // The backend is not known yet, so the highest price counts; one without a price costs nothing.
@@ -240,8 +236,8 @@ impl Engine {
         timeout: Duration,
         rule: assistant::AnswerRule<'_, T>,
     ) -> Result<AssistantAnswer<T>, AssistantFailure> {
-        let failure = |what: String, input: u64| {
-            let usage = TokenUsage { input, ..TokenUsage::default() };
+        let failure = |what: String, sent: usize| {
+            let usage = TokenUsage::estimated(sent, 0);
             let spent = Spent { usage, estimated: true, calls: 1, model: String::new() };
             AssistantFailure { what, spent, fault: AssistantFault::Time }
         };
@@ -252,7 +248,7 @@ impl Engine {
         tokio::select! {
             outcome = assistant::ask(&**known, question, &limits, rule) => outcome,
             () = questions.cancel.cancelled() => {
-                Err(failure("the work was stopped".to_owned(), estimated_tokens(question.prompt.len())))
+                Err(failure("the work was stopped".to_owned(), question.prompt.len()))
             }
         }
     }

@@ -6,12 +6,11 @@ use failpoint::kill_point;
 use rusqlite::Connection;
 
 use super::Engine;
-use crate::domain::loops::{AgentSession, Iteration, Loop};
+use crate::domain::loops::{AgentSession, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::model::task::CheckReport;
 use crate::domain::providers::backends::{
     BackendChange, BackendObservation, BackendRole, BackendStatus, Backends, Blocked, BlockedBy, CallAdvice,
-    CallRequest, ClaimedState, CooldownReason, PreviousSession, RotationMode,
+    CallRequest, ClaimedState, CooldownReason, PreviousSession,
 };
 use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
@@ -121,7 +120,6 @@ impl Engine {
         let request = CallRequest {
             loop_id: current.id.to_string(),
             role,
-            task_type: current.task_type(),
             exclude,
             avoid,
             likely_cost: likely,
@@ -242,9 +240,7 @@ impl Engine {
         let observed = earlier.add(move |c| {
             let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
                 // The backend served the call, whatever the answer.
-                CallEnd::Succeeded | CallEnd::Unusable => {
-                    BackendObservation::CallSucceeded { call, tokens, cost, progress: None }
-                }
+                CallEnd::Succeeded | CallEnd::Unusable => BackendObservation::CallSucceeded { call, tokens, cost },
                 CallEnd::Failed(error) => BackendObservation::CallFailed { call, cost, error, seed },
                 CallEnd::Limited(limit) => BackendObservation::CallLimited { call, cost, limit, seed },
                 CallEnd::Claimed(limit) => BackendObservation::LimitClaimed { call, cost, limit, seed },
@@ -358,20 +354,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// Records the iteration's progress for the adaptive selection of backends. Failed runs were recorded earlier.
-    pub(super) async fn judge_backend(&self, current: &Loop, report: &CheckReport) {
-        let adaptive = self.settings.backends.rotation.mode == RotationMode::Adaptive;
-        let worked = |last: &&Iteration| !last.served.backend.is_empty() && current.agent_failures == 0;
-        let Some(last) = current.current().filter(|_| adaptive).filter(worked) else { return };
-        let judged = BackendObservation::Judged {
-            backend: last.served.backend.clone(),
-            task_type: current.task_type(),
-            progress: current.completion_by(report).get() - current.completion().get(),
-            cost: Some(last.cost),
-        };
-        self.observe(judged).await;
     }
 
     /// Returns the cost of tokens according to the price table; `None` if the price is unknown.

@@ -502,9 +502,6 @@ impl Engine {
                 report = report.run_twice(again);
             }
         }
-        if purpose == CheckPurpose::Iteration {
-            self.judge_backend(current, &report).await;
-        }
         let text = format!("{} of {} hold", report.held(), report.outcomes.len());
         Ok(Receipt::with_input(text, LoopInput::Checked { ticket, report }))
     }

@@ -8,7 +8,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 use super::samples::{all, completion, escalation, iteration, loop_id, plan, pull, status, with_lists, with_text};
 use super::*;
 use crate::domain::knowledge::intelligence::{
-    Context, GeneratedPrompt, ModelAdvice, PromptLearning, PromptUrgency, ToolUse, count,
+    Context, GeneratedPrompt, ModelAdvice, PromptLearning, PromptUrgency, ToolUse,
 };
 use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
@@ -551,7 +551,7 @@ fn prompt_of(current: &Loop, recall: Vec<PromptLearning>, written: Option<&Gener
     context.recall = recall;
     let extras = Extras {
         intelligence: Intelligence::Full,
-        context: Some(context.block(500, &count)),
+        context: Some(context.block(500)),
         resumed: false,
         model_advice: written.and_then(ModelAdvice::of),
         tools: vec![ToolUse { name: "WebFetch".into(), calls: 5, errors: 5 }],

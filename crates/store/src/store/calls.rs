@@ -8,7 +8,7 @@ use super::{StoreResult, costs};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
     self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
-    Blocked, CallAdvice, CallRequest, ChoiceReason, SessionUse,
+    Blocked, CallAdvice, CallRequest, SessionUse,
 };
 use crate::domain::providers::money::{
     CostAccount, CostAccounts, CostLimitReached, Ending, Permit, Reservation, day_of, likely_cost,
@@ -60,8 +60,6 @@ pub enum CallDecision {
         backend: String,
         /// Model; `None` for the backend's default.
         model: Option<String>,
-        /// Reason of the choice.
-        why: ChoiceReason,
         /// Whether the session of the previous call is resumed.
         session: SessionUse,
         /// Cost at which the call is stopped, according to the current limits.
@@ -174,8 +172,8 @@ pub fn begin(
     };
     let request = CallRequest { likely_cost: Some(likely), ..request.clone() };
     let known = state(c)?;
-    let (backend, why, session) = match backends::choose(&known, settings, &request, seed, now) {
-        BackendChoice::Use { backend, why, session } => (backend, why, session),
+    let (backend, session) = match backends::choose(&known, settings, &request, seed, now) {
+        BackendChoice::Use { backend, session } => (backend, session),
         BackendChoice::Wait { until, reasons } => return Ok(CallDecision::Wait { until, reasons }),
         BackendChoice::Never { reasons } => return Ok(CallDecision::Never { reasons }),
     };
@@ -196,7 +194,6 @@ pub fn begin(
         role: request.role,
         backend: backend.clone(),
         model: model.clone(),
-        task_type: request.task_type,
         resumed: session == SessionUse::Resume,
         previous: request.previous.clone(),
     };
@@ -222,7 +219,7 @@ pub fn begin(
         now.0,
         reserve.0,
     ])?;
-    Ok(CallDecision::Call { backend, model, why, session, at_most, caller: Box::new(caller.clone()), changes })
+    Ok(CallDecision::Call { backend, model, session, at_most, caller: Box::new(caller.clone()), changes })
 }
 
 /// Records the first output of a call, which shows that its backend works.
@@ -436,7 +433,6 @@ fn as_i64(count: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::checks::criteria::TaskType;
     use crate::domain::model::ids::{ForgeName, RepoId};
     use crate::domain::providers::backends::{BackendSettings, BlockedBy};
     use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
@@ -469,7 +465,6 @@ mod tests {
         CallRequest {
             loop_id: String::new(),
             role: BackendRole::Agent,
-            task_type: TaskType::TestFix,
             exclude: Vec::new(),
             avoid: Vec::new(),
             likely_cost: None,
@@ -560,7 +555,7 @@ mod tests {
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
             record_cost(c, &caller("a/1", "a"), Money::from_usd(0.1), NOW)?;
             end(c, "a/1", &booking(Ending::Cost(Money::from_usd(0.01))), &settings(), NOW, |call, cost| {
-                BackendObservation::CallSucceeded { call, tokens: 10, cost, progress: None }
+                BackendObservation::CallSucceeded { call, tokens: 10, cost }
             })?;
             assert_eq!(backend_of(&begun(c, "b/1", "b", limits)?), "one");
             let booked = of_loop(c, &LoopId::new("a"))?;
@@ -710,7 +705,6 @@ mod tests {
                     call,
                     tokens: 10,
                     cost,
-                    progress: None,
                 })
             };
             let money = |begun: CallDecision| !matches!(begun, CallDecision::NoMoney(_));

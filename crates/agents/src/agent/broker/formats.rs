@@ -177,12 +177,6 @@ fn matches(pattern: &str, path: &str) -> Option<Option<String>> {
     is_name.then(|| Some(model.to_owned()))
 }
 
-/// Returns a JSON value as a number of tokens, rounded up; 0 if it is not a number.
-fn tokens(value: &Value) -> u64 {
-    // A cast from a float stays within the integer's range.
-    value.as_u64().unwrap_or_else(|| value.as_f64().map_or(0, |number| number.ceil() as u64))
-}
-
 /// Returns the name of a tool type without its date: `web_search_20250305` is `web_search`.
 fn undated(kind: &str) -> String {
     let digits = |part: &str| part.len() >= 6 && part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');

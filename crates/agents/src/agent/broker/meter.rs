@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::usage::{AnswerUsage, SeenUsage};
+use super::usage::AnswerUsage;
 use crate::agent::{CostGuard, CountedUsage};
 use crate::domain::model::ids::Money;
+use crate::domain::model::tokens::estimated_tokens;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::{PriceTable, TokenPrice, TokenUsage, Vendor};
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Number of output tokens that a request without a limit is assumed to need: the most that any model writes.
 const MOST_OUTPUT: u64 = 128_000;
@@ -21,10 +23,8 @@ const MOST_OUTPUT: u64 = 128_000;
 const USUAL_OUTPUT: u64 = 32_000;
 /// Minimum number of output tokens for which a request is sent.
 const LEAST_OUTPUT: u64 = 1_024;
-/// Bytes of a request that are estimated as one token.
-const BYTES_PER_TOKEN: u64 = 4;
 /// Minimum number of bytes per token that is assumed when the price depends on the prompt's length.
-const LEAST_BYTES_PER_TOKEN: u64 = 2;
+const LEAST_BYTES_PER_TOKEN: usize = 2;
 /// Maximum number of a run's requests with incomplete responses; further requests wait. Because the exact input tokens
 /// are known only afterwards, this bounds how far a run can exceed its budget.
 const MOST_OPEN: usize = 16;
@@ -39,7 +39,7 @@ pub(super) struct Quote {
     /// Price of the model that the request names.
     pub(super) price: TokenPrice,
     /// Length of the request's body, in bytes.
-    pub(super) bytes: u64,
+    pub(super) bytes: usize,
     /// Whether the provider caches input for an hour, at twice the input price.
     pub(super) keeps_long: bool,
     /// Maximum number of output tokens that the request sets; `None` if it sets no limit.
@@ -52,14 +52,14 @@ pub(super) struct Quote {
 }
 
 /// Returns the maximum number of tokens that a request of this many bytes may have.
-pub(super) fn most_tokens(bytes: u64) -> u64 {
-    bytes.div_ceil(LEAST_BYTES_PER_TOKEN)
+pub(super) fn most_tokens(bytes: usize) -> u64 {
+    bytes.div_ceil(LEAST_BYTES_PER_TOKEN) as u64
 }
 
 impl Quote {
     /// Returns the estimated number of input tokens.
     fn input(&self) -> u64 {
-        self.bytes.div_ceil(BYTES_PER_TOKEN)
+        estimated_tokens(self.bytes) as u64
     }
 
     /// Returns the cost of the input if it has `excess` tokens more than estimated.
@@ -98,14 +98,14 @@ impl OpenRequest {
     /// Returns the usage and cost of a request according to the response so far. If the response was interrupted
     /// before the provider reported its usage, the maximum length is assumed, because the model may have continued or
     /// produced hidden output.
-    fn cut(&self, prices: &PriceTable) -> (SeenUsage, Money) {
+    fn cut(&self, prices: &PriceTable) -> (ReportedUsage, Money) {
         let usage = self.told.or_estimated(self.quote.input());
         let price = self.price(prices, usage.input);
         if self.told.is_known() {
             return (usage, usage.cost(&price));
         }
         let longest = self.granted.saturating_mul(self.quote.choices).max(usage.output);
-        let cost = SeenUsage { output: longest, ..usage }.cost(&price);
+        let cost = ReportedUsage { output: longest, ..usage }.cost(&price);
         (usage, if self.told.usage.input == 0 { cost.max(self.reserved) } else { cost })
     }
 
@@ -345,7 +345,7 @@ impl RunMeter {
     }
 
     /// Closes an open request and charges its cost.
-    fn close(&self, id: u64, cost: impl FnOnce(&OpenRequest) -> Option<(SeenUsage, Money)>) {
+    fn close(&self, id: u64, cost: impl FnOnce(&OpenRequest) -> Option<(ReportedUsage, Money)>) {
         let mut state = self.state();
         if let Some(open) = state.open.remove(&id)
             && let Some((usage, cost)) = cost(&open)

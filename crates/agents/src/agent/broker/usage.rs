@@ -3,39 +3,22 @@
 
 use serde_json::Value;
 
-use crate::domain::model::ids::Money;
-use crate::domain::providers::prices::{TokenPrice, TokenUsage};
+use crate::domain::model::tokens::estimated_tokens;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Maximum length of an event that is searched for usage, in bytes.
 const MAX_EVENT: usize = 32 * 1024 * 1024;
-/// Number of bytes of text that count as one token if a stream ends without usage.
-const BYTES_PER_TOKEN: u64 = 3;
-/// Price of one web search, which some providers charge in addition to tokens.
-const SEARCH: Money = Money(10_000);
 /// Fields of an event that do not contain output of the model.
 const NAMES: [&str; 8] = ["type", "id", "object", "model", "role", "name", "item_id", "signature"];
 
 /// Function that adds the usage in a response, or in an event of its stream.
 pub(super) type ReadUsage = fn(&Value, &mut AnswerUsage);
 
-/// Usage that the provider reported; the highest figure of each kind is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct SeenUsage {
-    /// Input tokens, including cached ones.
-    pub(super) input: u64,
-    pub(super) output: u64,
-    pub(super) cache_read: u64,
-    pub(super) cache_write: u64,
-    /// Part of `cache_write` that is cached for an hour, at twice the input price.
-    pub(super) long_cache_write: u64,
-    /// Number of web searches by the provider.
-    pub(super) searches: u64,
-}
-
 /// Data of a response that determine its cost, as far as received.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AnswerUsage {
-    pub(super) usage: SeenUsage,
+    /// Highest figure of each kind that the provider reported.
+    pub(super) usage: ReportedUsage,
     /// Name of the model that responded.
     pub(super) model: Option<String>,
     /// Whether the model completed its response.
@@ -43,44 +26,13 @@ pub(super) struct AnswerUsage {
     /// Whether the response was received to the end of its connection.
     pub(super) is_whole: bool,
     /// Number of bytes of text plus number of events with text.
-    text: u64,
-}
-
-impl SeenUsage {
-    /// Replaces each figure with the higher one of both.
-    fn highest(&mut self, told: &Self) {
-        let pairs = [
-            (&mut self.input, told.input),
-            (&mut self.output, told.output),
-            (&mut self.cache_read, told.cache_read),
-            (&mut self.cache_write, told.cache_write),
-            (&mut self.long_cache_write, told.long_cache_write),
-            (&mut self.searches, told.searches),
-        ];
-        for (known, told) in pairs {
-            *known = (*known).max(told);
-        }
-    }
-
-    /// Returns the token counts in the service's common form.
-    pub(super) fn tokens(&self) -> TokenUsage {
-        TokenUsage::with_cached_in(self.input, self.output, self.cache_read, self.cache_write)
-    }
-
-    /// Returns the cost at a price.
-    pub(super) fn cost(&self, price: &TokenPrice) -> Money {
-        let longer = Money(price.input.0.saturating_mul(2).saturating_sub(price.cache_write.0).max(0));
-        let long = TokenPrice { input: longer, output: Money(0), cache_read: Money(0), cache_write: Money(0) };
-        let long = long.cost(&TokenUsage { input: self.long_cache_write, ..TokenUsage::default() });
-        let searches = Money(i64::try_from(self.searches).unwrap_or(i64::MAX).saturating_mul(SEARCH.0));
-        price.cost(&self.tokens()).plus(long).plus(searches)
-    }
+    text: usize,
 }
 
 impl AnswerUsage {
     /// Records usage from a response or an event.
-    pub(super) fn record(&mut self, told: &SeenUsage) {
-        self.usage.highest(told);
+    pub(super) fn record(&mut self, told: ReportedUsage) {
+        self.usage = self.usage.highest(told);
     }
 
     /// Records the name of the model; ignores values that are not names.
@@ -110,26 +62,26 @@ impl AnswerUsage {
 
     /// Returns the usage, with estimates where the provider reported none. `input` is the estimated number of input
     /// tokens.
-    pub(super) fn or_estimated(&self, input: u64) -> SeenUsage {
+    pub(super) fn or_estimated(&self, input: u64) -> ReportedUsage {
         let mut usage = self.usage;
         if usage.input == 0 {
             usage.input = input;
         }
         if usage.output == 0 || !self.is_complete {
-            usage.output = usage.output.max(self.text.div_ceil(BYTES_PER_TOKEN));
+            usage.output = usage.output.max(estimated_tokens(self.text) as u64);
         }
         usage
     }
 }
 
 /// Returns the number of bytes of text in an event.
-fn text_bytes(value: &Value) -> u64 {
+fn text_bytes(value: &Value) -> usize {
     match value {
-        Value::String(text) => u64::try_from(text.len()).unwrap_or(u64::MAX),
-        Value::Array(values) => values.iter().map(text_bytes).fold(0, u64::saturating_add),
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_bytes).fold(0, usize::saturating_add),
         Value::Object(fields) => {
             let texts = fields.iter().filter(|(name, _)| !NAMES.contains(&name.as_str()));
-            texts.map(|(_, value)| text_bytes(value)).fold(0, u64::saturating_add)
+            texts.map(|(_, value)| text_bytes(value)).fold(0, usize::saturating_add)
         }
         _ => 0,
     }

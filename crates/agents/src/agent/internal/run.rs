@@ -13,8 +13,9 @@ use crate::agent::text::{MAX_EVENT_TEXT, shortened};
 use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Brokered, report};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::Money;
+use crate::domain::model::tokens::BYTES_PER_TOKEN;
 use crate::domain::providers::chat::{
-    ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn, ToolCall, ToolDefinition, ToolResult, estimated_tokens,
+    ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn, ToolCall, ToolDefinition, ToolResult,
 };
 use crate::domain::providers::limit::{self, LimitKind, LimitSignals};
 use crate::domain::providers::prices::TokenUsage;
@@ -91,7 +92,7 @@ pub(super) async fn run(
         messages: vec![images::first_message(run, agent.internal.takes_images)],
         tools: setup::tools(run, commands),
         commands,
-        density: 0.25,
+        density: 1.0 / BYTES_PER_TOKEN as f64,
         usage: TokenUsage::default(),
         cost: None,
         tool_calls: 0,
@@ -267,11 +268,7 @@ impl InternalRun<'_> {
     fn book(&mut self, answer: &ChatAnswer) {
         let sent = self.system.len() + 4_000 + context::size(&self.messages);
         let calls = answer.turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>();
-        let usage = answer.usage.unwrap_or_else(|| TokenUsage {
-            input: estimated_tokens(sent),
-            output: estimated_tokens(answer.turn.text.len() + calls),
-            ..TokenUsage::default()
-        });
+        let usage = answer.usage.unwrap_or_else(|| TokenUsage::estimated(sent, answer.turn.text.len() + calls));
         // Between one token per eight bytes and one per byte.
         self.density = (usage.read() as f64 / sent as f64).clamp(0.125, 1.0);
         self.usage = self.usage.plus(usage);

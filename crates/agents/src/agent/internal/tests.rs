@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::{AgentStatus, BackendKind, RunImages, RunPurpose};
 use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::backends::WireName;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::sandbox::SandboxSettings;
 use crate::process::{Cookie, ProbeSettings, probe_sandbox, survivors};
 use crate::provider::tests::stub::{Stub, StubReply};
-use crate::provider::{ApiClient, ApiSettings, Wire};
+use crate::provider::{ApiClient, ApiSettings};
 
 const SECRET: &str = "swordfish-77";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -354,7 +355,7 @@ async fn limits_end_a_run_and_usage_is_reported() {
     let free = says("done").map(|answer| ChatAnswer { model: "free".into(), usage: None, ..answer });
     let run = AgentRun { max_cost: Some(Money(1)), model: None, ..place.run() };
     let (outcome, _) = place.outcome_of(place.agent([free]).as_ref(), run).await;
-    assert_eq!((outcome.cost, outcome.tokens_out), (None, 1));
+    assert_eq!((outcome.cost, outcome.tokens_out), (None, 2));
     assert!(outcome.tokens_in > 1_000, "estimated from what was sent: {}", outcome.tokens_in);
     assert_eq!(outcome.errors, ["no price is known for free: its cost is not counted"]);
     assert_eq!(place.asked.lock().unwrap()[0].model, "vendor-large-1");
@@ -505,7 +506,7 @@ async fn agent_works_over_a_real_connection() {
         name: "own".into(),
         url: stub.url.clone(),
         key: Some(SECRET.into()),
-        wire: Wire::Messages,
+        wire: WireName::Messages,
         models: Default::default(),
         timeout: Duration::from_secs(10),
     };

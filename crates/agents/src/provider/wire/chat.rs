@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{AnswerError, add_call, arguments_object, count, counted, model_of, safe_name};
+use super::{AnswerError, add_call, arguments_object, model_of, safe_name};
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
-use crate::domain::providers::prices::TokenUsage;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Names of fields with reasoning. Some servers reject the next request if it does not contain them.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning_details", "reasoning"];
@@ -109,7 +109,8 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
         "" | "stop" | "tool_calls" | "function_call" => ModelStop::End,
         other => ModelStop::Other(other.to_owned()),
     };
-    Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
+    let usage = ReportedUsage::of_chat(&document["usage"]).reported();
+    Ok(ChatAnswer { turn, stop, usage, model: model_of(document, request) })
 }
 
 /// Returns a text, or the joined texts of a list of parts.
@@ -119,17 +120,4 @@ fn text_of(content: &Value) -> String {
         Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
         _ => String::new(),
     }
-}
-
-fn usage(usage: &Value) -> Option<TokenUsage> {
-    let details = &usage["prompt_tokens_details"];
-    let cached = &details["cached_tokens"];
-    let stored = count(&details["cache_write_tokens"]);
-    let cached = count(if cached.is_null() { &usage["prompt_cache_hit_tokens"] } else { cached });
-    counted(TokenUsage {
-        input: count(&usage["prompt_tokens"]).saturating_sub(cached).saturating_sub(stored),
-        output: count(&usage["completion_tokens"]),
-        cache_read: cached,
-        cache_write: stored,
-    })
 }

@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 
-use super::{AnswerError, add_call, arguments_object, count, counted, model_of, safe_name};
+use super::{AnswerError, add_call, arguments_object, model_of, safe_name};
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
-use crate::domain::providers::prices::TokenUsage;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Returns the body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
@@ -145,14 +145,6 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
             stop = ModelStop::End;
         }
     }
-    Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
-}
-
-fn usage(usage: &Value) -> Option<TokenUsage> {
-    counted(TokenUsage {
-        input: count(&usage["input_tokens"]),
-        output: count(&usage["output_tokens"]),
-        cache_read: count(&usage["cache_read_input_tokens"]),
-        cache_write: count(&usage["cache_creation_input_tokens"]),
-    })
+    let usage = ReportedUsage::of_messages(&document["usage"]).reported();
+    Ok(ChatAnswer { turn, stop, usage, model: model_of(document, request) })
 }

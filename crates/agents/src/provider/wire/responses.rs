@@ -5,9 +5,9 @@
 use serde_json::{Value, json};
 
 use super::fault::{self, ProviderError};
-use super::{AnswerError, add_call, arguments_object, count, counted, model_of, safe_name};
+use super::{AnswerError, add_call, arguments_object, model_of, safe_name};
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
-use crate::domain::providers::prices::TokenUsage;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Returns the body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
@@ -139,16 +139,6 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
             Some(other) => ModelStop::Other(other.to_owned()),
         },
     };
-    Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
-}
-
-fn usage(usage: &Value) -> Option<TokenUsage> {
-    let details = &usage["input_tokens_details"];
-    let (cached, stored) = (count(&details["cached_tokens"]), count(&details["cache_write_tokens"]));
-    counted(TokenUsage {
-        input: count(&usage["input_tokens"]).saturating_sub(cached).saturating_sub(stored),
-        output: count(&usage["output_tokens"]),
-        cache_read: cached,
-        cache_write: stored,
-    })
+    let usage = ReportedUsage::of_responses(&document["usage"]).reported();
+    Ok(ChatAnswer { turn, stop, usage, model: model_of(document, request) })
 }

@@ -8,8 +8,9 @@ use super::*;
 use crate::domain::providers::chat::{
     AnswerSchema, ChatImage, ChatMessage, ModelStop, ModelTurn, ToolDefinition, ToolResult,
 };
+use crate::domain::providers::prices::TokenUsage;
 
-const ALL: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Chat];
+const ALL: [WireName; 3] = [WireName::Messages, WireName::Responses, WireName::Chat];
 
 fn request() -> ChatRequest {
     ChatRequest {
@@ -51,18 +52,18 @@ fn with_tools() -> ChatRequest {
     }
 }
 
-fn read(wire: Wire, document: Value) -> Result<ChatAnswer, AnswerError> {
+fn read(wire: WireName, document: Value) -> Result<ChatAnswer, AnswerError> {
     wire.answer(&request(), &document)
 }
 
-fn good(wire: Wire, document: Value) -> ChatAnswer {
+fn good(wire: WireName, document: Value) -> ChatAnswer {
     read(wire, document).unwrap()
 }
 
 #[test]
 fn conversation_is_encoded_for_messages() {
     assert_eq!(
-        Wire::Messages.body(&with_tools(), false),
+        WireName::Messages.body(&with_tools(), false),
         json!({
             "model": "m-1", "max_tokens": 100,
             "system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}],
@@ -83,16 +84,16 @@ fn conversation_is_encoded_for_messages() {
         })
     );
     let bare = ChatRequest { system: String::new(), cache: false, ..with_tools() };
-    let written = Wire::Messages.body(&bare, false);
+    let written = WireName::Messages.body(&bare, false);
     assert!(written.get("system").is_none() && !written.to_string().contains("cache_control"));
-    let cached = Wire::Messages.body(&ChatRequest { cache: true, ..bare }, false);
+    let cached = WireName::Messages.body(&ChatRequest { cache: true, ..bare }, false);
     assert_eq!(cached["tools"][0]["cache_control"]["type"], "ephemeral");
 }
 
 #[test]
 fn conversation_is_encoded_for_responses() {
     assert_eq!(
-        Wire::Responses.body(&with_tools(), true),
+        WireName::Responses.body(&with_tools(), true),
         json!({
             "model": "m-1", "max_output_tokens": 100, "store": false, "instructions": "be brief",
             "tools": [{
@@ -120,7 +121,7 @@ fn conversation_is_encoded_for_responses() {
         ("olmo", false),
         ("qwen3", false),
     ] {
-        let written = Wire::Responses.body(&ChatRequest { model: model.into(), ..request() }, true);
+        let written = WireName::Responses.body(&ChatRequest { model: model.into(), ..request() }, true);
         assert_eq!(written.get("include").is_some(), reasons, "{model}");
     }
 }
@@ -128,7 +129,7 @@ fn conversation_is_encoded_for_responses() {
 #[test]
 fn conversation_is_encoded_for_chat() {
     assert_eq!(
-        Wire::Chat.body(&with_tools(), false),
+        WireName::Chat.body(&with_tools(), false),
         json!({
             "model": "m-1", "max_tokens": 100, "stream": false,
             "tools": [{"type": "function", "function": {
@@ -146,7 +147,7 @@ fn conversation_is_encoded_for_chat() {
             ],
         })
     );
-    let vendor = Wire::Chat.body(&request(), true);
+    let vendor = WireName::Chat.body(&request(), true);
     assert!(vendor["max_completion_tokens"] == 100 && vendor.get("max_tokens").is_none());
 }
 
@@ -154,27 +155,27 @@ fn conversation_is_encoded_for_chat() {
 fn schema_is_encoded_for_each_wire_format() {
     let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
     let with_schema = ChatRequest { schema, ..request() };
-    let messages = Wire::Messages.body(&with_schema, false);
+    let messages = WireName::Messages.body(&with_schema, false);
     assert_eq!(messages["tool_choice"], json!({"type": "tool", "name": "plan"}));
     assert_eq!(messages["tools"][0]["input_schema"], json!({"type": "object"}));
-    let responses = Wire::Responses.body(&with_schema, false);
+    let responses = WireName::Responses.body(&with_schema, false);
     assert_eq!(responses["text"]["format"]["schema"], json!({"type": "object"}));
-    let chat = Wire::Chat.body(&with_schema, false);
+    let chat = WireName::Chat.body(&with_schema, false);
     assert_eq!(chat["response_format"]["json_schema"]["name"], "plan");
 
     let given = json!({"content": [{"type": "tool_use", "id": "x", "name": "plan", "input": {"a": 1}}],
         "stop_reason": "tool_use"});
-    let answer = Wire::Messages.answer(&with_schema, &given).unwrap();
+    let answer = WireName::Messages.answer(&with_schema, &given).unwrap();
     assert_eq!((answer.turn.text.as_str(), answer.turn.calls.len(), answer.stop), (r#"{"a":1}"#, 0, ModelStop::End));
     let tools = ChatRequest { tools: with_tools().tools, ..with_schema };
-    assert_eq!(Wire::Messages.body(&tools, false)["tool_choice"], json!({"type": "any"}));
+    assert_eq!(WireName::Messages.body(&tools, false)["tool_choice"], json!({"type": "any"}));
 }
 
 /// Documents from Anthropic's documentation, with additional unknown fields.
 #[test]
 fn messages_answers_are_parsed() {
     let answer = good(
-        Wire::Messages,
+        WireName::Messages,
         json!({
             "id": "msg_01", "type": "message", "role": "assistant", "model": "claude-x-20260101", "novel": {"a": [1]},
             "content": [{"type": "text", "text": "I will ", "citations": null}, {"type": "text", "text": "look."},
@@ -190,10 +191,10 @@ fn messages_answers_are_parsed() {
     assert_eq!(answer.usage, Some(TokenUsage { input: 12, output: 25, cache_read: 2000, cache_write: 30 }));
 
     let content = json!([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "text", "text": "yes"}]);
-    let sealed = good(Wire::Messages, json!({"content": content, "stop_reason": "end_turn"}));
+    let sealed = good(WireName::Messages, json!({"content": content, "stop_reason": "end_turn"}));
     assert_eq!((sealed.turn.text.as_str(), &sealed.turn.original), ("yes", &content));
     let again = ChatRequest { messages: vec![ChatMessage::Model(sealed.turn)], ..request() };
-    assert_eq!(Wire::Messages.body(&again, false)["messages"][0]["content"], content);
+    assert_eq!(WireName::Messages.body(&again, false)["messages"][0]["content"], content);
     assert_eq!((sealed.usage, sealed.model.as_str()), (None, "m-1"));
 }
 
@@ -201,7 +202,7 @@ fn messages_answers_are_parsed() {
 #[test]
 fn responses_answers_are_parsed() {
     let answer = good(
-        Wire::Responses,
+        WireName::Responses,
         json!({
             "id": "resp_1", "object": "response", "status": "completed", "error": null, "incomplete_details": null,
             "model": "gpt-5.1-2026", "output": [
@@ -222,7 +223,7 @@ fn responses_answers_are_parsed() {
     assert_eq!(answer.usage, Some(TokenUsage { input: 10, output: 20, cache_read: 60, cache_write: 30 }));
     let again = ChatRequest { messages: vec![ChatMessage::Model(answer.turn)], ..request() };
     assert_eq!(
-        Wire::Responses.body(&again, false)["input"],
+        WireName::Responses.body(&again, false)["input"],
         json!([
             {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
             {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "phase": "commentary",
@@ -237,7 +238,7 @@ fn responses_answers_are_parsed() {
 #[test]
 fn chat_answers_are_parsed() {
     let answer = good(
-        Wire::Chat,
+        WireName::Chat,
         json!({
             "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "qwen3:8b", "system_fingerprint": "fp",
             "choices": [{"index": 0, "logprobs": null, "finish_reason": "stop", "message": {
@@ -254,11 +255,11 @@ fn chat_answers_are_parsed() {
     assert_eq!(answer.stop, ModelStop::Tools, "whatever it says: there are calls");
     assert_eq!(answer.usage, Some(TokenUsage { input: 20, output: 7, cache_read: 30, cache_write: 0 }));
     let again = ChatRequest { messages: vec![ChatMessage::Model(answer.turn)], ..request() };
-    assert_eq!(Wire::Chat.body(&again, false)["messages"][1]["reasoning_content"], "let me see");
+    assert_eq!(WireName::Chat.body(&again, false)["messages"][1]["reasoning_content"], "let me see");
 
     let parts = json!({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}, 3]}}],
         "usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}});
-    let parts = good(Wire::Chat, parts);
+    let parts = good(WireName::Chat, parts);
     assert_eq!((parts.turn.text.as_str(), parts.stop), ("ab", ModelStop::End));
     assert_eq!(parts.usage.map(|usage| (usage.input, usage.cache_read)), Some((5, 4)));
 }
@@ -273,30 +274,30 @@ fn stop_reasons_are_parsed() {
     let chat = |reason: Value| json!({"choices": [{"message": {"content": "t"}, "finish_reason": reason}]});
     let other = |word: &str| ModelStop::Other(word.into());
     for (wire, document, stop) in [
-        (Wire::Messages, messages("end_turn".into()), ModelStop::End),
-        (Wire::Messages, messages("stop_sequence".into()), ModelStop::End),
-        (Wire::Messages, messages("max_tokens".into()), ModelStop::MaxTokens),
-        (Wire::Messages, messages("refusal".into()), ModelStop::Refused),
-        (Wire::Messages, messages("model_context_window_exceeded".into()), ModelStop::ContextFull),
-        (Wire::Messages, messages("pause_turn".into()), other("pause_turn")),
-        (Wire::Messages, messages(Value::Null), ModelStop::End),
-        (Wire::Responses, responses("completed", Value::Null, "text"), ModelStop::End),
-        (Wire::Responses, responses("completed", Value::Null, "refusal"), ModelStop::Refused),
+        (WireName::Messages, messages("end_turn".into()), ModelStop::End),
+        (WireName::Messages, messages("stop_sequence".into()), ModelStop::End),
+        (WireName::Messages, messages("max_tokens".into()), ModelStop::MaxTokens),
+        (WireName::Messages, messages("refusal".into()), ModelStop::Refused),
+        (WireName::Messages, messages("model_context_window_exceeded".into()), ModelStop::ContextFull),
+        (WireName::Messages, messages("pause_turn".into()), other("pause_turn")),
+        (WireName::Messages, messages(Value::Null), ModelStop::End),
+        (WireName::Responses, responses("completed", Value::Null, "text"), ModelStop::End),
+        (WireName::Responses, responses("completed", Value::Null, "refusal"), ModelStop::Refused),
         (
-            Wire::Responses,
+            WireName::Responses,
             responses("incomplete", json!({"reason": "max_output_tokens"}), "text"),
             ModelStop::MaxTokens,
         ),
-        (Wire::Responses, responses("incomplete", json!({"reason": "content_filter"}), "text"), ModelStop::Refused),
-        (Wire::Responses, responses("incomplete", json!({"reason": "novel"}), "text"), other("novel")),
-        (Wire::Responses, responses("cancelled", Value::Null, "text"), other("cancelled")),
-        (Wire::Chat, chat("stop".into()), ModelStop::End),
-        (Wire::Chat, chat("length".into()), ModelStop::MaxTokens),
-        (Wire::Chat, chat("content_filter".into()), ModelStop::Refused),
-        (Wire::Chat, chat("novel".into()), other("novel")),
-        (Wire::Chat, chat(Value::Null), ModelStop::End),
+        (WireName::Responses, responses("incomplete", json!({"reason": "content_filter"}), "text"), ModelStop::Refused),
+        (WireName::Responses, responses("incomplete", json!({"reason": "novel"}), "text"), other("novel")),
+        (WireName::Responses, responses("cancelled", Value::Null, "text"), other("cancelled")),
+        (WireName::Chat, chat("stop".into()), ModelStop::End),
+        (WireName::Chat, chat("length".into()), ModelStop::MaxTokens),
+        (WireName::Chat, chat("content_filter".into()), ModelStop::Refused),
+        (WireName::Chat, chat("novel".into()), other("novel")),
+        (WireName::Chat, chat(Value::Null), ModelStop::End),
         (
-            Wire::Chat,
+            WireName::Chat,
             json!({"choices": [{"message": {"content": null, "refusal": "no"}, "finish_reason": "stop"}]}),
             ModelStop::Refused,
         ),
@@ -381,7 +382,7 @@ fn errors_are_parsed_in_all_shapes() {
     assert_eq!((codex.resets_at, codex.resets_in), (Some(1_704_067_242), Some(1234.0)));
     assert_eq!(fault::of_body(b"").summary(), "no details were given");
     let failed = read(
-        Wire::Responses,
+        WireName::Responses,
         json!({"status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}),
     );
     let Err(AnswerError::Provider(failed)) = failed else { panic!("{failed:?}") };
@@ -419,7 +420,7 @@ proptest::proptest! {
 fn images_follow_the_text_in_the_form_of_each_server() {
     let image = ChatImage { name: "image-1.png".into(), media_type: "image/png", base64: "iVBOR".into() };
     let shown = ChatRequest { messages: vec![ChatMessage::UserWithImages("look".into(), vec![image])], ..request() };
-    let body = Wire::Messages.body(&shown, false);
+    let body = WireName::Messages.body(&shown, false);
     assert_eq!(
         body["messages"][0]["content"],
         json!([
@@ -428,7 +429,7 @@ fn images_follow_the_text_in_the_form_of_each_server() {
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBOR"}},
         ])
     );
-    let body = Wire::Responses.body(&shown, true);
+    let body = WireName::Responses.body(&shown, true);
     assert_eq!(
         body["input"][0]["content"],
         json!([
@@ -437,7 +438,7 @@ fn images_follow_the_text_in_the_form_of_each_server() {
             {"type": "input_image", "image_url": "data:image/png;base64,iVBOR", "detail": "auto"},
         ])
     );
-    let body = Wire::Chat.body(&shown, false);
+    let body = WireName::Chat.body(&shown, false);
     assert_eq!(
         body["messages"][1]["content"],
         json!([

@@ -27,7 +27,7 @@ const EVERYTHING: &str = r#"
   odd: { type: api, url: "https://gate.example/v1", wire: messages, models: { default: x }, api_key_file: key }
   codex: { enabled: false }
 priority: { agent: [claude, local, codex], assistant: [router] }
-rotation: { mode: time_sliced, interval: 2h, order: [claude, local], iteration_cost: 0.25 }
+rotation: { mode: time_sliced, interval: 2h, order: [claude, local] }
 cooldown: { backoff_first: 30s, backoff_max: 30m }
 schedule:
   - { trigger: { when: "cost > 8.5", on_error: "rate limit" }, action: switch_backend, backend: local }
@@ -161,7 +161,7 @@ fn priority_rotation_and_cooldown_are_checked() {
     conf/ralph-control.yaml:6:21: `priority.agent[0]` is `cluade`; there is no such backend; did you mean `claude`?
     conf/ralph-control.yaml:6:29: `priority.agent[1]` is `helper`, which does not have this role
     conf/ralph-control.yaml:6:45: `priority.agent[3]` is `claude`, which is already listed
-    conf/ralph-control.yaml:7:19: `rotation.mode`: unknown value `round_robbin`; allowed: `none`, `round_robin`, `time_sliced`, `adaptive`; did you mean `round_robin`?
+    conf/ralph-control.yaml:7:19: `rotation.mode`: unknown value `round_robbin`; allowed: `none`, `round_robin`, `time_sliced`; did you mean `round_robin`?
     conf/ralph-control.yaml:7:43: `rotation.interval` is 5s; it must be between 1m and 31d
     conf/ralph-control.yaml:7:55: `rotation.order[0]` is `codex`; there is no such backend
     conf/ralph-control.yaml:8:28: `cooldown.backoff_first` is 2h; it must be at most `cooldown.backoff_max`, which is 1h
@@ -330,6 +330,20 @@ fn old_keys_are_read_with_a_warning() {
     ");
     let new = file("  claude: {}\n", "priority: { agent: [claude] }\ncooldown: { longest: 2d }\n");
     assert_eq!(parse(&new).expect("valid").warnings, []);
+}
+
+#[test]
+fn removed_rotation_mode_and_its_key_are_read_with_a_warning() {
+    let old = file("  claude: {}\n", "rotation: { mode: adaptive, interval: 2h, iteration_cost: 0.25 }\n");
+    let config = with_env(&old, &[("RALPH_ROTATION__ITERATION_COST", "0.5")]).expect("valid");
+    let rotation = config.backends_settings().rotation;
+    assert_eq!((rotation.mode, rotation.interval), (RotationMode::None, Duration::hours(2)));
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(warnings.join("\n"), @r"
+    ralph-control.yaml:4:43: `rotation.iteration_cost` has no effect: the mode `adaptive` was removed; remove the key, it is accepted until version 1.0
+    ralph-control.yaml:4:19: the mode `adaptive` was removed and is read as `none`; choose another, this one is read until version 1.0
+    environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` has no effect: the mode `adaptive` was removed; remove the key, it is accepted until version 1.0
+    ");
 }
 
 #[test]

@@ -21,7 +21,6 @@ mod reflect;
 mod second_opinion;
 mod settings;
 mod summarize;
-mod tokens;
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +43,3 @@ pub use reflect::{Reflecting, ReflectionAnswer};
 pub use second_opinion::Reviewing;
 pub use settings::ContextSettings;
 pub use summarize::{Summarizing, SummaryAnswer};
-pub use tokens::count;
-
-/// Function that returns the number of tokens in a text, usually [`count`].
-pub type Count<'a> = &'a (dyn Fn(&str) -> usize + Sync);

@@ -21,9 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
 
-pub use answer::{
-    Hit, SearchResults, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder,
-};
+pub use answer::{Hit, SearchResults, excerpt, fit, found_text, shortened, summaries_text, turns_text, word_finder};
 pub use query::{Form, IterationFilter, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
 pub use running::{OutputBuffer, OutputText, RunningTurn};
 pub use step_events::step_events;

@@ -24,10 +24,9 @@ mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
-mod thompson;
 mod transition;
 
-pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse};
+pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, PreviousSession, SessionUse};
 pub use choose::choose;
 pub use claims::{ClaimedState, Claims, RefusalClaim};
 pub use ledger::UsageLedger;
@@ -42,7 +41,6 @@ pub use state::{
     BackendState, BackendStatus, Backends, Cooldown, CooldownReason, DisabledFor, InFlight, LastError, Probation,
     RotationState,
 };
-pub use thompson::{Posterior, Posteriors};
 pub use transition::transition;
 
 /// Creates a random number generator. Generators with the same seed and a different `purpose` are independent.

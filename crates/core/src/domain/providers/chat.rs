@@ -183,19 +183,3 @@ impl fmt::Display for CallError {
 }
 
 impl std::error::Error for CallError {}
-
-/// Estimates the number of tokens of a text with this many bytes, at about four bytes per token. Used for servers that do not
-/// report tokens.
-pub fn estimated_tokens(bytes: usize) -> u64 {
-    bytes.div_ceil(4) as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_are_estimated_from_bytes() {
-        assert_eq!([0, 1, 4, 5].map(estimated_tokens), [0, 1, 1, 2]);
-    }
-}

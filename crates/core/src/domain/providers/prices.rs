@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Money;
 use crate::domain::model::settings::KeyProblem;
+use crate::domain::model::tokens::estimated_tokens;
 
 pub use published::PUBLISHED_ON;
 
@@ -57,9 +58,10 @@ impl TokenUsage {
         Self { input, output, cache_read, cache_write }
     }
 
-    /// Creates the usage of a call whose input tokens include those read from a cache (OpenAI, Gemini, Moonshot).
-    pub fn with_cache_in_input(input: u64, output: u64, cached: u64) -> Self {
-        Self { input: input.saturating_sub(cached), output, cache_read: cached.min(input), cache_write: 0 }
+    /// Estimates the usage of a call from the bytes of text that it reads and writes, because no server reported it.
+    pub fn estimated(read: usize, written: usize) -> Self {
+        let tokens = |bytes| estimated_tokens(bytes) as u64;
+        Self { input: tokens(read), output: tokens(written), ..Self::default() }
     }
 
     /// Returns the input tokens, including those read from or written to a cache. Saturates.

@@ -10,7 +10,7 @@ use super::project;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::intelligence::{
     Analysis, Block, Compressed, Compression, Context, ContextSettings, MessageAnalysis, ModelAdvice, Reflecting,
-    Summarizing, ToolUse, count, token_budget,
+    Summarizing, ToolUse, token_budget,
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
@@ -62,10 +62,10 @@ impl PromptInputs {
         context.session.model = model.unwrap_or_default().to_owned();
         let tokens = token_budget(settings.max_output_tokens as usize, settings.budget_pct, window);
         if let Some(told) = told {
-            return Some(context.news(told, tokens.min(NEWS_TOKENS), &count));
+            return Some(context.news(told, tokens.min(NEWS_TOKENS)));
         }
-        let written = self.compressed.as_ref().map(|answer| Compression::of(&context, tokens, &count).block(answer));
-        Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens, &count)))
+        let written = self.compressed.as_ref().map(|answer| Compression::of(&context, tokens).block(answer));
+        Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens)))
     }
 
     /// Removes optional content after a model rejected the prompt as too long; returns `true` if there was any.
@@ -140,10 +140,10 @@ impl Engine {
             session.context_pct.is_some_and(|filled| backends.wants_fresh_session(&session.backend, filled))
         };
         let resumes = current.session.as_ref().is_some_and(|session| self.can_resume(session) && !is_full(session));
-        let compressed = match context.block(room, &count).left_out {
+        let compressed = match context.block(room).left_out {
             _ if !settings.enabled || resumes => None,
             0 => None,
-            _ => self.consult(questions, &Compression::of(&context, room, &count), about).await,
+            _ => self.consult(questions, &Compression::of(&context, room), about).await,
         };
         let failed = recalled.failed;
         Ok((ready, PromptInputs { context: Some(context), compressed, failed, ..PromptInputs::default() }))

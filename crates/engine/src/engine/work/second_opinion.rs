@@ -21,7 +21,7 @@ use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
 use crate::domain::model::opinion::{OpinionAnswer, OpinionEnd, OpinionRun};
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::providers::chat::{AnswerSchema, estimated_tokens};
+use crate::domain::providers::chat::AnswerSchema;
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::policy::ReviewPolicy;
@@ -201,11 +201,8 @@ impl Engine {
         let OpinionRequest { current, review, ticket, .. } = *asked;
         let model =
             self.models_of(&review.backend, current, BackendRole::Reviewer, self.clock.now()).into_iter().next();
-        let usage = TokenUsage {
-            input: estimated_tokens(question.prompt.len() + question.schema.to_string().len()),
-            output: u64::from(question.max_output_tokens),
-            ..TokenUsage::default()
-        };
+        let read = question.prompt.len() + question.schema.to_string().len();
+        let usage = TokenUsage { output: u64::from(question.max_output_tokens), ..TokenUsage::estimated(read, 0) };
         let likely = self.estimated(&review.backend, model.as_deref(), &usage);
         let left = Money(current.limits.cost.0.saturating_sub(current.spent.cost.0));
         if let Some(cost) = likely.filter(|cost| current.limits.cost > Money(0) && *cost > left) {
@@ -249,7 +246,7 @@ impl Engine {
         let outcome = tokio::select! {
             outcome = assistant::ask(model, &put, &limits, &rule) => outcome,
             () = cancel.cancelled() => {
-                let usage = TokenUsage { input: estimated_tokens(put.prompt.len()), ..TokenUsage::default() };
+                let usage = TokenUsage::estimated(put.prompt.len(), 0);
                 let cost = self.estimated(&asked.review.backend, name, &usage);
                 let used = CallUsage { usage, cost, estimated: true };
                 return OpinionCall { end: CallEnd::Ended, used, answer: Err("its run was stopped".to_owned()) };

@@ -3,8 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
-use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, unless_own};
+use crate::agent::broker::usage::AnswerUsage;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Definition of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
@@ -95,13 +96,7 @@ fn ask_usage(body: &mut Map<String, Value>) {
 fn usage(event: &Value, seen: &mut AnswerUsage) {
     // Moonshot tells the usage of a stream in its last choice.
     for usage in [&event["usage"], &event["choices"][0]["usage"]] {
-        let cached = tokens(&usage["prompt_tokens_details"]["cached_tokens"]).max(tokens(&usage["cached_tokens"]));
-        seen.record(&SeenUsage {
-            input: tokens(&usage["prompt_tokens"]),
-            output: tokens(&usage["completion_tokens"]),
-            cache_read: cached,
-            ..SeenUsage::default()
-        });
+        seen.record(ReportedUsage::of_chat(usage));
     }
     seen.name_model(&event["model"]);
     seen.end(

@@ -3,9 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens};
-use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat};
+use crate::agent::broker::usage::AnswerUsage;
 use crate::domain::providers::prices::Vendor;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Definition of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
@@ -104,14 +105,7 @@ fn limit_output(body: &mut Map<String, Value>, most: u64) {
 
 fn usage(event: &Value, seen: &mut AnswerUsage) {
     for event in event.as_array().map_or_else(|| std::slice::from_ref(event), Vec::as_slice) {
-        let usage = &event["usageMetadata"];
-        let input = tokens(&usage["promptTokenCount"]).saturating_add(tokens(&usage["toolUsePromptTokenCount"]));
-        seen.record(&SeenUsage {
-            input,
-            output: tokens(&usage["candidatesTokenCount"]).saturating_add(tokens(&usage["thoughtsTokenCount"])),
-            cache_read: tokens(&usage["cachedContentTokenCount"]),
-            ..SeenUsage::default()
-        });
+        seen.record(ReportedUsage::of_gemini(&event["usageMetadata"]));
         seen.name_model(&event["modelVersion"]);
         let candidates = event["candidates"].as_array();
         seen.end(candidates.is_some_and(|all| all.iter().any(|one| one["finishReason"].is_string())));

@@ -3,9 +3,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
-use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, unless_own};
+use crate::agent::broker::usage::AnswerUsage;
 use crate::domain::providers::prices::Vendor;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Types of tools that the agent runs itself.
 const OWN_TOOLS: [&str; 6] = ["custom", "bash", "text_editor", "memory", "computer", "computer_use"];
@@ -79,17 +80,7 @@ fn limit_output(body: &mut Map<String, Value>, most: u64) {
 
 fn usage(event: &Value, seen: &mut AnswerUsage) {
     for usage in [&event["usage"], &event["message"]["usage"]] {
-        let (read, written) =
-            (tokens(&usage["cache_read_input_tokens"]), tokens(&usage["cache_creation_input_tokens"]));
-        let input = tokens(&usage["input_tokens"]);
-        seen.record(&SeenUsage {
-            input: input.saturating_add(read).saturating_add(written),
-            output: tokens(&usage["output_tokens"]),
-            cache_read: read,
-            cache_write: written,
-            long_cache_write: tokens(&usage["cache_creation"]["ephemeral_1h_input_tokens"]),
-            searches: tokens(&usage["server_tool_use"]["web_search_requests"]),
-        });
+        seen.record(ReportedUsage::of_messages(usage));
     }
     seen.name_model(&event["model"]);
     seen.name_model(&event["message"]["model"]);

@@ -3,9 +3,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
-use crate::agent::broker::usage::{AnswerUsage, SeenUsage};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, unless_own};
+use crate::agent::broker::usage::AnswerUsage;
 use crate::domain::providers::prices::Vendor;
+use crate::domain::providers::usage::ReportedUsage;
 
 /// Types of tools that the agent runs itself.
 const OWN_TOOLS: [&str; 4] = ["function", "custom", "local_shell", "apply_patch"];
@@ -81,12 +82,7 @@ fn features(body: &Map<String, Value>) -> Vec<&'static str> {
 
 fn usage(event: &Value, seen: &mut AnswerUsage) {
     for usage in [&event["usage"], &event["response"]["usage"]] {
-        seen.record(&SeenUsage {
-            input: tokens(&usage["input_tokens"]),
-            output: tokens(&usage["output_tokens"]),
-            cache_read: tokens(&usage["input_tokens_details"]["cached_tokens"]),
-            ..SeenUsage::default()
-        });
+        seen.record(ReportedUsage::of_responses(usage));
     }
     seen.name_model(&event["model"]);
     seen.name_model(&event["response"]["model"]);

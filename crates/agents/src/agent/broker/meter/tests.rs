@@ -11,10 +11,10 @@ fn prices() -> Arc<PriceTable> {
 }
 
 /// A request with this estimate of its input tokens.
-fn quote(input: u64, output: Option<u64>) -> Quote {
+fn quote(input: usize, output: Option<u64>) -> Quote {
     Quote {
         price: prices().price("m").expect("a price"),
-        bytes: input * 4,
+        bytes: input * 3,
         keeps_long: false,
         output,
         choices: 1,
@@ -30,7 +30,7 @@ fn meter(usd: f64) -> Arc<RunMeter> {
 fn answer(call: &mut OpenCall, input: u64, output: u64) {
     call.sent();
     call.record_usage(|told| {
-        told.record(&SeenUsage { input, output, ..SeenUsage::default() });
+        told.record(ReportedUsage { input, output, ..ReportedUsage::default() });
         told.end(true);
     });
 }
@@ -88,7 +88,7 @@ async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
         let meter = meter(100.0);
         let (mut call, _) = meter.reserve(&quote(1_000, Some(5_000))).await.expect("it fits");
         call.sent();
-        call.record_usage(|told| told.record(&SeenUsage { input: 2_000, output: 1, ..SeenUsage::default() }));
+        call.record_usage(|told| told.record(ReportedUsage { input: 2_000, output: 1, ..ReportedUsage::default() }));
         call.record_usage(end);
         drop(call);
         meter.counted().cost
@@ -96,7 +96,7 @@ async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
     assert_eq!(cost(|_| {}).await, Money::from_usd(0.52));
     // The usage of the end arrived, or all did.
     let ended = |told: &mut AnswerUsage| {
-        told.record(&SeenUsage { output: 100, ..SeenUsage::default() });
+        told.record(ReportedUsage { output: 100, ..ReportedUsage::default() });
         told.end(true);
     };
     assert_eq!(cost(ended).await, Money::from_usd(0.03));

@@ -63,21 +63,3 @@ fn usage_of_bodies_is_read() {
     read_body(FormatName::Chat.row().usage, CHAT.as_bytes(), &mut of_stream);
     assert_eq!((of_stream.usage.input, of_stream.usage.output), (20, 4));
 }
-
-#[test]
-fn cost_includes_long_caches_and_searches() {
-    let price = TokenPrice {
-        input: Money(4_000_000),
-        output: Money(20_000_000),
-        cache_read: Money(400_000),
-        cache_write: Money(5_000_000),
-    };
-    let seen = SeenUsage {
-        input: 1_000_000,
-        cache_write: 1_000_000,
-        long_cache_write: 1_000_000,
-        searches: 3,
-        ..SeenUsage::default()
-    };
-    assert_eq!(seen.cost(&price), Money(8_000_000 + 30_000));
-}

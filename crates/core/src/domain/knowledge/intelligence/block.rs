@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Count;
 use super::context::Context;
 use super::facts::{Fact, Sort, facts};
+use crate::domain::model::tokens::estimated_tokens;
 
 /// Number of facts that are still tried after one did not fit, because a shorter one may fit.
 const TRIED_AFTER_FULL: usize = 12;
@@ -14,7 +14,7 @@ const TRIED_AFTER_FULL: usize = 12;
 pub struct Block {
     /// Lines of the block, without the surrounding tags.
     pub text: String,
-    /// Number of tokens in the text.
+    /// Estimated number of tokens in the text.
     pub tokens: usize,
     /// Number of facts that were omitted because they did not fit.
     pub left_out: usize,
@@ -26,32 +26,32 @@ pub struct Block {
 }
 
 impl Block {
-    fn of(chosen: &[Fact], all: usize, count: Count<'_>) -> Self {
+    fn of(chosen: &[Fact], all: usize) -> Self {
         let mut shown: Vec<&Fact> = chosen.iter().collect();
         shown.sort_by_key(|fact| (fact.sort, fact.rank));
         let text = facts_only(&shown.iter().map(|fact| fact.text.as_str()).collect::<Vec<_>>().join("\n"));
         let learnings = shown.iter().filter_map(|fact| fact.learning.clone()).collect();
         let told = shown.iter().map(|fact| fact.digest()).collect();
-        Self { tokens: count(&text), text, left_out: all - chosen.len(), learnings, told }
+        Self { tokens: estimated_tokens(text.len()), text, left_out: all - chosen.len(), learnings, told }
     }
 }
 
 impl Context {
     /// Builds a block with at most `tokens` tokens. It contains the most important facts, sorted by kind.
-    pub fn block(&self, tokens: usize, count: Count<'_>) -> Block {
-        self.block_of(facts(self), tokens, count)
+    pub fn block(&self, tokens: usize) -> Block {
+        self.block_of(facts(self), tokens)
     }
 
     /// Builds the block for a resumed session: the line with figures, and the facts whose digests are not in `told`.
-    pub fn news(&self, told: &[String], tokens: usize, count: Count<'_>) -> Block {
+    pub fn news(&self, told: &[String], tokens: usize) -> Block {
         let is_new = |fact: &Fact| fact.sort == Sort::Now || !(fact.is_background() || told.contains(&fact.digest()));
-        self.block_of(facts(self).into_iter().filter(is_new).collect(), tokens, count)
+        self.block_of(facts(self).into_iter().filter(is_new).collect(), tokens)
     }
 
-    fn block_of(&self, mut facts: Vec<Fact>, tokens: usize, count: Count<'_>) -> Block {
+    fn block_of(&self, mut facts: Vec<Fact>, tokens: usize) -> Block {
         facts.sort_by_key(|fact| fact.rank);
         let all = facts.len();
-        let mut chosen = SelectedFacts { facts: Vec::new(), used: 0, most: tokens, count };
+        let mut chosen = SelectedFacts { facts: Vec::new(), used: 0, most: tokens };
         let remaining = match self.memory_share.filter(|share| share.is_finite()) {
             Some(share) => {
                 let (memory, mut rest): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.sort.is_memory());
@@ -70,7 +70,7 @@ impl Context {
         let mut chosen = chosen.facts;
         chosen.sort_by_key(|fact| fact.rank);
         loop {
-            let block = Block::of(&chosen, all, count);
+            let block = Block::of(&chosen, all);
             // If the joined lines exceed the sum of their counts, the least important line is removed.
             if block.tokens <= tokens || chosen.is_empty() {
                 return block;
@@ -81,14 +81,13 @@ impl Context {
 }
 
 /// Facts that were selected for a block.
-struct SelectedFacts<'a> {
+struct SelectedFacts {
     facts: Vec<Fact>,
     used: usize,
     most: usize,
-    count: Count<'a>,
 }
 
-impl SelectedFacts<'_> {
+impl SelectedFacts {
     /// Adds facts in order, as far as they fit into `room` tokens. Returns those that did not fit.
     fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
         let (mut skipped, mut taken) = (Vec::new(), 0);
@@ -98,7 +97,7 @@ impl SelectedFacts<'_> {
                 continue;
             }
             // A line feed may be a token.
-            let size = (self.count)(&fact.text) + 1;
+            let size = estimated_tokens(fact.text.len()) + 1;
             if taken + size <= room && self.used + size <= self.most {
                 (taken, self.used) = (taken + size, self.used + size);
                 self.facts.push(fact);

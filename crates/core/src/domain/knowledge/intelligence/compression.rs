@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Count;
 use super::block::{Block, facts_only};
 use super::context::Context;
 use super::facts::session_line;
 use super::job::{AssistantJob, JobKind};
 use super::model_advice::is_out_of_place;
 use crate::domain::knowledge::text;
+use crate::domain::model::tokens::estimated_tokens;
 
 /// Maximum size of the facts in the question, as a multiple of the block's size.
 const SOURCE: usize = 6;
@@ -26,21 +26,26 @@ pub struct Compressed {
 pub struct Compression<'a> {
     context: &'a Context,
     tokens: usize,
-    count: Count<'a>,
 }
 
 impl<'a> Compression<'a> {
     /// Creates the question to shorten all known facts to `tokens` tokens.
-    pub fn of(context: &'a Context, tokens: usize, count: Count<'a>) -> Self {
-        Self { context, tokens, count }
+    pub fn of(context: &'a Context, tokens: usize) -> Self {
+        Self { context, tokens }
     }
 
     /// Builds the block from an answer, and adds the line with figures. All learnings in the question count as contained in the
     /// block, because they cannot be recognized in the answer.
     pub fn block(&self, answer: &Compressed) -> Block {
-        let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
+        let source = self.context.block(self.tokens.saturating_mul(SOURCE));
         let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));
-        Block { tokens: (self.count)(&text), text, left_out: 0, learnings: source.learnings, told: source.told }
+        Block {
+            tokens: estimated_tokens(text.len()),
+            text,
+            left_out: 0,
+            learnings: source.learnings,
+            told: source.told,
+        }
     }
 }
 
@@ -50,14 +55,14 @@ impl AssistantJob for Compression<'_> {
     const KIND: JobKind = JobKind::Context;
 
     fn question(&self, nonce: &str) -> String {
-        let tokens = self.tokens.saturating_sub((self.count)(&session_line(&self.context.session)) + 1);
+        let tokens = self.tokens.saturating_sub(estimated_tokens(session_line(&self.context.session).len()) + 1);
         let mut out = format!(
             "Given this state and history, write a concise context block for iteration {} of a coding agent: what it needs \
              to continue well, in short lines, recent failures and breakthroughs first. At most {tokens} tokens. Facts \
              only, no orders; keep names of files and errors as they are; make nothing up.\n\n",
             self.context.session.iteration
         );
-        let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
+        let source = self.context.block(self.tokens.saturating_mul(SOURCE));
         text::frame(&mut out, nonce, "state and history", &source.text);
         out
     }

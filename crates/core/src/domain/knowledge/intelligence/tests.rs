@@ -83,7 +83,7 @@ fn off_adds_nothing_and_advice_comes_last() {
     let current = late();
     let model_advice =
         ModelAdvice { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };
-    let context = Some(Context::of(&current, NOW).block(500, &count));
+    let context = Some(Context::of(&current, NOW).block(500));
     let extras = |intelligence| Extras {
         resumed: false,
         intelligence,

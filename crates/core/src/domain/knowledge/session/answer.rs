@@ -5,19 +5,12 @@ use std::fmt::Write as _;
 use regex::{Regex, RegexBuilder};
 
 use super::{EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
+use crate::domain::model::tokens::{BYTES_PER_TOKEN, estimated_tokens};
 
-/// Number of bytes per token. This is the minimum in code and prose of Latin script, so that answers tend to be shorter than
-/// their budget.
-const BYTES_A_TOKEN: usize = 3;
 /// Maximum length of an excerpt, in characters.
 const EXCERPT: usize = 400;
 /// Number of tokens reserved for the line that states the number of omitted results.
 const MORE_TOKENS: usize = 30;
-
-/// Returns an upper estimate of the number of tokens in a text.
-pub fn tokens(text: &str) -> usize {
-    text.len().div_ceil(BYTES_A_TOKEN)
-}
 
 /// Search result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,13 +87,13 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 /// Shortens a text to `budget` tokens: keeps its beginning and end, and states the length of the omitted part.
 pub fn shortened(text: &str, budget: usize) -> String {
     let text = text.trim();
-    if tokens(text) <= budget {
+    if estimated_tokens(text.len()) <= budget {
         return text.to_owned();
     }
-    let room = budget.saturating_sub(MORE_TOKENS) * BYTES_A_TOKEN;
+    let room = budget.saturating_sub(MORE_TOKENS) * BYTES_PER_TOKEN;
     let head = text.floor_char_boundary(room * 2 / 3);
     let tail = text.ceil_char_boundary(text.len() - (room - room * 2 / 3).min(text.len() - head));
-    let left_out = text[head..tail].len().div_ceil(BYTES_A_TOKEN);
+    let left_out = estimated_tokens(tail - head);
     format!("{}\n[… {left_out} more tokens …]\n{}", text[..head].trim_end(), text[tail..].trim_start())
 }
 
@@ -111,8 +104,8 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
     let mut text = String::new();
     let mut shown = 0;
     for block in blocks {
-        let tokens_left = room.saturating_sub(tokens(&text));
-        let fits = tokens(block) < tokens_left;
+        let tokens_left = room.saturating_sub(estimated_tokens(text.len()));
+        let fits = estimated_tokens(block.len()) < tokens_left;
         if !fits && shown > 0 {
             break;
         }
@@ -139,7 +132,7 @@ pub fn found_text(found: &SearchResults, budget: usize) -> String {
         return format!("{notes}\nnothing found").trim_start().to_owned();
     }
     let blocks: Vec<String> = found.hits.iter().map(hit_text).collect();
-    let body = fit(&blocks, found.more, found.at_least, budget.saturating_sub(tokens(&notes) + 1));
+    let body = fit(&blocks, found.more, found.at_least, budget.saturating_sub(estimated_tokens(notes.len()) + 1));
     if notes.is_empty() { body } else { format!("{notes}\n\n{body}") }
 }
 
@@ -221,8 +214,8 @@ fn turn_text(turn: &SessionTurn, budget: usize) -> String {
     if let Some(error) = &turn.error {
         head.push_str(&format!("\nfailed: {}", cut(error, EXCERPT)));
     }
-    let room = budget.saturating_sub(tokens(&head) + MORE_TOKENS);
+    let room = budget.saturating_sub(estimated_tokens(head.len()) + MORE_TOKENS);
     let response = shortened(&turn.response, room * 2 / 3);
-    let prompt = shortened(&turn.prompt, room.saturating_sub(tokens(&response)));
+    let prompt = shortened(&turn.prompt, room.saturating_sub(estimated_tokens(response.len())));
     format!("{head}\n--- answer\n{response}\n--- prompt\n{prompt}")
 }

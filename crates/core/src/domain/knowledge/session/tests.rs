@@ -3,6 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::model::tokens::estimated_tokens;
+
+fn tokens(text: &str) -> usize {
+    estimated_tokens(text.len())
+}
 
 fn turn(iteration: u32, response: &str) -> SessionTurn {
     SessionTurn {

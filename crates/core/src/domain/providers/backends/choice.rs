@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::proactive::Threshold;
 use super::settings::BackendRole;
 use super::state::{CooldownReason, DisabledFor};
-use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
 /// Call that needs a backend.
@@ -17,8 +16,6 @@ pub struct CallRequest {
     pub loop_id: String,
     /// Purpose of the call.
     pub role: BackendRole,
-    /// Type of task that the call works on.
-    pub task_type: TaskType,
     /// Backends that must not be used for the call.
     pub exclude: Vec<String>,
     /// Backends to use only if no other is available.
@@ -50,8 +47,6 @@ pub enum BackendChoice {
     Use {
         /// Name of the backend.
         backend: String,
-        /// Reason for this backend.
-        why: ChoiceReason,
         /// Use of the previous session.
         session: SessionUse,
     },
@@ -68,24 +63,6 @@ pub enum BackendChoice {
         /// Reason why each backend is unavailable; empty if no backend has the role.
         reasons: Vec<Blocked>,
     },
-}
-
-/// Reason for the choice of a backend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChoiceReason {
-    /// It is the first available one in the configured order.
-    InOrder,
-    /// It is its turn (`round_robin`).
-    Turn,
-    /// It is its time slice (`time_sliced`).
-    Slice,
-    /// It has the highest sampled progress per cost (`adaptive`).
-    Adaptive,
-    /// The call tests the backend after a cooldown.
-    Trial,
-    /// It replaces the preferred backend, which is unavailable now.
-    InsteadOf(String),
 }
 
 /// Use of the previous call's session.

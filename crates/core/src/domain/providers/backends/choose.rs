@@ -1,13 +1,13 @@
 //! Choice of a backend for a call, or of the time to wait for one.
 
-use super::choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, SessionUse};
+use super::choice::{BackendChoice, Blocked, BlockedBy, CallRequest, SessionUse};
 use super::claims::ClaimedState;
 use super::luck;
 use super::parking::settling_ms;
 use super::proactive;
 use super::rotation;
 use super::settings::BackendsSettings;
-use super::state::{BackendState, BackendStatus, Backends, CooldownReason, InFlight, Probation};
+use super::state::{BackendState, BackendStatus, Backends, InFlight, Probation};
 use crate::domain::model::ids::Timestamp;
 
 /// Time after which another trial call is allowed if the first one has not been answered, in milliseconds. The first one may
@@ -21,14 +21,13 @@ enum Availability {
     /// The backend is available. `settled` is true if its last cooldown is long enough ago, so that it need not rank behind other
     /// backends.
     Free {
-        trial: bool,
         settled: bool,
     },
     Blocked(BlockedBy, Option<Timestamp>),
 }
 
-/// Chooses a backend for a call. The result depends only on the arguments. `seed` is used for sampling in the mode
-/// [`adaptive`](super::RotationMode::Adaptive) and for the length of short waits; it should differ between loops and calls.
+/// Chooses a backend for a call. The result depends only on the arguments. `seed` is used for the length of short waits; it should
+/// differ between loops and calls.
 pub fn choose(
     state: &Backends,
     settings: &BackendsSettings,
@@ -36,31 +35,26 @@ pub fn choose(
     seed: u64,
     now: Timestamp,
 ) -> BackendChoice {
-    let (ranked, first_for) = rotation::ranking(state, settings, request, seed, now);
+    let ranked = rotation::ranking(state, settings, request, now);
     let (mut settled, mut unsettled, mut avoided) = (None, None, None);
     let mut reasons = Vec::new();
-    for name in &ranked {
+    for name in ranked {
         match availability(state, settings, request, name, seed, now) {
-            Availability::Free { trial, .. } if request.avoid.iter().any(|avoid| avoid == name) => {
-                avoided = avoided.or(Some((*name, trial)));
+            Availability::Free { .. } if request.avoid.iter().any(|avoid| avoid == name) => {
+                avoided = avoided.or(Some(name));
             }
-            Availability::Free { trial, settled: true } => settled = settled.or(Some((*name, trial))),
-            Availability::Free { trial, settled: false } => unsettled = unsettled.or(Some((*name, trial))),
-            Availability::Blocked(by, until) => reasons.push(Blocked { backend: (*name).to_owned(), by, until }),
+            Availability::Free { settled: true } => settled = settled.or(Some(name)),
+            Availability::Free { settled: false } => unsettled = unsettled.or(Some(name)),
+            Availability::Blocked(by, until) => reasons.push(Blocked { backend: name.to_owned(), by, until }),
         }
     }
-    if let Some((name, trial)) = settled.or(unsettled).or(avoided) {
-        let why = match ranked.first() {
-            _ if trial => ChoiceReason::Trial,
-            Some(first) if *first != name => ChoiceReason::InsteadOf((*first).to_owned()),
-            _ => first_for,
-        };
+    if let Some(name) = settled.or(unsettled).or(avoided) {
         let goes_on = request.session.as_ref().is_some_and(|session| {
             session.backend == name
                 && session.context_pct.is_none_or(|filled| !settings.wants_fresh_session(name, filled))
         });
         let session = if goes_on { SessionUse::Resume } else { SessionUse::Fresh };
-        return BackendChoice::Use { backend: name.to_owned(), why, session };
+        return BackendChoice::Use { backend: name.to_owned(), session };
     }
     match reasons.iter().filter_map(|blocked| blocked.until).min() {
         Some(until) => BackendChoice::Wait { until: until.max(now.plus_ms(1)), reasons },
@@ -91,7 +85,7 @@ fn availability(
         };
         return Availability::Blocked(by, claim.until);
     }
-    let (trial, settled) = match &backend.status {
+    let settled = match &backend.status {
         BackendStatus::Disabled { kind, reason, .. } => {
             return Availability::Blocked(BlockedBy::Disabled(*kind, reason.clone()), None);
         }
@@ -101,21 +95,20 @@ fn availability(
                 return Availability::Blocked(BlockedBy::Parked(park.kind, park.reason.clone()), Some(ends));
             }
             // Its end was not noticed yet.
-            (park.kind != CooldownReason::Threshold, now.since(ends) >= settling_ms(backend, now))
+            now.since(ends) >= settling_ms(backend, now)
         }
         BackendStatus::Active { since, probation } => {
             if probation.as_ref().is_some_and(|probation| !has_room(backend, *since, probation, now)) {
                 let until = now.plus_ms(luck(seed, "look").i64(LOOK_AGAIN_MS));
                 return Availability::Blocked(BlockedBy::OnTrial, Some(until));
             }
-            let trial = probation.as_ref().is_some_and(|probation| probation.answered == 0);
-            (trial, since.is_none_or(|since| now.since(since) >= settling_ms(backend, now)))
+            since.is_none_or(|since| now.since(since) >= settling_ms(backend, now))
         }
     };
     let likely = request.likely_cost.unwrap_or_default();
     match proactive::crossed(backend, &configured.thresholds, likely, now) {
         Some((threshold, until)) => Availability::Blocked(BlockedBy::Threshold(threshold), Some(until)),
-        None => Availability::Free { trial, settled },
+        None => Availability::Free { settled },
     }
 }
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::BackendRole;
 use super::state::{Backends, CooldownReason, DisabledFor};
-use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::Limit;
 
@@ -25,8 +24,6 @@ pub struct BackendCall {
     pub backend: String,
     /// Requested model; `None` for the backend's default.
     pub model: Option<String>,
-    /// Type of task that the call works on.
-    pub task_type: TaskType,
     /// Whether the call resumes an earlier session.
     pub resumed: bool,
     /// Backend of the loop's previous call.
@@ -41,9 +38,8 @@ pub enum BackendObservation {
     /// The model began to answer, which shows that the provider accepts calls. If this is never reported, a backend on probation
     /// gets one call per minute until one succeeds.
     CallAnswered { call: BackendCall },
-    /// A call succeeded. `cost` is `None` if unknown. `progress` is the gained completion, 0..1; if it is `None`,
-    /// [`BackendObservation::Judged`] follows later.
-    CallSucceeded { call: BackendCall, tokens: u64, cost: Option<Money>, progress: Option<f64> },
+    /// A call succeeded. `cost` is `None` if unknown.
+    CallSucceeded { call: BackendCall, tokens: u64, cost: Option<Money> },
     /// A call failed for a reason other than a limit.
     CallFailed { call: BackendCall, cost: Option<Money>, error: String, seed: u64 },
     /// A call met a limit, which the service observed itself.
@@ -53,9 +49,6 @@ pub enum BackendObservation {
     /// The service ended the call, or the process of the call died with the service. This is no evidence about the backend. A
     /// call without events for 12 hours also counts as abandoned.
     CallAbandoned { call: BackendCall, cost: Option<Money> },
-    /// A successful call was judged: `progress` is the gained completion, 0..1 (negative counts as 0). `cost` is the cost as
-    /// reported before.
-    Judged { backend: String, task_type: TaskType, progress: f64, cost: Option<Money> },
     /// A person enabled the backend.
     Enabled { backend: String },
     /// A person disabled the backend.

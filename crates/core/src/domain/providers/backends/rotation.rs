@@ -1,22 +1,17 @@
 //! Order in which the backends are considered for a call.
 
-use super::choice::{CallRequest, ChoiceReason};
-use super::luck;
+use super::choice::CallRequest;
 use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
 use crate::domain::model::ids::Timestamp;
 
-/// Factor by which another backend must be better than the one whose session can be resumed, in the mode `adaptive`.
-const STAYING: f64 = 1.25;
-
-/// Returns the backends with the role in order of preference, and the reason for preferring the first.
+/// Returns the backends with the role in order of preference.
 pub(super) fn ranking<'s>(
     state: &Backends,
     settings: &'s BackendsSettings,
     request: &CallRequest,
-    seed: u64,
     now: Timestamp,
-) -> (Vec<&'s str>, ChoiceReason) {
+) -> Vec<&'s str> {
     let in_order = settings.in_order(request.role);
     let order = &settings.rotation.order;
     let turns = match settings.sorted_by(order, request.role, false) {
@@ -24,29 +19,17 @@ pub(super) fn ranking<'s>(
         turns => turns,
     };
     match settings.rotation.mode {
-        RotationMode::None => (in_order, ChoiceReason::InOrder),
+        RotationMode::None => in_order,
         RotationMode::RoundRobin => {
             let last = request.previous.as_ref().or_else(|| state.rotation.last.get(&request.role));
             let first = last.and_then(|last| turns.iter().position(|name| name == last)).map_or(0, |at| at + 1);
-            (turned(turns, first, in_order), ChoiceReason::Turn)
+            turned(turns, first, in_order)
         }
         RotationMode::TimeSliced => {
             let slice = now.0.div_euclid(settings.rotation.interval.as_millis().max(1));
             let count = i64::try_from(turns.len()).unwrap_or(i64::MAX).max(1);
             let first = usize::try_from(slice.rem_euclid(count)).unwrap_or(0);
-            (turned(turns, first, in_order), ChoiceReason::Slice)
-        }
-        RotationMode::Adaptive => {
-            let cost = settings.rotation.iteration_cost.0;
-            let scores = state.posteriors.draw(&in_order, request.task_type, cost, |name| luck(seed, name));
-            let stays = |name: &str| request.previous.as_deref() == Some(name);
-            let mut scored: Vec<(f64, &str)> = scores
-                .into_iter()
-                .zip(in_order)
-                .map(|(score, name)| (if stays(name) { score * STAYING } else { score }, name))
-                .collect();
-            scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-            (scored.into_iter().map(|(_, name)| name).collect(), ChoiceReason::Adaptive)
+            turned(turns, first, in_order)
         }
     }
 }

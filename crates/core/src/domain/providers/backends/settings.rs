@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::model::ids::Money;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::settings::{ConfigSection as _, KeyProblem, config_section, did_you_mean};
 use crate::domain::providers::prices::PriceEntry;
@@ -162,6 +161,15 @@ pub enum WireName {
 }
 
 impl WireName {
+    /// Returns the name, as in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Responses => "responses",
+            Self::Chat => "chat",
+        }
+    }
+
     /// Returns the usual protocol of the API at `host`.
     pub fn of_host(host: &str) -> Self {
         let is = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
@@ -269,9 +277,6 @@ config_section! {
         /// Backends that take turns, for `time_sliced` and `round_robin`. If empty, all backends with the role take
         /// turns.
         pub order: Vec<String>;
-        /// Cost of an iteration in addition to the price of the model, for `adaptive`. It stands for time, checks and
-        /// one of the loop's iterations. With 0, a free model that makes hardly any progress would always be best.
-        pub iteration_cost: Usd = Usd(Money::from_usd(0.1)), in Usd::dollars(0)..=Usd::dollars(1_000_000);
     }
 }
 
@@ -286,8 +291,6 @@ pub enum RotationMode {
     RoundRobin,
     /// Another backend after each interval.
     TimeSliced,
-    /// The backend that is likely to make the most progress per cost, by type of task (Thompson sampling).
-    Adaptive,
 }
 
 config_section! {

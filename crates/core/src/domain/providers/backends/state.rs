@@ -8,7 +8,6 @@ use super::claims::Claims;
 use super::ledger::UsageLedger;
 pub use super::reasons::{CooldownReason, DisabledFor};
 use super::settings::BackendRole;
-use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
 
 /// Maximum number of errors stored per backend.
@@ -28,8 +27,6 @@ pub struct Backends {
     pub backends: BTreeMap<String, BackendState>,
     /// State of the rotation.
     pub rotation: RotationState,
-    /// Statistics of progress and cost, by backend and type of task.
-    pub posteriors: Posteriors,
 }
 
 /// State of the rotation: the last backend used.

@@ -1,6 +1,5 @@
 //! Tests of backends, with three backends in the order `a`, `b`, `c`.
 
-mod adaptive;
 mod choosing;
 mod claims;
 mod properties;
@@ -10,7 +9,6 @@ mod storm;
 mod transitions;
 
 use super::*;
-use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
 
@@ -42,7 +40,6 @@ fn call(key: &str, backend: &str) -> BackendCall {
         role: BackendRole::Agent,
         backend: backend.to_owned(),
         model: None,
-        task_type: TaskType::TestFix,
         resumed: false,
         previous: None,
     }
@@ -52,7 +49,6 @@ fn request(previous: Option<&str>) -> CallRequest {
     CallRequest {
         loop_id: String::new(),
         role: BackendRole::Agent,
-        task_type: TaskType::TestFix,
         exclude: Vec::new(),
         avoid: Vec::new(),
         likely_cost: None,
@@ -90,13 +86,13 @@ impl BackendsFixture {
 
     fn succeed(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<BackendChange> {
         let call = call(key, backend);
-        self.see(BackendObservation::CallSucceeded { call, tokens: 10, cost: None, progress: None }, now)
+        self.see(BackendObservation::CallSucceeded { call, tokens: 10, cost: None }, now)
     }
 
     fn spend(&mut self, key: &str, backend: &str, usd: f64, now: Timestamp) -> Vec<BackendChange> {
         self.start(key, backend, now);
         let cost = Some(Money::from_usd(usd));
-        self.see(BackendObservation::CallSucceeded { call: call(key, backend), tokens: 10, cost, progress: None }, now)
+        self.see(BackendObservation::CallSucceeded { call: call(key, backend), tokens: 10, cost }, now)
     }
 
     fn fail(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<BackendChange> {

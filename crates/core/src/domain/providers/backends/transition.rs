@@ -9,7 +9,6 @@ use super::settings::{BackendRole, BackendsSettings};
 use super::state::{
     BackendState, BackendStatus, Backends, Cooldown, CooldownReason, DisabledFor, InFlight, MAX_MISSING, Probation,
 };
-use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind};
 
@@ -84,20 +83,12 @@ impl PendingTransition<'_> {
         match observation {
             BackendObservation::CallStarted { call, likely_cost } => self.started(call, *likely_cost),
             BackendObservation::CallAnswered { call } => self.answered(call),
-            BackendObservation::CallSucceeded { call, tokens, cost, progress } => {
-                self.succeeded(call, *tokens, *cost);
-                if let Some(progress) = progress {
-                    self.posteriors().add(&call.backend, call.task_type, *progress, *cost);
-                }
-            }
+            BackendObservation::CallSucceeded { call, tokens, cost } => self.succeeded(call, *tokens, *cost),
             BackendObservation::CallFailed { call, cost, error, seed } => self.failed(call, *cost, error, *seed),
             BackendObservation::CallLimited { call, cost, limit, seed } => self.limited(call, *cost, limit, *seed),
             BackendObservation::LimitClaimed { call, cost, limit, seed } => self.claimed(call, *cost, limit, *seed),
             BackendObservation::CallAbandoned { call, cost } => {
                 self.end(call, *cost);
-            }
-            BackendObservation::Judged { backend, task_type, progress, cost } => {
-                self.posteriors().add(backend, *task_type, *progress, *cost);
             }
             BackendObservation::Enabled { backend } => self.enable(backend),
             BackendObservation::Disabled { backend, reason } => self.disable(backend, DisabledFor::Person, reason),
@@ -116,10 +107,6 @@ impl PendingTransition<'_> {
 
     fn backend(&mut self, name: &str) -> &mut BackendState {
         self.state.backends.entry(name.to_owned()).or_default()
-    }
-
-    fn posteriors(&mut self) -> &mut Posteriors {
-        &mut self.state.posteriors
     }
 
     fn started(&mut self, call: &BackendCall, likely_cost: Option<Money>) {
@@ -197,9 +184,6 @@ impl PendingTransition<'_> {
         let ended = self.end(call, cost);
         let most = self.settings.thresholds(&call.backend).max_consecutive_errors.max(1);
         let now = self.now;
-        if call.role == BackendRole::Agent {
-            self.posteriors().add(&call.backend, call.task_type, 0.0, cost);
-        }
         let backend = self.backend(&call.backend);
         backend.note_error(error, now);
         let BackendStatus::Active { probation, .. } = &backend.status else { return };

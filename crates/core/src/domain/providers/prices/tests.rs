@@ -93,9 +93,8 @@ fn each_kind_of_token_has_its_price() {
 
 #[test]
 fn cached_tokens_are_charged_once() {
-    let usage = TokenUsage::with_cache_in_input(1_000, 10, 800);
-    assert_eq!(usage, TokenUsage { input: 200, output: 10, cache_read: 800, cache_write: 0 });
-    assert_eq!(TokenUsage::with_cache_in_input(5, 0, 9), TokenUsage { cache_read: 5, ..TokenUsage::default() });
+    let usage = TokenUsage::with_cached_in(1_000, 10, 800, 50);
+    assert_eq!(usage, TokenUsage { input: 150, output: 10, cache_read: 800, cache_write: 50 });
     assert_eq!(usage.total(), 1_010);
 }
 

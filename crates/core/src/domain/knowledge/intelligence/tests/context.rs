@@ -7,11 +7,7 @@ use proptest::prelude::*;
 use crate::domain::knowledge::intelligence::*;
 use crate::domain::lifecycle::samples::*;
 use crate::domain::model::task::AgentReport;
-
-/// Counts words instead of tokens, which is faster.
-fn words(text: &str) -> usize {
-    text.split_whitespace().count()
-}
+use crate::domain::model::tokens::estimated_tokens;
 
 fn rich() -> Context {
     let mut context = Context::of(&late(), NOW);
@@ -34,7 +30,7 @@ fn rich() -> Context {
 
 #[test]
 fn context_block_matches_snapshot() {
-    let block = rich().block(500, &count);
+    let block = rich().block(500);
     insta::assert_snapshot!(block.text, @r"
     Now: iteration 10 of at most 11, 25 % complete as measured; 36 min, $1.80, 216 thousand tokens spent. Run by claude, sonnet.
     Tried in iteration 9: rewrite the parser; still failing: tests, types; completion fell by 62 points.
@@ -50,7 +46,7 @@ fn context_block_matches_snapshot() {
     From the repository's guide: Small functions. Type hints everywhere.
     ");
     assert_eq!(block.learnings, ["l-1", "l-2"]);
-    assert!(block.tokens <= 500 && block.tokens == count(&block.text));
+    assert!(block.tokens <= 500 && block.tokens == estimated_tokens(block.text.len()));
 }
 
 #[test]
@@ -58,15 +54,12 @@ fn small_budget_keeps_failures_and_breakthroughs() {
     let mut context = rich();
     context.history.tries[3].gain = 0.3;
     context.history.tries[3].approach = "read the grammar".into();
-    let block = context.block(150, &count);
+    let block = context.block(150);
     assert!(block.tokens <= 150 && block.left_out > 0, "{block:?}");
     assert!(block.text.starts_with("Now: iteration 10"), "{}", block.text);
     assert!(block.text.contains("rewrite the parser"), "{}", block.text);
     assert!(block.text.contains("Worked in iteration 4"), "{}", block.text);
-    assert_eq!(
-        context.block(0, &count),
-        Block { left_out: block.left_out + block.text.lines().count(), ..Block::default() }
-    );
+    assert_eq!(context.block(0), Block { left_out: block.left_out + block.text.lines().count(), ..Block::default() });
 }
 
 #[test]
@@ -84,29 +77,29 @@ fn memory_gets_requested_share_of_block() {
     let carried = |share, tokens| {
         let mut context = context.clone();
         context.memory_share = share;
-        let block = context.block(tokens, &count);
+        let block = context.block(tokens);
         assert!(block.tokens <= tokens && block.text.starts_with("Now: "), "{block:?}");
         block.learnings.len()
     };
-    let by_share = [0.0, 0.2, 0.5].map(|share| carried(Some(share), 350));
+    let by_share = [0.0, 0.2, 0.5].map(|share| carried(Some(share), 470));
     assert!(by_share[0] < by_share[1] && by_share[1] < by_share[2], "{by_share:?}");
     // Room that the other part does not need is nobody's loss, and no figure can break it.
     assert_eq!(carried(Some(0.0), 5000), 10);
-    assert_eq!(carried(Some(f64::NAN), 350), carried(None, 350));
+    assert_eq!(carried(Some(f64::NAN), 470), carried(None, 470));
     assert_eq!(carried(Some(1.0), 60), 0);
 }
 
 #[test]
 fn news_are_the_facts_that_were_not_told() {
     let mut context = rich();
-    let first = context.block(5_000, &count);
+    let first = context.block(5_000);
     assert_eq!(first.left_out, 0);
     // Nothing happened since: only the line with the figures.
-    let nothing = context.news(&first.told, 800, &count);
+    let nothing = context.news(&first.told, 800);
     assert!(nothing.text.starts_with("Now: iteration 10") && nothing.text.lines().count() == 1, "{}", nothing.text);
     context.history.reflections.push("The lexer drops commas; repair it first.".into());
     context.history.decisions.push("The grammar stays as it is.".into());
-    let news = context.news(&first.told, 800, &count);
+    let news = context.news(&first.told, 800);
     insta::assert_snapshot!(news.text, @r"
     Now: iteration 10 of at most 11, 25 % complete as measured; 36 min, $1.80, 216 thousand tokens spent. Run by claude, sonnet.
     Learned: The lexer drops commas; repair it first.
@@ -114,13 +107,13 @@ fn news_are_the_facts_that_were_not_told() {
     ");
     // Those are told now; the next news have none of them.
     let digests: Vec<String> = first.told.iter().chain(&news.told).cloned().collect();
-    assert_eq!(context.news(&digests, 800, &count).text.lines().count(), 1);
+    assert_eq!(context.news(&digests, 800).text.lines().count(), 1);
 }
 
 #[test]
 fn news_leave_out_the_background_and_keep_failures_first() {
     let mut context = rich();
-    let all = context.news(&[], 5_000, &count);
+    let all = context.news(&[], 5_000);
     assert!(all.text.contains("Tried in iteration 9: rewrite the parser; still failing"), "{}", all.text);
     assert!(all.text.contains("Iterations 1 to 7: Seven of eight cases were mended"), "{}", all.text);
     for background in ["Tests: ", "Changed so far", "From the repository's guide"] {
@@ -130,7 +123,7 @@ fn news_leave_out_the_background_and_keep_failures_first() {
         .map(|n| SummarySoFar { from: n, to: n, text: format!("Attempt {n} changed the parser in another place.") })
         .collect();
     for most in [0, 20, 60, 150, 800] {
-        let news = context.news(&[], most, &count);
+        let news = context.news(&[], most);
         assert!(news.tokens <= most, "{most}: {news:?}");
         assert!(most < 150 || news.text.contains("Tried in iteration 9"), "{most}: {}", news.text);
     }
@@ -139,12 +132,12 @@ fn news_leave_out_the_background_and_keep_failures_first() {
 #[test]
 fn learning_is_told_once_whatever_its_words_and_confidence_become() {
     let mut context = rich();
-    let digests = context.block(5_000, &count).told;
+    let digests = context.block(5_000).told;
     context.recall[0].text = "Run `make format` and `make lint` before the checks.".into();
     context.recall[0].confidence = 0.95;
-    assert!(context.news(&digests, 800, &count).learnings.is_empty());
+    assert!(context.news(&digests, 800).learnings.is_empty());
     context.recall[0].id = "l-9".into();
-    let news = context.news(&digests, 800, &count);
+    let news = context.news(&digests, 800);
     assert_eq!(news.learnings, ["l-9"]);
     assert!(news.text.contains("(95 % sure): Run `make format` and `make lint`"), "{}", news.text);
 }
@@ -171,17 +164,9 @@ fn token_budget_is_smaller_of_two_limits() {
 }
 
 #[test]
-fn tokens_match_vocabulary() {
-    // Figures of the encoding's own documentation and test vectors.
-    for (text, tokens) in [("", 0), ("hello world", 2), ("tiktoken is great!", 6), ("お誕生日おめでとう", 9)] {
-        assert_eq!(count(text), tokens, "{text}");
-    }
-}
-
-#[test]
 fn model_context_fits_budget_or_is_rejected() {
     let context = rich();
-    let job = Compression::of(&context, 120, &count);
+    let job = Compression::of(&context, 120);
     let question = ask(&job, "c0ffee");
     assert!(question.prompt.contains("At most 7") && question.prompt.contains("END c0ffee\n"), "{}", question.prompt);
     let long = "x ".repeat(400);
@@ -204,7 +189,7 @@ proptest! {
         context.project.guide = evil.clone();
         context.history.tries[0].approach = evil.clone();
         context.recall[0].text = evil;
-        let block = context.block(room, &words);
+        let block = context.block(room);
         prop_assert!(block.tokens <= room);
         prop_assert!(!block.text.to_lowercase().contains("<ralph-") && !block.text.to_lowercase().contains("</ralph-"));
         prop_assert!(!block.text.contains("OVERRIDE:"));

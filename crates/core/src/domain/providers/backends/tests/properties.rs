@@ -24,7 +24,6 @@ enum What {
     Fail,
     Limit(LimitKind, Option<i64>),
     Abandon,
-    Judge(f64),
     Enable,
     Disable,
     Configure(u8),
@@ -55,7 +54,6 @@ fn what() -> impl Strategy<Value = What> {
         3 => Just(What::Fail),
         4 => (kinds, until).prop_map(|(kind, until)| What::Limit(kind, until)),
         1 => Just(What::Abandon),
-        1 => any::<f64>().prop_map(What::Judge),
         1 => Just(What::Enable),
         1 => Just(What::Disable),
         1 => (0_u8..3).prop_map(What::Configure),
@@ -80,12 +78,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
 }
 
 fn modes() -> impl Strategy<Value = BackendsSettings> {
-    let mode = prop::sample::select(vec![
-        RotationMode::None,
-        RotationMode::RoundRobin,
-        RotationMode::TimeSliced,
-        RotationMode::Adaptive,
-    ]);
+    let mode = prop::sample::select(vec![RotationMode::None, RotationMode::RoundRobin, RotationMode::TimeSliced]);
     (mode, prop::option::of(1_u32..6), prop::option::of(0_i64..4_000_000)).prop_map(|(mode, requests, cost)| {
         let mut settings = settings();
         settings.rotation.mode = mode;
@@ -104,21 +97,13 @@ fn observation(of: &Happening, now: Timestamp) -> BackendObservation {
     match of.what.clone() {
         What::Start(cost) => BackendObservation::CallStarted { call, likely_cost: cost.map(Money) },
         What::Answer => BackendObservation::CallAnswered { call },
-        What::Succeed(cost) => BackendObservation::CallSucceeded {
-            call,
-            tokens: 5,
-            cost: cost.map(Money),
-            progress: cost.map(|c| c as f64 / 1e6),
-        },
+        What::Succeed(cost) => BackendObservation::CallSucceeded { call, tokens: 5, cost: cost.map(Money) },
         What::Fail => BackendObservation::CallFailed { call, cost: None, error: "broke\u{1b}[2J".repeat(60), seed },
         What::Limit(kind, until) => {
             let limit = limit(kind, until.map(|ms| now.plus_ms(ms)));
             BackendObservation::CallLimited { call, cost: Some(Money(100)), limit, seed }
         }
         What::Abandon => BackendObservation::CallAbandoned { call, cost: None },
-        What::Judge(progress) => {
-            BackendObservation::Judged { backend, task_type: TaskType::Docs, progress, cost: Some(Money(7)) }
-        }
         What::Enable => BackendObservation::Enabled { backend },
         What::Disable => BackendObservation::Disabled { backend, reason: "by hand".to_owned() },
         What::Configure(number) => {

@@ -35,7 +35,7 @@ fn unreadable_settings_state_expected_form() {
         (r#"{"rotation":{"mode":"robin"}}"#, "unknown variant `robin`"),
         (r#"{"rotation":{"interval":"1w"}}"#, "a duration such as 90s, 30m, 2h or 1h30m, at most a year"),
         (r#"{"rotation":{"interval":-5}}"#, "a duration such as"),
-        (r#"{"rotation":{"iteration_cost":null}}"#, "an amount in US dollars such as"),
+        (r#"{"backends":{"a":{"thresholds":{"max_cost_per_hour":[]}}}}"#, "an amount in US dollars such as"),
         (r#"{"backends":{"a":{"thresholds":{"max_cost_per_hour":-1}}}}"#, "from 0 to 1000000"),
         (r#"{"backends":{"a":{"thresholds":{"max_cost":1}}}}"#, "unknown field `max_cost`"),
         (r#"{"backends":{"a":{"roles":["boss"]}}}"#, "unknown variant `boss`"),
