@@ -49,11 +49,6 @@ const TOKENS: &[&str] = &[
     // Private keys, whole or from their beginning on; also inside JSON strings. No key contains `--`.
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:-?[A-Za-z0-9+/=\s:,.]|\\[nrt])*-----END [A-Z0-9 ]*PRIVATE KEY-----",
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s]|\\[nr])*",
-    // Backwards.
-    r"[A-Za-z0-9._-]{36,}_[pousr]hg",
-    r"[A-Za-z0-9_]{22,}_tap_buhtig",
-    r"[A-Za-z0-9_-]{16,}-(?:tna|jorp|ro|tccacvs)-ks",
-    r"[A-Z0-9]{16}(?:AIKA|AISA)\b",
 ];
 
 /// Patterns of secrets that are recognizable by the preceding words.
@@ -123,15 +118,6 @@ const HINTS: &[&str] = &[
     "AGE-SECRET-KEY-1",
     "eyJ",
     "-----BEGIN ",
-    "_phg",
-    "_ohg",
-    "_uhg",
-    "_shg",
-    "_rhg",
-    "_tap_buhtig",
-    "-ks",
-    "AIKA",
-    "AISA",
 ];
 
 /// All patterns.
