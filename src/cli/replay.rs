@@ -1,6 +1,5 @@
 //! `ralph-bot replay`: runs supervision again over a recorded loop, to explain its decisions and to tune thresholds.
 
-mod braille;
 mod chart;
 mod compare;
 mod read;
@@ -33,9 +32,9 @@ pub struct ReplayArgs {
     /// Print totals and the point at which the loop would have ended
     #[arg(long)]
     pub summary: bool,
-    /// Draw a chart on the terminal or to an SVG file
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1)]
-    pub plot: Option<Option<PathBuf>>,
+    /// Draw a chart to an SVG file
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
     /// Compare the settings of two files side by side
     #[arg(long, value_names = ["A.yaml", "B.yaml"], num_args = 2, conflicts_with_all = ["summary", "plot"])]
     pub compare: Option<Vec<PathBuf>>,
@@ -65,17 +64,12 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     }
     let json = global.json || args.plot.is_none() && !std::io::stdout().is_terminal();
     print(&if json { json_lines(&reviews, args.summary)? } else { table::text(&reviews, args.summary) })?;
-    let title = read::name(&args.trace);
-    match &args.plot {
-        Some(Some(file)) => {
-            let svg = chart::svg(&title, &reviews).map_err(CliError::Failed)?;
-            std::fs::write(file, svg)
-                .map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(None) if !json => print(&chart::terminal(&reviews).map_err(CliError::Failed)?),
-        _ => Ok(ExitCode::SUCCESS),
+    if let Some(file) = &args.plot {
+        let svg = chart::svg(&read::name(&args.trace), &reviews).map_err(CliError::Failed)?;
+        std::fs::write(file, svg)
+            .map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the argument as a loop's id (`r-1-aaaaaa`); `None` if it is a path.

@@ -52,7 +52,7 @@ on_one_forge!(
 /// Secret of the service.
 const CANARY: &str = "Kq7vZ2mX9pLw4RtY8bNc3Hd6Fs5Jg1Tw0E";
 
-/// The canary as an agent could write it, with the name of each way.
+/// The canary as a program or a person writes it without hiding it, with the name of each way.
 fn encodings() -> Vec<(&'static str, String)> {
     let bytes = CANARY.as_bytes();
     let with = |before: &str| format!("{before}{CANARY}tail");
@@ -78,14 +78,11 @@ fn encodings() -> Vec<(&'static str, String)> {
         ("wrapped base64", wrapped.join("\n")),
         ("hexadecimal", hex),
         ("hexadecimal with colons in both cases", mixed.join(":")),
-        ("reversed", CANARY.chars().rev().collect()),
         ("percent-encoded", each(&|byte| format!("%{byte:02X}"))),
         ("UTF-16 in base64", BASE64.encode(&wide)),
         ("escaped as in JSON", each(&|byte| format!("\\u{byte:04x}"))),
         ("split strings", format!("\"{}\" + '{}' + \"{}\"", &CANARY[..7], &CANARY[7..15], &CANARY[15..])),
         ("truncated", CANARY[..CANARY.len() - 7].to_owned()),
-        ("numbers", each(&|byte| format!("{byte}, "))),
-        ("character references", each(&|byte| format!("&#{byte};"))),
     ]
 }
 
@@ -97,13 +94,11 @@ fn leaks(bytes: &[u8]) -> bool {
         kept.map(|byte| char::from(byte.to_ascii_lowercase())).collect()
     };
     let text = letters(bytes);
-    // What escapes leave: hexadecimal digits, or decimal ones.
+    // What escapes leave: hexadecimal digits.
     let unmarked = text.replace("u00", "");
     CANARY.as_bytes().windows(PIECE).any(|piece| {
-        let backwards: Vec<u8> = piece.iter().rev().copied().collect();
         let wide: Vec<u8> = piece.iter().flat_map(|byte| [*byte, 0]).collect();
-        let numbers: String = piece.iter().map(u8::to_string).collect();
-        let mut forms = vec![letters(piece), letters(&backwards), HEXLOWER.encode(piece), numbers];
+        let mut forms = vec![letters(piece), HEXLOWER.encode(piece)];
         for content in [piece, &wide] {
             for offset in 0..3 {
                 let encoded = BASE64.encode(&[&vec![0; offset], content].concat());
@@ -315,58 +310,6 @@ async fn contents_and_names_with_secrets_are_not_pushed() {
     assert!(!leaks(&tree.forge()), "the forge has it");
 }
 
-/// Functions for the expressions of [`BY_PYTHON`]; `c` is the canary.
-const PYTHON: &str = "
-def zipped(name, data, method):
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, 'w', method) as z: z.writestr(name, data)
-    return out.getvalue()
-def tarred(name, data):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode='w') as t:
-        info = tarfile.TarInfo(name); info.size = len(data); t.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-def image(data):
-    chunk = lambda kind, d: len(d).to_bytes(4, 'big') + kind + d + zlib.crc32(kind + d).to_bytes(4, 'big')
-    return b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'zTXt', b'Comment\\0\\0' + zlib.compress(data)) + chunk(b'IEND', b'')
-t = b'Some text before ' * 30 + c + b' and some text after it ' * 30
-";
-
-/// Further files with the canary, as expressions of Python.
-const BY_PYTHON: &[(&str, &str)] = &[
-    ("Ascii85", "base64.a85encode(t)"),
-    ("Ascii85 behind three bytes", "base64.a85encode(b'abc' + t)"),
-    ("base85", "base64.b85encode(b'a' + c)"),
-    ("base32", "base64.b32encode(b'a' + c)"),
-    ("base32 in the order of digits", "base64.b32hexencode(b'ab' + c)"),
-    ("uuencode", "b''.join(binascii.b2a_uu(t[i:i + 45]) for i in range(0, len(t), 45))"),
-    ("quoted printable", "b''.join(b'=%02X' % b for b in c)"),
-    ("references in hexadecimal", "b''.join(b'&#x%x;' % b for b in c)"),
-    ("octal digits", "' '.join('%03o' % b for b in c).encode()"),
-    ("binary digits", "''.join('{:08b}'.format(b) for b in c).encode()"),
-    ("letters moved by thirteen", "codecs.encode(c.decode(), 'rot13').encode()"),
-    ("gzip in gzip", "gzip.compress(gzip.compress(t))"),
-    ("gzip in a tar archive", "tarred('a.gz', gzip.compress(t))"),
-    ("gzip that a zip archive stores", "zipped('a.gz', gzip.compress(t), zipfile.ZIP_STORED)"),
-    ("zip in zip", "zipped('a.zip', zipped('b', t, zipfile.ZIP_DEFLATED), zipfile.ZIP_DEFLATED)"),
-    ("compressed text of an image", "image(t)"),
-    (
-        "compressed stream of a document",
-        "b'%PDF-1.4\\n1 0 obj <</Filter /FlateDecode>> stream\\n' + zlib.compress(t) + b'\\nendstream'",
-    ),
-    ("base64 of gzip", "base64.b64encode(gzip.compress(t))"),
-    ("base64 of gzip in lines of a program", "b'data = \"\"\"' + base64.encodebytes(gzip.compress(t)) + b'\"\"\"'"),
-    ("base64 of a zip archive", "base64.urlsafe_b64encode(zipped('a', t, zipfile.ZIP_DEFLATED))"),
-    (
-        "address of a submodule",
-        "b'[submodule \"x\"]\\n\\tpath = x\\n\\turl = https://x/' + base64.urlsafe_b64encode(c) + b'\\n'",
-    ),
-    (
-        "pointer of LFS",
-        "b'version https://git-lfs.github.com/spec/v1\\noid sha256:' + c.hex()[:64].encode() + b'\\nsize 34\\n'",
-    ),
-];
-
 /// See docs/research/threats.md#i7, docs/research/threats.md#g11.
 #[tokio::test]
 async fn further_contents_and_names_are_not_pushed() {
@@ -374,20 +317,9 @@ async fn further_contents_and_names_are_not_pushed() {
     let wide = |low: bool| CANARY.bytes().flat_map(|b| if low { [b, 0] } else { [0, b] }).collect::<Vec<u8>>();
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packed.write_all(format!("{}{CANARY}{}", "a".repeat(500), "b".repeat(500)).as_bytes()).expect("packed");
-    let said = |program: &str| {
-        let mut python = std::process::Command::new("python3");
-        let output = python.args(["-c", program]).env("CANARY", CANARY).output().expect("Python runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
-    };
-    let by = |what: &str| {
-        said(&format!(
-            "import base64, binascii, bz2, codecs, gzip, io, os, sys, tarfile, zipfile, zlib\nc = os.environ['CANARY'].encode()\n{PYTHON}\nsys.stdout.buffer.write({what})"
-        ))
-    };
     let token = format!("ghp_{}", "a1B2".repeat(9));
     let key = format!("-----BEGIN OPENSSH {} KEY-----\n{}\n", "PRIVATE", "b3BlbnNzaC1rZXktdjEA".repeat(4));
-    let files: Vec<(&str, Vec<u8>)> = vec![
+    let files = [
         ("UTF-16", wide(true)),
         ("UTF-16, big-endian", wide(false)),
         ("gzip", packed.finish().expect("packed")),
@@ -397,11 +329,20 @@ async fn further_contents_and_names_are_not_pushed() {
         ("a token in hexadecimal", HEXLOWER.encode(token.as_bytes()).into_bytes()),
         ("a token in a binary", [b"\0\0", token.as_bytes(), b"\0"].concat()),
         ("a private key", key.into_bytes()),
+        (
+            "address of a submodule",
+            format!("[submodule \"x\"]\n\tpath = x\n\turl = https://x/{}\n", BASE64URL_NOPAD.encode(CANARY.as_bytes()))
+                .into_bytes(),
+        ),
+        (
+            "pointer of LFS",
+            format!(
+                "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 34\n",
+                &HEXLOWER.encode(CANARY.as_bytes())[..64]
+            )
+            .into_bytes(),
+        ),
     ];
-    // A machine without Python tries the others.
-    let further: &[(&str, &str)] =
-        if crate::harness::parts::program(&["python3"], "install Python").is_some() { BY_PYTHON } else { &[] };
-    let files = files.into_iter().chain(further.iter().map(|(name, what)| (*name, by(what))));
     for (name, content) in files {
         tree.write("new", &content);
         let made = tree.commit(&tree.base, "a file").await;

@@ -1,10 +1,9 @@
-//! Chart of a replay, as SVG and for terminals: completion and control signal, terms, gains, and detections.
+//! Chart of a replay as SVG: completion and control signal, terms, gains, and detections.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::braille::Canvas;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::SupervisionReview;
 use crate::domain::supervision::oversight::InterventionLevel;
@@ -16,10 +15,6 @@ const SIZE: (u32, u32) = (1000, 840);
 const TITLE: u32 = 44;
 /// Height of the detections panel, in pixels.
 const MARKS: u32 = 150;
-/// Width of the chart on a terminal, in characters.
-const COLUMNS: u16 = 100;
-/// Height of each panel on a terminal, in rows.
-const ROWS: u16 = 12;
 
 const INK: RGBColor = RGBColor(40, 44, 52);
 const FAINT: RGBColor = RGBColor(222, 225, 230);
@@ -48,22 +43,6 @@ pub(super) fn svg(title: &str, reviews: &[(Record, SupervisionReview)]) -> Resul
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         draw_svg(&area, title, reviews).map_err(|error| format!("could not draw the chart: {error}"))?;
-    }
-    Ok(text)
-}
-
-/// Draws the chart for a terminal.
-pub(super) fn terminal(reviews: &[(Record, SupervisionReview)]) -> Result<String, String> {
-    let mut text = String::new();
-    for panel in panels(reviews) {
-        let mut canvas = Canvas::new(COLUMNS, ROWS);
-        {
-            let area = (&mut canvas).into_drawing_area();
-            draw_terminal(&area, &panel, reviews).map_err(|error| format!("could not draw the chart: {error}"))?;
-        }
-        text.push('\n');
-        text.push_str(&legend(&panel));
-        text.push_str(&canvas.text());
     }
     Ok(text)
 }
@@ -237,47 +216,4 @@ fn draw_marks<B: DrawingBackend>(part: &DrawingArea<B, Shift>, reviews: &[(Recor
         }
     }
     Ok(())
-}
-
-fn draw_terminal<B: DrawingBackend>(
-    area: &DrawingArea<B, Shift>,
-    panel: &Panel,
-    reviews: &[(Record, SupervisionReview)],
-) -> Drawn<B> {
-    let (from, to) = span(reviews);
-    let (low, high) = panel.range;
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(2)
-        .margin_right(4)
-        .x_label_area_size(4)
-        .y_label_area_size(14)
-        .build_cartesian_2d(from..to, low..high)?;
-    let small = ("sans-serif", 4).into_font().color(&GREY);
-    chart
-        .configure_mesh()
-        .disable_mesh()
-        .set_all_tick_mark_size(0)
-        .axis_style(GREY)
-        .label_style(small)
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.1}"))
-        .x_labels(10)
-        .y_labels(4)
-        .draw()?;
-    for (at, color) in stops(reviews) {
-        chart.draw_series(LineSeries::new([(at, low), (at, high)], color))?;
-    }
-    for (_, color, points) in &panel.series {
-        chart.draw_series(LineSeries::new(points.iter().copied(), color))?;
-    }
-    area.present()
-}
-
-fn legend(panel: &Panel) -> String {
-    let name = |(name, color, points): &(&str, RGBColor, Series)| {
-        let style = anstyle::RgbColor(color.0, color.1, color.2).on_default();
-        let last = points.last().map_or(0.0, |point| point.1);
-        format!("{style}━ {name} {last:.2}{style:#}")
-    };
-    format!("{}: {}\n", panel.name, panel.series.iter().map(name).collect::<Vec<_>>().join("  "))
 }

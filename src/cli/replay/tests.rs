@@ -112,10 +112,7 @@ fn charts_contain_every_series_and_mark() {
         assert!(svg.contains(word), "{word}");
     }
     assert!(svg.starts_with("<svg") && svg.contains("a &lt;loop&gt; &amp; more"), "{svg}");
-    let terminal = plain(&chart::terminal(&reviews).unwrap());
-    assert!(terminal.contains("completion 0.30") && terminal.lines().count() == 3 * 14, "{terminal}");
-    assert!(terminal.lines().all(|line| line.chars().count() <= 100));
-    assert!(chart::svg("", &[]).is_ok() && chart::terminal(&reviews[..1]).is_ok());
+    assert!(chart::svg("", &[]).is_ok());
 }
 
 #[test]

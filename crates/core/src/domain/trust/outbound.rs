@@ -12,7 +12,6 @@ mod objects;
 mod parts;
 mod patterns;
 mod plain;
-mod rare_forms;
 mod skeleton;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Finds secrets in bytes in many forms: plain, reversed, as hexadecimal, decimal, base32 or base64 digits, and in UTF-8, UTF-16
-//! or UTF-32. In each form, any of the characters may be escaped as in URLs, JSON or HTML.
+//! Finds secrets in bytes in several forms: plain, as hexadecimal or base64 digits, and in UTF-8 or UTF-16. In each form, any of
+//! the characters may be escaped as in URLs or JSON.
 //!
 //! A value is searched in pieces of at least 16 bytes, so that a truncated value is found too. A form is a sequence of symbols. A
 //! scan tracks all forms at once and accepts each symbol plain or escaped, so that mixtures are found.
@@ -9,7 +9,7 @@ mod scan;
 use std::ops::Range;
 use std::sync::Arc;
 
-use data_encoding::{BASE32, BASE64, BASE64URL, HEXLOWER};
+use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 
 pub use scan::{StreamRedactor, StreamTracker};
 
@@ -30,24 +30,19 @@ pub fn encodings_of(secret: &[u8]) -> Vec<Vec<u8>> {
         all.extend([one.to_ascii_lowercase(), one.to_ascii_uppercase()].into_iter().filter(|case| is_hex(case)));
         all.extend([one, other]);
     }
-    for base in [secret.to_vec(), reversed(secret)] {
-        let escaped = |escape: fn(u8) -> String| base.iter().map(|byte| escape(*byte)).collect::<String>().into_bytes();
-        all.push(escaped(|byte| format!("%{byte:02X}")));
-        all.push(escaped(|byte| format!("%{byte:02x}")));
-        all.push(escaped(
-            |byte| if byte.is_ascii_alphanumeric() { char::from(byte).into() } else { format!("%{byte:02X}") },
-        ));
-        all.push(escaped(
-            |byte| if byte.is_ascii_alphanumeric() { char::from(byte).into() } else { format!("%{byte:02x}") },
-        ));
-        all.push(escaped(|byte| format!("\\u{byte:04x}")));
-        all.push(escaped(|byte| format!("\\u{byte:04X}")));
-        all.push(escaped(|byte| format!("\\x{byte:02x}")));
-        all.push(escaped(|byte| format!("&#{byte};")));
-        all.push(escaped(|byte| format!("&#x{byte:x};")));
-        all.push(wide(&base, [None, Some(0)]));
-        all.push(wide(&base, [Some(0), None]));
-    }
+    let escaped = |escape: fn(u8) -> String| secret.iter().map(|byte| escape(*byte)).collect::<String>().into_bytes();
+    all.push(escaped(|byte| format!("%{byte:02X}")));
+    all.push(escaped(|byte| format!("%{byte:02x}")));
+    all.push(escaped(
+        |byte| if byte.is_ascii_alphanumeric() { char::from(byte).into() } else { format!("%{byte:02X}") },
+    ));
+    all.push(escaped(
+        |byte| if byte.is_ascii_alphanumeric() { char::from(byte).into() } else { format!("%{byte:02x}") },
+    ));
+    all.push(escaped(|byte| format!("\\u{byte:04x}")));
+    all.push(escaped(|byte| format!("\\u{byte:04X}")));
+    all.push(secret.iter().flat_map(|byte| [*byte, 0]).collect());
+    all.push(secret.iter().flat_map(|byte| [0, *byte]).collect());
     all.retain(|form| form.len() >= MIN_SYMBOLS);
     all.sort();
     all.dedup();
@@ -64,47 +59,21 @@ type Symbol = (u8, u8);
 /// Returns the forms by which a value or a piece of it is recognized.
 fn forms_of(secret: &[u8]) -> Vec<Vec<Symbol>> {
     let plain = |text: &[u8]| text.iter().map(|byte| (*byte, *byte)).collect::<Vec<Symbol>>();
-    let mut forms = Vec::new();
-    let backwards = reversed(secret);
-    for text in [secret, &backwards] {
-        forms.push(plain(text));
-        forms.push(plain(text.iter().map(u8::to_string).collect::<String>().as_bytes()));
-    }
-    let wide_low = wide(secret, [None, Some(0)]);
-    let wide_high = wide(secret, [Some(0), None]);
-    for text in [secret, &backwards, &wide_low, &wide_high] {
-        forms.push(plain(HEXLOWER.encode(text).as_bytes()));
-        forms.extend((0..3).map(|offset| inner_digits(text, offset, 6, (&BASE64, &BASE64URL))));
-        forms.extend((0..5).map(|offset| inner_digits(text, offset, 5, (&BASE32, &BASE32))));
-    }
-    // Digits of a text that is written backwards afterwards.
-    let of_value = [HEXLOWER.encode(secret), BASE64.encode(secret), BASE64URL.encode(secret)];
-    forms.extend(of_value.iter().map(|digits| plain(&reversed(digits.trim_end_matches('=').as_bytes()))));
+    let mut forms = vec![plain(secret), plain(HEXLOWER.encode(secret).as_bytes())];
+    forms.extend((0..3).map(|offset| inner_base64(secret, offset)));
     forms.retain(|form| form.len() >= MIN_SYMBOLS);
     forms
 }
 
-fn reversed(text: &[u8]) -> Vec<u8> {
-    text.iter().rev().copied().collect()
-}
-
-/// Returns a text in two-byte units; `None` in `unit` stands for the byte of the text.
-fn wide(text: &[u8], unit: [Option<u8>; 2]) -> Vec<u8> {
-    text.iter().flat_map(|byte| unit.map(|part| part.unwrap_or(*byte))).collect()
-}
-
-/// Returns the encoded digits of a text that follows `offset` other bytes, without digits that also depend on its neighbors.
-pub(super) fn inner_digits(
-    text: &[u8],
-    offset: usize,
-    bits: usize,
-    (one, other): (&data_encoding::Encoding, &data_encoding::Encoding),
-) -> Vec<Symbol> {
+/// Returns the base64 digits of a text that follows `offset` other bytes, without digits that also depend on its neighbors.
+fn inner_base64(text: &[u8], offset: usize) -> Vec<Symbol> {
     let mut padded = vec![0; offset];
     padded.extend_from_slice(text);
-    let (first, last) = ((offset * 8).div_ceil(bits), padded.len() * 8 / bits);
-    let (one, other) = (one.encode(&padded), other.encode(&padded));
-    one.bytes().zip(other.bytes()).skip(first).take(last.saturating_sub(first)).collect()
+    let first = (offset * 8).div_ceil(6);
+    let last = padded.len() * 8 / 6;
+    let standard = BASE64.encode(&padded);
+    let url_safe = BASE64URL.encode(&padded);
+    standard.bytes().zip(url_safe.bytes()).skip(first).take(last.saturating_sub(first)).collect()
 }
 
 /// Form to search for.

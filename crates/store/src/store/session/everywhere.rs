@@ -1,8 +1,7 @@
 //! Searches the texts of all loops, newest first.
 //!
-//! Ranking all matches of a common word would require reading each of them. Matches are therefore read newest first,
-//! from windows of rows. A search that takes too long returns the matches found so far and a position to continue
-//! from.
+//! Ranking all matches of a common word would require reading each of them. FTS5 therefore returns matches newest first
+//! and stops at the limit. SQLite interrupts a search that takes too long, which then returns the matches found so far.
 
 mod text_kind;
 
@@ -18,22 +17,13 @@ use crate::clock::Stopwatch;
 use crate::domain::knowledge::session::{EventKind, SessionSummary, SessionTier, terms, word_finder};
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{LoopId, Timestamp};
-use crate::store::StoreResult;
 use crate::store::listing::{self, LoopRow, RepoScope, words_expression};
+use crate::store::{StoreError, StoreResult, within};
 
 pub use text_kind::{TextKind, TextRow, source_of};
 
 /// Time after which a search returns the matches found so far.
 const BUDGET: Duration = Duration::from_millis(50);
-/// Number of rows in the first window.
-const WINDOW: i64 = 1 << 11;
-/// Minimum number of rows in a window.
-const MIN_WINDOW: i64 = 1 << 10;
-/// Durations of a window that determine the size of the next one: four times as large below the first, twice as large
-/// below the second, half as large above the third.
-const VERY_QUICK: Duration = Duration::from_millis(1);
-const QUICK: Duration = Duration::from_millis(4);
-const SLOW: Duration = Duration::from_millis(10);
 /// Maximum length of a snippet, and of its part before the first match, in characters.
 const SNIPPET: usize = 240;
 const BEFORE: usize = 60;
@@ -137,7 +127,7 @@ impl TextQuery {
 pub struct FoundTexts {
     /// Matches; those of each kind are sorted newest first.
     pub hits: Vec<TextHit>,
-    /// Position to continue from; `None` if everything was searched.
+    /// Position to continue from; `None` if everything was searched, or if the search found nothing in its time.
     pub next: Option<TextPosition>,
     /// Whether the search ended early because it took too long.
     pub early: bool,
@@ -202,17 +192,16 @@ pub struct SnippetPart {
     pub marked: bool,
 }
 
-/// Matches of one kind found so far.
+/// Matches of one kind of row.
 struct TierMatches {
     tier: TextTier,
-    /// Row id at which the search of this kind started.
+    /// Row id below which the search of this kind started.
     from: i64,
-    /// Row id below which nothing was searched yet; 0 when all rows were searched.
+    /// Row id below which the search of this kind continues; 0 if all rows were searched.
     before: i64,
-    window: i64,
-    /// Total time that the windows of this kind took.
-    took: Duration,
     rows: Vec<i64>,
+    /// Whether the search of this kind ended early because it took too long.
+    is_interrupted: bool,
 }
 
 /// Function that removes secrets from a text.
@@ -237,102 +226,88 @@ pub(super) fn search_within(
         return Ok(FoundTexts::default());
     }
     let watch = Stopwatch::start();
-    let mut tiers = Vec::new();
-    for (tier, from) in TIERS.into_iter().zip(query.before.0) {
-        let newest = format!("SELECT coalesce(max(id), 0) + 1 FROM {}", tier.table());
-        let newest: i64 = c.prepare_cached(&newest)?.query_row([], |row| row.get(0))?;
-        let from = if query.within(tier).is_some() { from.min(newest) } else { 0 };
-        tiers.push(TierMatches { tier, from, before: from, window: WINDOW, took: Duration::ZERO, rows: Vec::new() });
-    }
-    let (mut early, mut begun) = (false, false);
-    // The kind that took the least time goes on, so that none waits for the others until the end.
-    let open = |found: &&mut TierMatches| found.before > 0 && found.rows.len() < query.limit;
-    while let Some(found) = tiers.iter_mut().filter(open).min_by_key(|found| found.took) {
-        // Each page comes further than the one before.
-        if begun && watch.elapsed() > budget {
-            early = true;
-            break;
-        }
-        found.search_window(c, query)?;
-        begun = true;
+    let open = TIERS.into_iter().zip(query.before.0).filter(|(tier, from)| *from > 0 && query.within(*tier).is_some());
+    let open: Vec<(TextTier, i64)> = open.collect();
+    let mut tiers = Vec::with_capacity(open.len());
+    for (nth, (tier, from)) in (1..).zip(&open) {
+        // Time that one kind does not need is available to the next ones.
+        let deadline = budget * nth / u32::try_from(open.len()).unwrap_or(1);
+        tiers.push(TierMatches::search(c, query, (*tier, *from), deadline.saturating_sub(watch.elapsed()))?);
     }
     let finder = word_finder(&terms(&query.text));
     let (chosen, next) = mixed(&tiers, query.limit);
+    // Continuing where nothing was found would search the same rows again.
+    let next = next.filter(|_| !chosen.is_empty());
     let mut hits = Vec::with_capacity(chosen.len());
     for (tier, row) in chosen {
         hits.extend(hit(c, (tier, row), (query.kind, finder.as_ref()), mask)?);
     }
-    Ok(FoundTexts { hits, next, early })
+    Ok(FoundTexts { hits, next, early: tiers.iter().any(|found| found.is_interrupted) })
 }
 
 impl TierMatches {
-    /// Searches the next window of rows.
-    fn search_window(&mut self, c: &Connection, query: &TextQuery) -> StoreResult<()> {
-        let watch = Stopwatch::start();
-        let wanted = query.limit - self.rows.len();
-        let least = self.before.saturating_sub(self.window).max(0);
-        let (sql, values) = self.statement(query, least, wanted);
+    /// Searches the rows of a kind below `from`, newest first, for at most `limit`.
+    fn search(c: &Connection, query: &TextQuery, (tier, from): (TextTier, i64), limit: Duration) -> StoreResult<Self> {
+        let (sql, values) = statement(query, tier, from);
         let mut statement = c.prepare_cached(&sql)?;
-        let rows = statement.query_map(params_from_iter(values), |row| row.get(0))?;
-        let rows: Vec<i64> = rows.collect::<Result<_, _>>()?;
-        self.before = if rows.len() == wanted { rows.last().copied().unwrap_or(least) } else { least };
-        // Row 0 does not exist, and row 1 is the last one.
-        if self.before <= 1 {
-            self.before = 0;
+        let mut rows = Vec::new();
+        let read = within(c, limit, |_| {
+            for row in statement.query_map(params_from_iter(values), |row| row.get(0))? {
+                rows.push(row?);
+            }
+            Ok(())
+        });
+        let is_interrupted = matches!(read, Err(StoreError::TooSlow));
+        if !is_interrupted {
+            read?;
         }
-        self.rows.extend(rows);
-        let took = watch.elapsed();
-        self.took += took;
-        self.window = match took {
-            took if took < VERY_QUICK => self.window.saturating_mul(4),
-            took if took < QUICK => self.window.saturating_mul(2),
-            took if took > SLOW => (self.window / 2).max(MIN_WINDOW),
-            _ => self.window,
-        };
-        Ok(())
+        let more = is_interrupted || rows.len() >= query.limit;
+        let before = if more { rows.last().copied().unwrap_or(from) } else { 0 };
+        Ok(Self { tier, from, before, rows, is_interrupted })
     }
+}
 
-    fn statement(&self, query: &TextQuery, least: i64, wanted: usize) -> (String, Vec<Value>) {
-        let own = self.tier.table();
-        let words = format!("{own}_words");
-        let expression = words_expression(&query.text, self.tier == TextTier::Loops).unwrap_or_default();
-        let (columns, condition) = query.within(self.tier).unwrap_or(("", "0"));
-        let matched = match (self.tier, &query.of) {
-            (TextTier::Loops, _) => expression,
-            (TextTier::Session(_), None) => format!("{columns} : ({expression})"),
-            (TextTier::Session(_), Some(of)) => format!("scope : {} AND {columns} : ({expression})", scope(of)),
-        };
-        let mut values: Vec<Value> =
-            vec![matched.into(), self.before.into(), least.into(), i64::try_from(wanted).unwrap_or(i64::MAX).into()];
-        let (join, visible) = match self.tier {
-            TextTier::Loops => ("CROSS JOIN loop_summaries s ON s.id = w.rowid".to_owned(), &query.titles),
-            TextTier::Session(_) => (
-                format!("CROSS JOIN {own} t ON t.id = w.rowid CROSS JOIN loop_summaries s ON s.loop_id = t.loop_id"),
-                &query.texts,
-            ),
-        };
-        let visible = visible.condition("s", &mut values);
-        let states = match query.states[..] {
-            [] => String::new(),
-            _ => {
-                let names: Vec<String> = query.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
-                format!(" AND s.state IN ({})", names.join(", "))
-            }
-        };
-        let of = match (&query.of, self.tier) {
-            (Some(of), TextTier::Session(_)) => {
-                values.push(of.as_str().to_owned().into());
-                format!(" AND t.loop_id = ?{}", values.len())
-            }
-            _ => String::new(),
-        };
-        let sql = format!(
-            "SELECT w.rowid FROM {words} w {join} WHERE w.{words} MATCH ?1 AND w.rowid < ?2 AND w.rowid >= ?3 AND {visible}
-                 AND {condition}{states}{of}
-             ORDER BY w.rowid DESC LIMIT ?4"
-        );
-        (sql, values)
-    }
+/// Builds the SQL statement that selects the row ids of a kind's matches below `from`, newest first.
+fn statement(query: &TextQuery, tier: TextTier, from: i64) -> (String, Vec<Value>) {
+    let own = tier.table();
+    let words = format!("{own}_words");
+    let expression = words_expression(&query.text, tier == TextTier::Loops).unwrap_or_default();
+    let (columns, condition) = query.within(tier).unwrap_or(("", "0"));
+    let matched = match (tier, &query.of) {
+        (TextTier::Loops, _) => expression,
+        (TextTier::Session(_), None) => format!("{columns} : ({expression})"),
+        (TextTier::Session(_), Some(of)) => format!("scope : {} AND {columns} : ({expression})", scope(of)),
+    };
+    let mut values: Vec<Value> =
+        vec![matched.into(), from.into(), i64::try_from(query.limit).unwrap_or(i64::MAX).into()];
+    let (join, visible) = match tier {
+        TextTier::Loops => ("CROSS JOIN loop_summaries s ON s.id = w.rowid".to_owned(), &query.titles),
+        TextTier::Session(_) => (
+            format!("CROSS JOIN {own} t ON t.id = w.rowid CROSS JOIN loop_summaries s ON s.loop_id = t.loop_id"),
+            &query.texts,
+        ),
+    };
+    let visible = visible.condition("s", &mut values);
+    let states = match query.states[..] {
+        [] => String::new(),
+        _ => {
+            let names: Vec<String> = query.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
+            format!(" AND s.state IN ({})", names.join(", "))
+        }
+    };
+    let of = match (&query.of, tier) {
+        (Some(of), TextTier::Session(_)) => {
+            values.push(of.as_str().to_owned().into());
+            format!(" AND t.loop_id = ?{}", values.len())
+        }
+        _ => String::new(),
+    };
+    let sql = format!(
+        "SELECT w.rowid FROM {words} w {join} WHERE w.{words} MATCH ?1 AND w.rowid < ?2 AND {visible}
+             AND {condition}{states}{of}
+         ORDER BY w.rowid DESC LIMIT ?3"
+    );
+    (sql, values)
 }
 
 /// Interleaves the matches of all kinds, up to `limit`; also returns the position after them.
@@ -349,8 +324,9 @@ fn mixed(tiers: &[TierMatches], limit: usize) -> (Vec<(TextTier, i64)>, Option<T
             some => found.rows[some - 1],
         }
     };
-    let rows: Vec<i64> = tiers.iter().map(after).collect();
-    let next = rows.iter().any(|row| *row > 0).then(|| rows.try_into().map(TextPosition).unwrap_or_default());
+    let of_tier = |tier| tiers.iter().find(|found| found.tier == tier).map_or(0, after);
+    let rows = TIERS.map(of_tier);
+    let next = rows.iter().any(|row| *row > 0).then_some(TextPosition(rows));
     (chosen, next)
 }
 

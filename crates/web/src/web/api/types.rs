@@ -462,9 +462,9 @@ pub struct ApiCommandResult {
 pub struct ApiSearchPage {
     /// Results: of each kind of text the newest first.
     pub hits: Vec<ApiHit>,
-    /// Value of `cursor` to go on with; null if everything was searched.
+    /// Value of `cursor` to go on with; null if everything was searched, or if nothing was found in time.
     pub next: Option<String>,
-    /// Whether the search ended early because it took too long; go on with `next`.
+    /// Whether the search ended early because it took too long. `next` continues it; without `next`, narrow the search.
     pub early: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Finds and masks secrets: known values in all common encodings, and everything that looks like a token or key.
+//! Finds and masks secrets: known values in several encodings, and everything that looks like a token or key.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -202,8 +202,8 @@ impl Masker {
         replace(text, &self.found_in_text(text), range, |_| MASK.to_owned())
     }
 
-    /// Returns the secrets in arbitrary bytes, in order and without overlaps. Finds secrets that are plain, encoded up to twice,
-    /// or split over lines or string literals. Does not unpack archives; see [`Self::found_in_file`].
+    /// Returns the secrets in arbitrary bytes, in order and without overlaps. Finds secrets that are plain, encoded, or split
+    /// over lines or string literals. Does not unpack archives; see [`Self::found_in_file`].
     pub fn found(&self, bytes: &[u8]) -> Vec<FoundSecret> {
         let mut all = self.found_as_is(bytes);
         all.extend(self.found_folded(bytes));
@@ -244,7 +244,7 @@ impl Masker {
         all
     }
 
-    /// Adds the secrets that are found after decoding base64, hexadecimal digits, lists of numbers and two-byte characters.
+    /// Adds the secrets that are found after decoding base64, hexadecimal digits, escapes and two-byte characters.
     fn decode(&self, bytes: &[u8], all: &mut Vec<FoundSecret>) {
         let inside = |decoded: &[u8]| {
             let known = self
@@ -266,11 +266,6 @@ impl Masker {
                 let range = view.original(decoded.encoded(found.range, view.bytes.len()));
                 all.push(FoundSecret { range, name: found.name });
             }
-        }
-        for (decoded, range) in skeleton::number_lists(bytes) {
-            all.extend(
-                inside(&decoded).into_iter().map(|found| FoundSecret { range: range.clone(), name: found.name }),
-            );
         }
         let narrow = bytes.contains(&0).then(|| skeleton::narrow(bytes));
         for view in narrow.into_iter().chain(skeleton::unescaped(bytes)) {

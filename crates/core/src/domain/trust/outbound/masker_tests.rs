@@ -1,4 +1,4 @@
-//! Secrets in every form, and texts that are not secrets.
+//! Secrets in the usual forms, and texts that are not secrets.
 
 use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
 
@@ -52,6 +52,19 @@ fn tokens_are_masked_by_pattern() {
     assert_eq!(masker.mask(r#"{"authorization":"token abc123"}"#), r#"{"***"}"#);
     assert_eq!(masker.mask("sent Bearer abcdef0123456789=="), "sent ***");
     assert_eq!(masker.mask("clone https://me:hunter22@host/x"), "clone https***host/x");
+}
+
+/// A search that reads on from each beginning to the end of the text takes quadratic time.
+#[test]
+fn beginning_of_a_token_reaches_no_further_than_the_next() {
+    let masker = Masker::default();
+    let found = |text: String| masker.found(text.as_bytes()).len();
+    let keys =
+        format!("{}abc\n-----END {} KEY-----", format!("-----BEGIN {} KEY-----\n", "PRIVATE").repeat(3), "PRIVATE");
+    assert_eq!(found(keys), 3);
+    let body = "aB3".repeat(20);
+    let token = |length: usize| format!("eyJ{}.eyJ{body}.{body}", "a".repeat(length));
+    assert_eq!([300, 301].map(|length| found(token(length))), [1, 0]);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Scan of everything that a push sends: commit messages, authors, names, links and contents.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
+
+use aho_corasick::AhoCorasick;
 
 use super::{FoundSecret, OutboundFilter};
 use crate::domain::model::characters::is_invisible;
@@ -88,10 +91,17 @@ impl<'a> ObjectScan<'a> {
     /// Adds the secrets that [`Self::content`] found, except those that the earlier version `before` of the file already
     /// contained.
     pub fn report(&mut self, path: &[u8], content: &[u8], found: Vec<FoundSecret>, before: Option<&[u8]>) {
-        let known = |secret: &[u8]| {
-            before.is_some_and(|before| aho_corasick::AhoCorasick::new([secret]).is_ok_and(|s| s.is_match(before)))
-        };
-        let new = found.into_iter().find(|one| !known(&content[one.range.clone()]));
+        let values: BTreeSet<&[u8]> = found.iter().map(|one| &content[one.range.clone()]).collect();
+        let values: Vec<&[u8]> = values.into_iter().collect();
+        // One search for all of them, because a file may hold thousands.
+        let search =
+            before.filter(|_| !values.is_empty()).and_then(|before| Some((AhoCorasick::new(&values).ok()?, before)));
+        let known: HashSet<&[u8]> = search
+            .iter()
+            .flat_map(|(search, before)| search.find_overlapping_iter(before))
+            .map(|one| values[one.pattern().as_usize()])
+            .collect();
+        let new = found.into_iter().find(|one| !known.contains(&content[one.range.clone()]));
         if let Some(one) = new {
             let line = content[..one.range.start].iter().filter(|byte| **byte == b'\n').count() + 1;
             self.found(one.name.to_string(), format!("`{}`, line {line}", self.shown(path)));

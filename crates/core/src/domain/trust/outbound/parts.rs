@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::rare_forms::rare_forms;
 use crate::domain::trust::secret_forms::encodings_of;
 
 /// Minimum length of a value, in bytes. Shorter values would occur in ordinary words.
@@ -65,9 +64,9 @@ fn is_random(part: &[u8]) -> bool {
     different.len() >= MIN_DIFFERENT && classes.iter().filter(|has| **has).count() >= 2 && words <= 2
 }
 
-/// Returns a part in all forms in which it is likely to be written, except those that are too short to differ from ordinary text.
+/// Returns a part in all its forms, except those that are too short to differ from ordinary text.
 pub(super) fn forms(part: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    encodings_of(part).into_iter().chain(rare_forms(part)).filter(|form| form.len() >= MIN_VALUE)
+    encodings_of(part).into_iter().filter(|form| form.len() >= MIN_VALUE)
 }
 
 /// Extends a range by the adjacent characters that tokens consist of, so that the rest of a partially found token is masked too.

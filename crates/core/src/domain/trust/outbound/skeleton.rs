@@ -27,7 +27,7 @@ impl Skeleton {
     }
 }
 
-/// Returns the view of letters and digits in lower case, without the prefixes of hexadecimal escapes (`0x41`, `\x41`, `\u0041`).
+/// Returns the view of letters and digits in lower case, without the prefixes of escapes (`\u0041`).
 /// The view does not depend on case, or on quotes, spaces, line ends and plus signs that split a value.
 pub(super) fn folded(bytes: &[u8]) -> Skeleton {
     kept(bytes, u8::is_ascii_alphanumeric)
@@ -51,9 +51,9 @@ fn kept(bytes: &[u8], keeps: fn(&u8) -> bool) -> Skeleton {
     view
 }
 
-/// Returns the view with the escapes of URLs, JSON, source code and HTML decoded; `None` if there are no escapes.
+/// Returns the view with the escapes of URLs, JSON and HTML decoded; `None` if there are no escapes.
 pub(super) fn unescaped(bytes: &[u8]) -> Option<Skeleton> {
-    if !bytes.iter().any(|byte| matches!(byte, b'%' | b'\\' | b'&' | b'=')) {
+    if !bytes.iter().any(|byte| matches!(byte, b'%' | b'\\' | b'&')) {
         return None;
     }
     let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
@@ -69,23 +69,18 @@ pub(super) fn unescaped(bytes: &[u8]) -> Option<Skeleton> {
 
 /// Decodes the escape at the beginning of `bytes`; returns its byte and its length. `None` if there is no escape.
 fn escape(bytes: &[u8]) -> Option<(u8, usize)> {
-    let number = |from: usize, length: usize, radix: u32| {
-        let digits = std::str::from_utf8(bytes.get(from..from + length)?).ok()?;
-        digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u8::from_str_radix(digits, radix).ok())?
+    let number = |from: usize| {
+        let digits = std::str::from_utf8(bytes.get(from..from + 2)?).ok()?;
+        digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u8::from_str_radix(digits, 16).ok())?
     };
     match bytes {
-        [b'%' | b'=', ..] => Some((number(1, 2, 16)?, 3)),
-        [b'\\', b'x' | b'X', ..] => Some((number(2, 2, 16)?, 4)),
-        [b'\\', b'u' | b'U', b'0', b'0', ..] => Some((number(4, 2, 16)?, 6)),
-        [b'\\', b'0'..=b'3', ..] => Some((number(1, 3, 8)?, 4)),
+        [b'%', ..] => Some((number(1)?, 3)),
+        [b'\\', b'u' | b'U', b'0', b'0', ..] => Some((number(4)?, 6)),
         [b'\\', c @ (b'"' | b'\'' | b'\\' | b'/'), ..] => Some((*c, 2)),
+        // As `render` writes punctuation in titles.
         [b'&', b'#', rest @ ..] => {
-            let end = rest.iter().take(6).position(|byte| *byte == b';')?;
-            let byte = match rest {
-                [b'x' | b'X', ..] => number(3, end.checked_sub(1)?, 16)?,
-                _ => number(2, end, 10)?,
-            };
-            Some((byte, end + 3))
+            let end = rest.iter().take(4).position(|byte| *byte == b';')?;
+            Some((std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?, end + 3))
         }
         _ => {
             let named =
@@ -115,9 +110,7 @@ fn escape_mark(bytes: &[u8]) -> usize {
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     match bytes {
         [b'\\', b'n' | b'r' | b't', ..] => 2,
-        [b'\\' | b'0', b'x' | b'X', ..] if hex(2) && hex(3) => 2,
         [b'\\', b'u' | b'U', b'0', b'0', ..] if hex(4) && hex(5) => 4,
-        [b'\\', b'u', b'{', ..] if hex(3) => 3,
         _ => 0,
     }
 }
@@ -189,42 +182,4 @@ fn decoded(encoding: &Encoding, text: &[u8], offset: usize, ratio: (usize, usize
         bytes.extend_from_slice(&last[..rest.len() - full_groups - 1]);
     }
     Some(Decoded { bytes, ratio, offset })
-}
-
-/// Returns lists of numbers from 0 to 255 (`[103, 104, 112]`) as bytes, each with its range in the input.
-pub(super) fn number_lists(bytes: &[u8]) -> Vec<(Vec<u8>, Range<usize>)> {
-    /// Minimum length of a list that is decoded, in numbers.
-    const SHORTEST: usize = 8;
-    let mut lists = Vec::new();
-    let (mut list, mut start, mut end, mut at) = (Vec::new(), 0, 0, 0);
-    while at < bytes.len() {
-        let digits = bytes[at..].iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
-        if digits == 0 {
-            let separator = matches!(bytes[at], b' ' | b',' | b';' | b'\n' | b'\r' | b'\t' | b'\\' | b'&' | b'#');
-            if !separator && !list.is_empty() {
-                if list.len() >= SHORTEST {
-                    lists.push((std::mem::take(&mut list), start..end));
-                }
-                list.clear();
-            }
-            at += 1;
-            continue;
-        }
-        let number = std::str::from_utf8(&bytes[at..at + digits]).ok().and_then(|text| text.parse::<u8>().ok());
-        match number {
-            Some(number) => {
-                if list.is_empty() {
-                    start = at;
-                }
-                list.push(number);
-                end = at + digits;
-            }
-            None => list.clear(),
-        }
-        at += digits;
-    }
-    if list.len() >= SHORTEST {
-        lists.push((list, start..end));
-    }
-    lists
 }

@@ -19,7 +19,8 @@ fn secrets_are_replaced_by_their_names() {
     let outbound = outbound();
     let encoded = BASE64.encode(format!("user:{SECRET}").as_bytes());
     let split = format!("\"{}\" + \"{}\"", &SECRET[..9], &SECRET[9..]);
-    for text in [SECRET, &encoded, &split] {
+    let referenced = SECRET.replace('-', "&#45;");
+    for text in [SECRET, &encoded, &split, &referenced] {
         let body = outbound.body(&format!("see {text} there"));
         assert!(body.as_str().contains("(removed: the token of forge `work`)"), "{}", body.as_str());
         assert!(!body.as_str().contains(&SECRET[10..]), "{}", body.as_str());

@@ -12,38 +12,18 @@ pub(super) const ANY_FORM: u16 = u16::MAX;
 const MOST_SKIPPED: u8 = 6;
 /// Number of matched symbols from which bytes are held back even if separators follow.
 const HELD_SYMBOLS: u16 = 4;
-/// Maximum number of digits of an escaped character, including leading zeros.
-const MOST_DIGITS: u8 = 8;
 
 /// Position of a thread: before a symbol or inside an escape sequence, with the part of it that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ScanPosition {
     /// Before a symbol.
     Symbol,
-    /// After `%`.
-    Percent,
-    /// After `%2`, which may be an escaped `%`.
-    PercentTwo,
     /// After backslashes.
     Backslash,
-    /// After `0`, which may begin `0x`.
-    Zero,
-    /// Inside two hexadecimal digits: number of digits and value.
-    Hex(u8, u8),
+    /// Inside the two hexadecimal digits after `%`: number of digits and value.
+    Hex(u8, u32),
     /// Inside the digits after `\u`.
     Unicode(u8, u32),
-    /// Inside the digits after `\u{`.
-    Braced(u8, u32),
-    /// Inside the digits of `\ooo`.
-    Octal(u8, u32),
-    /// After `&`: the number of letters of `amp;` that were read.
-    Ampersand(u8),
-    /// After `&#`.
-    Entity,
-    /// Inside the digits after `&#`.
-    Decimal(u8, u32),
-    /// Inside the digits after `&#x`.
-    HexEntity(u8, u32),
 }
 
 /// Thread of the automaton: a position in a form.
@@ -127,62 +107,16 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn read(&mut self, thread: Thread, byte: u8) {
-        let digit = char::from(byte).to_digit(16);
         match (thread.place, byte) {
             (ScanPosition::Symbol, _) => self.symbol(thread, byte),
-            (ScanPosition::Percent, b'u' | b'U') => self.go(thread, ScanPosition::Unicode(0, 0)),
-            (ScanPosition::Percent, _) => {
-                if byte == b'2' {
-                    self.go(thread, ScanPosition::PercentTwo);
-                }
-                self.hex(thread, 0, 0, byte);
-            }
-            (ScanPosition::PercentTwo, b'5') => self.go(thread, ScanPosition::Percent),
             (ScanPosition::Backslash, b'\\') => self.go(thread, ScanPosition::Backslash),
             (ScanPosition::Backslash, b'u' | b'U') => self.go(thread, ScanPosition::Unicode(0, 0)),
-            (ScanPosition::Backslash, b'x' | b'X') => self.go(thread, ScanPosition::Hex(0, 0)),
-            (ScanPosition::Backslash, b'0'..=b'7') => self.go(thread, ScanPosition::Octal(1, u32::from(byte - b'0'))),
             (ScanPosition::Backslash, b'n' | b'r' | b't') => self.skip(thread),
-            (ScanPosition::Zero, b'x' | b'X') => self.go(thread, ScanPosition::Hex(0, 0)),
-            (ScanPosition::Hex(count, value), _) => self.hex(thread, count, value, byte),
-            (ScanPosition::Unicode(0, _), b'{') => self.go(thread, ScanPosition::Braced(0, 0)),
+            (ScanPosition::Backslash, _) => {}
+            (ScanPosition::Hex(count, value), _) => self.digit(thread, byte, (count, value), 2, ScanPosition::Hex),
             (ScanPosition::Unicode(count, value), _) => {
-                let Some(digit) = digit else { return };
-                let (count, value) = (count + 1, value * 16 + digit);
-                if count == 4 {
-                    self.decoded(thread, value)
-                } else {
-                    self.go(thread, ScanPosition::Unicode(count, value))
-                }
+                self.digit(thread, byte, (count, value), 4, ScanPosition::Unicode)
             }
-            (ScanPosition::Braced(_, value), b'}')
-            | (ScanPosition::Decimal(_, value) | ScanPosition::HexEntity(_, value), b';') => {
-                self.decoded(thread, value);
-            }
-            (ScanPosition::Braced(count, value), _) => {
-                self.number(thread, digit, 16, count, value, ScanPosition::Braced)
-            }
-            (ScanPosition::HexEntity(count, value), _) => {
-                self.number(thread, digit, 16, count, value, ScanPosition::HexEntity)
-            }
-            (ScanPosition::Decimal(count, value), _) => {
-                self.number(thread, digit, 10, count, value, ScanPosition::Decimal)
-            }
-            (ScanPosition::Octal(count, value), b'0'..=b'7') => {
-                let (count, value) = (count + 1, value * 8 + u32::from(byte - b'0'));
-                if count == 3 {
-                    self.decoded(thread, value)
-                } else {
-                    self.go(thread, ScanPosition::Octal(count, value))
-                }
-            }
-            (ScanPosition::Ampersand(0), b'#') => self.go(thread, ScanPosition::Entity),
-            (ScanPosition::Ampersand(read), _) if b"amp;".get(usize::from(read)) == Some(&byte) => {
-                self.go(thread, ScanPosition::Ampersand((read + 1) % 4));
-            }
-            (ScanPosition::Entity, b'x' | b'X') => self.go(thread, ScanPosition::HexEntity(0, 0)),
-            (ScanPosition::Entity, _) => self.number(thread, digit, 10, 0, 0, ScanPosition::Decimal),
-            _ => {}
         }
     }
 
@@ -190,37 +124,29 @@ impl Step<'_> {
     fn symbol(&mut self, thread: Thread, byte: u8) {
         self.decoded(thread, u32::from(byte));
         match byte {
-            b'%' => self.go(thread, ScanPosition::Percent),
+            b'%' => self.go(thread, ScanPosition::Hex(0, 0)),
             b'\\' => self.go(thread, ScanPosition::Backslash),
-            b'&' => self.go(thread, ScanPosition::Ampersand(0)),
-            b'=' => self.go(thread, ScanPosition::Hex(0, 0)),
-            b'0' => self.go(thread, ScanPosition::Zero),
             _ => {}
         }
         let is_loose = self.forms.forms.get(usize::from(thread.form)).is_some_and(|form| form.is_loose);
-        if (is_loose && !byte.is_ascii_alphanumeric()) || matches!(byte, 0 | b';') {
+        if (is_loose && !byte.is_ascii_alphanumeric()) || byte == 0 {
             self.skip(thread);
         }
     }
 
-    fn hex(&mut self, thread: Thread, count: u8, value: u8, byte: u8) {
-        let Some(digit) = char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()) else { return };
-        let value = (value << 4) | digit;
-        if count == 1 { self.decoded(thread, u32::from(value)) } else { self.go(thread, ScanPosition::Hex(1, value)) }
-    }
-
-    fn number(
+    /// Reads a hexadecimal digit of an escape sequence with `length` digits.
+    fn digit(
         &mut self,
         thread: Thread,
-        digit: Option<u32>,
-        radix: u32,
-        count: u8,
-        value: u32,
+        byte: u8,
+        (count, value): (u8, u32),
+        length: u8,
         place: fn(u8, u32) -> ScanPosition,
     ) {
-        if let Some(digit) = digit.filter(|digit| *digit < radix && count < MOST_DIGITS) {
-            self.go(thread, place(count + 1, value.saturating_mul(radix).saturating_add(digit)));
-        }
+        let Some(digit) = char::from(byte).to_digit(16) else { return };
+        let count = count + 1;
+        let value = value * 16 + digit;
+        if count == length { self.decoded(thread, value) } else { self.go(thread, place(count, value)) }
     }
 
     /// Treats a decoded character as the next symbol.

