@@ -408,11 +408,11 @@ fn json_word(value: &impl serde::Serialize) -> String {
 /// Appends the defaults that differ from the preset `pinned`, with the reasons.
 fn changed_defaults(page: &mut String) {
     page.push_str(
-        "## Defaults that were changed\n\nThe preset `pinned` has the values before tuning.\n\n| key | `pinned` | default | reason |\n|---|---|---|---|\n",
+        "## Defaults that were changed\n\nThe preset `pinned` has the values before tuning. Most of them are built in and have no key in the configuration.\n\n| value | `pinned` | default | reason |\n|---|---|---|---|\n",
     );
     for (key, before, now) in differences() {
         let reason = REASONS.iter().find(|(of, _)| *of == key).map_or("", |(_, reason)| reason);
-        let _ = writeln!(page, "| `{key}` | {before} | {now} | {reason} |");
+        let _ = writeln!(page, "| {key} | {before} | {now} | {reason} |");
     }
 }
 
