@@ -48,7 +48,7 @@ const MODEL: &str = "\
 
 /// Interpretation of the figures.
 const READING: &str = "\
-- The tone of the prompt was disabled. Before `control.windup_guard` the signal was near 1 in most loops, so it was a constant factor: a gain in
+- The tone of the prompt was disabled. Before `windup_guard` the signal was near 1 in most loops, so it was a constant factor: a gain in
   mixes in which urgent prompts make agents faster, and as large a loss in the opposite ones. It says nothing about supervision.
 - The largest gains: weakened checks are detected; an iteration with weakened checks measures nothing, so that honest work after
   it is not penalized; a loop that stands still for longer than its own rate of progress explains is redirected, up to three
