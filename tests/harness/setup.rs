@@ -1,6 +1,7 @@
 //! Initial state of a story: the repository, the issue, the agent's script and the operator's configuration.
 
 use fake_forge::Dialect;
+use ralph_bot::config::Config;
 use ralph_bot::forge::http::Timeouts;
 use ralph_bot::process::{ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
 use tokio::sync::OnceCell;
@@ -85,6 +86,8 @@ pub struct Setup {
     /// Time for which refusals of a new token are retried, in milliseconds; 0 by default, because the clock of a story stands
     /// still, so that every 404 of an App would be retried.
     pub settling_ms: i64,
+    /// Changes values of the parsed configuration that no file can set.
+    pub adjust: fn(&mut Config),
 }
 
 impl Setup {
@@ -120,6 +123,7 @@ impl Setup {
             forges: String::new(),
             mutation_interval_ms: Some(0),
             settling_ms: 0,
+            adjust: |_| {},
         }
     }
 

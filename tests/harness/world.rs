@@ -127,7 +127,9 @@ impl World {
         let variables = self.environment();
         let env = Env::of(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &text, &env);
-        (config.unwrap_or_else(|problems| panic!("{problems}\n{text}")), env)
+        let mut config = config.unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+        (self.setup.adjust)(&mut config);
+        (config, env)
     }
 
     /// Starts the service on the existing data.

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use fake_forge::{Access, Dialect, FakeFault, ReviewDraft};
+use ralph_bot::config::Config;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::event::ReviewVerdict;
+use ralph_bot::domain::model::quantity;
 use ralph_bot::store::audit;
 
 use crate::harness::service::{Service, stop, was_killed};
@@ -180,7 +182,7 @@ async fn image_in_guidance_reaches_the_next_run(dialect: Dialect) {
 }
 
 async fn failed_fetch_does_not_stop_the_loop(dialect: Dialect) {
-    let config = "images: { timeout: 1s }";
+    let adjust: fn(&mut Config) = |config| config.images.timeout = quantity::Duration::seconds(1);
     let files = "^/(attachments|private-user-images)/";
     let cases = [
         (FakeFault::status(404), " yet: the forge answered 404 Not Found"),
@@ -193,7 +195,7 @@ async fn failed_fetch_does_not_stop_the_loop(dialect: Dialect) {
         (FakeFault::Hang, " yet: it was not received within 1 s"),
     ];
     for (fault, why) in cases {
-        story(of_maintainer(dialect).config(config), async |world| {
+        story(Setup { adjust, ..of_maintainer(dialect) }, async |world| {
             let address = upload(world, "a.png", PNG).await;
             write(world, &format!("![a]({address})")).await;
             world.forge.faults().next(10, "GET", files, fault.clone()).expect("a pattern");

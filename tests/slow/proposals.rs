@@ -16,9 +16,14 @@ on_one_forge!(outsiders_neither_make_nor_accept_proposals, remembered_text_answe
 const AGENT: &str = r#"prompt=$(cat)
 for n in 1 2 3 4; do case $prompt in *"walrus $n"*) echo "round $RALPH_ITERATION" >>walrus-$n.txt;; esac; done
 "#;
-const CONFIG: &str = "memory: { propose_after: 2 }\nlimits: { comments_per_hour: 1000, comments_per_day: 1000 }";
 /// The same request in other words.
 const REMARKS: [&str; 2] = ["Please log the request id in every handler", "Every handler has to log the request id"];
+
+/// A service that proposes a remark after two loops.
+fn setup(dialect: Dialect) -> Setup {
+    let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
+    Setup { adjust: |config| config.memory.propose_after = 2, ..Setup::new(dialect).agent(AGENT).config(limits) }
+}
 
 /// Opens an issue and runs its loop to the review.
 async fn next_loop(world: &World, n: u32) -> Loop {
@@ -79,7 +84,7 @@ async fn two_reviews(world: &World) -> Loop {
 }
 
 async fn recurring_remark_becomes_a_convention_by_acceptance(dialect: Dialect) {
-    story(Setup::new(dialect).agent(AGENT).config(CONFIG), async |world| {
+    story(setup(dialect), async |world| {
         let told = |issue: Number| {
             let comments = world.bot_comments_on(issue);
             comments.iter().filter(|text| text.contains("/ralph guide --remember 1")).count()
@@ -112,7 +117,7 @@ async fn recurring_remark_becomes_a_convention_by_acceptance(dialect: Dialect) {
 }
 
 async fn outsiders_neither_make_nor_accept_proposals(dialect: Dialect) {
-    story(Setup::new(dialect).agent(AGENT).config(CONFIG), async |world| {
+    story(setup(dialect), async |world| {
         for n in 1..=3 {
             let before = next_loop(world, n).await;
             remarked(world, &world.outsider, n, REMARKS[0]).await;
@@ -122,7 +127,7 @@ async fn outsiders_neither_make_nor_accept_proposals(dialect: Dialect) {
         assert_eq!(states(world).await, []);
     })
     .await;
-    story(Setup::new(dialect).agent(AGENT).config(CONFIG), async |world| {
+    story(setup(dialect), async |world| {
         let second = two_reviews(world).await;
         say(world, &world.outsider, second.place.issue, "/ralph guide --remember 1").await;
         assert_eq!(states(world).await, [(1, ProposalState::Open, 2)]);
@@ -136,7 +141,7 @@ async fn outsiders_neither_make_nor_accept_proposals(dialect: Dialect) {
 }
 
 async fn remembered_text_answers_its_proposal(dialect: Dialect) {
-    story(Setup::new(dialect).agent(AGENT).config(CONFIG), async |world| {
+    story(setup(dialect), async |world| {
         let second = two_reviews(world).await;
         let text = "/ralph guide --remember Handlers log the request id, every one";
         say(world, &world.maintainer, second.place.issue, text).await;

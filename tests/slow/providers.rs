@@ -481,8 +481,9 @@ async fn calls_of(world: &World) -> Vec<String> {
 
 /// Attempts without a gain, the summary of iterations, and warnings that stand are in prompts that continue a session.
 async fn resumed_session_is_told_of_attempts_summaries_and_warnings(dialect: Dialect) {
-    let narrow = "resource_burn: { enabled: false }, deviation: { scope_min_files: 1, scope_creep_ratio: 0.5 }";
-    let config = talks("fill", "").replace("resource_burn: { enabled: false }", narrow);
+    // The agent changes five files outside of the scope.
+    let many = "for file in answer.txt answer.1 answer.2 answer.3; do echo $RALPH_ITERATION >$file; done";
+    let config = talks("fill", "").replace("echo $RALPH_ITERATION >answer.txt", many);
     // A larger window, so that the session is never full.
     let config = config.replace(":1000}}}", ":9000}}}").replace("iterations: 4", "iterations: 5");
     let file = "checks: [sh check.sh]\ntask: { scope: [src/parser] }\n";

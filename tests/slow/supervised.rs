@@ -148,7 +148,7 @@ async fn loop_of_ten_iterations_asks_before_its_limit(dialect: Dialect) {
 }
 
 async fn switched_off_oversight_detects_nothing(dialect: Dialect) {
-    let off = "limits: { iterations: 9, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, limit_share: 0 }";
+    let off = "limits: { iterations: 9, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, escalation_threshold: 12 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
         assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 9), "{}", stopped.why);
@@ -163,7 +163,7 @@ async fn switched_off_oversight_detects_nothing(dialect: Dialect) {
 }
 
 async fn critical_detection_redirects_if_pauses_are_off(dialect: Dialect) {
-    let off = "limits: { iterations: 14, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { pause_on_critical: false }\nstrategy: { outlook: { enabled: false }, limit_share: 0, escalation_threshold: 50 }";
+    let off = "limits: { iterations: 14, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { pause_on_critical: false }\nstrategy: { outlook: { enabled: false }, escalation_threshold: 50 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
         let levels = levels(&stopped);
@@ -401,7 +401,7 @@ async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
     .await;
     // The repository makes it more patient: it is noticed later.
     let early = story(stuck(dialect), async |hasty| hasty.run().await.spent.iterations).await;
-    let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { climb_after: 6, stuck: { critical_error_count: 90, window: 95 } }\nstrategy: { escalation_threshold: 90 }\n";
+    let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { climb_after: 6, stuck: { critical_error_count: 10 } }\nstrategy: { escalation_threshold: 90 }\n";
     let limits = format!("limits: {{ iterations: {}, comments_per_hour: 1000, comments_per_day: 1000 }}", early + 1);
     story(Setup::new(dialect).agent(STUCK).file(".ralph.yml", file).config(&limits), async |patient| {
         let stopped = patient.run().await;
@@ -473,7 +473,7 @@ async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
 
 /// With the defaults, a summary is made within the loop, and prompts have it.
 async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
-    let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, limit_share: 0 }";
+    let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, escalation_threshold: 12 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
         assert_eq!((stopped.limits.iterations, stopped.spent.iterations), (10, 10), "{}", stopped.why);

@@ -8,6 +8,7 @@ pub mod login_clients;
 pub mod operator;
 mod problem;
 pub mod reference;
+mod removed;
 mod renamed;
 pub mod repository;
 pub mod schema;
@@ -40,6 +41,7 @@ pub use operator::{
     AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
 };
 pub use problem::{ConfigProblem, ConfigProblems, SourceLocation};
+pub use removed::drop_from_sections;
 pub use secret::WEBHOOK_SECRET_MIN;
 pub use validate_repository::parse_repository;
 
@@ -389,6 +391,7 @@ impl Config {
         let schema = schema::operator_types();
         let shape = SchemaView::new(schema);
         renamed::apply(&mut root, &mut report);
+        removed::drop_from(&mut root, "", &mut report);
         renamed::supervision(&mut root, &mut report);
         env::apply(env, &mut root, shape, &mut report);
         let Some(file) = typed::<OperatorFile>(&root, shape, &mut report) else { return Err(report.into_problems()) };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::CliError;
-use crate::config::{Env, operator_file};
+use crate::config::{self, Env, operator_file};
 use crate::domain::supervision::SupervisionSettings;
 use crate::domain::supervision::replay::Trace;
 
@@ -75,6 +75,9 @@ pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, Cl
     let mut sections = sections.clone();
     // A key without a value counts as absent.
     sections.retain(|_, section| !section.is_null());
+    for warning in config::drop_from_sections(&mut sections) {
+        anstream::eprintln!("warning: {}: {warning}", path.display());
+    }
     SupervisionSettings::layered(&sections)
         .map(Some)
         .map_err(|problems| wrong(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))

@@ -60,10 +60,10 @@ fn invalid_traces_are_reported_with_file_and_line() {
     let (folder, file) = folder(&[
         ("broken.jsonl", "{\"iteration\": 1}\n{\"errors\": \"three\"}\n"),
         ("empty.jsonl", "{\"max_iterations\": 3}\n"),
-        ("typo.yaml", "control:\n  windov: 3\n"),
-        ("range.yaml", "control: {window: 1}\noversight: {climb_after: 0}\n"),
+        ("typo.yaml", "control:\n  slide_dorp: 3\n"),
+        ("range.yaml", "control: {slide_iterations: 0, oscillation_count: 0}\noversight: {climb_after: 0}\n"),
         ("other.yaml", "oversite: {}\n"),
-        ("strategy.yaml", "strategy: {patience: soon}\n"),
+        ("strategy.yaml", "strategy: {escalation_threshold: soon}\n"),
         ("broken.yaml", "control: [\n"),
     ]);
     std::fs::write(file("latin.jsonl"), b"{}\n{\"task\": \"\xe4\"}\n").unwrap();
@@ -82,10 +82,10 @@ fn invalid_traces_are_reported_with_file_and_line() {
     latin.jsonl: line 2: invalid UTF-8
     missing.jsonl: could not read: No such file or directory (os error 2)
     : expected a file, found a folder
-    typo.yaml: `control.windov` is 3; there is no such key; did you mean `window`?
-    range.yaml: `control.window` is 1; it must be between 2 and 100; `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1; `control.oscillation_count` is 2; it must be below `control.window`, which is 1; `oversight.climb_after` is 0; it must be between 1 and 100
+    typo.yaml: `control.slide_dorp` is 3; there is no such key; did you mean `slide_drop`?
+    range.yaml: `control.oscillation_count` is 0; it must be between 1 and 100; `oversight.climb_after` is 0; it must be between 1 and 100
     other.yaml: the file has none of the keys preset, control, oversight, strategy
-    strategy.yaml: `strategy.patience` is "soon"; expected a non-negative whole number
+    strategy.yaml: `strategy.escalation_threshold` is "soon"; expected a non-negative whole number
     "#);
     assert!(refused(read::settings_of(&file("broken.yaml")), folder.path()).starts_with("broken.yaml: "));
 }
@@ -93,13 +93,20 @@ fn invalid_traces_are_reported_with_file_and_line() {
 #[test]
 fn settings_file_overrides_defaults() {
     let (_folder, file) = folder(&[
-        ("a.yaml", "control: {window: 7}\noversight: {stuck: {window: 12}}\nstrategy: {patience: 3}\n"),
+        (
+            "a.yaml",
+            "control: {stuck_iterations: 4, window: 7}\noversight: {stuck: {no_progress_iterations: 12}}\nstrategy: {escalation_threshold: 9}\n",
+        ),
         ("empty.yaml", ""),
         ("operator.yaml", "forges:\n  - { name: work, kind: gitea }\nlimits: { iterations: 5 }\n"),
     ]);
     let settings = read::settings_of(&file("a.yaml")).unwrap().unwrap();
-    assert_eq!((settings.control.window, settings.oversight.stuck.window, settings.strategy.patience), (7, 12, 3));
-    assert_eq!(settings.control.decay, SupervisionSettings::default().control.decay);
+    let mut expected = SupervisionSettings::default();
+    expected.control.stuck_iterations = 4;
+    expected.oversight.stuck.no_progress_iterations = 12;
+    expected.strategy.escalation_threshold = 9;
+    expected.strategy.limit_share = 0.0;
+    assert_eq!(settings, expected, "a key that was removed has no effect");
     assert_eq!(read::settings_of(&file("empty.yaml")).unwrap(), None);
     assert_eq!(read::settings_of(&file("operator.yaml")).unwrap(), None, "the file of a service that sets none");
 }

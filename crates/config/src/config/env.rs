@@ -6,10 +6,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::problem::{ProblemCollector, SourceLocation};
+use super::removed;
 use super::renamed;
 use super::schema_check::SchemaView;
 use super::yaml::{MapEntry, YamlNode, YamlValue};
-use crate::domain::model::settings::did_you_mean;
+use crate::domain::model::settings::{did_you_mean, join};
 
 /// Default name of the operator's file.
 pub const DEFAULT_FILE: &str = "ralph-control.yaml";
@@ -78,6 +79,14 @@ pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, repor
             continue;
         }
         let place = SourceLocation::Variable(name.clone());
+        let mut enclosing = steps.iter().scan(String::new(), |path, step| {
+            *path = join(path, step);
+            Some(path.clone())
+        });
+        if let Some(warning) = enclosing.find_map(|key| removed::warning(&key)) {
+            report.warn(place, name, warning);
+            continue;
+        }
         if let Err(message) = set(root, shape, &steps, text, &place, "") {
             report.add(place, name, message);
         }

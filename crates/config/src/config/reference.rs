@@ -3,9 +3,9 @@
 
 use serde_json::Value as Json;
 
-use super::schema;
+use super::{removed, schema};
 use crate::domain::model::quantity::Duration;
-use crate::domain::model::settings::KeyRule;
+use crate::domain::model::settings::{KeyRule, join};
 
 /// Sections that have a separate page.
 const THRESHOLDS: [&str; 3] = ["control", "oversight", "strategy"];
@@ -117,6 +117,16 @@ that stays unchanged. Keys with `true` or `false` under `oversight`, and `contro
 Shares and completion are between 0 and 1. [Configuration](configuration.md) has all other keys.
 ";
 
+/// Table of the keys of one section, or of several sections with equal keys.
+struct SectionTable {
+    /// Full keys of the sections; empty for the file.
+    paths: Vec<String>,
+    /// Description; `None` if the sections differ in it.
+    about: Option<String>,
+    /// Rows, each with a line break.
+    rows: String,
+}
+
 /// Writes tables of the keys of one file.
 struct Reference<'a> {
     root: &'a Json,
@@ -124,9 +134,36 @@ struct Reference<'a> {
 }
 
 impl Reference<'_> {
-    /// Appends a table of the keys of `schema`, then a section for each key that has keys of its own.
+    /// Appends a table of the keys of `schema`, then the sections for keys with keys of their own. Sections with equal
+    /// tables share one.
     fn section(&self, page: &mut String, path: &str, schema: &Json, heading: &str) {
-        page.push_str("| key | type | default | description |\n|---|---|---|---|\n");
+        let mut all = Vec::new();
+        self.tables(path, schema, &mut all);
+        let mut sections: Vec<SectionTable> = Vec::new();
+        for section in all.into_iter().filter(|section| !section.rows.is_empty()) {
+            match sections.iter_mut().find(|other| other.rows == section.rows) {
+                Some(other) => {
+                    other.paths.extend(section.paths);
+                    other.about = other.about.take().filter(|about| Some(about) == section.about.as_ref());
+                }
+                None => sections.push(section),
+            }
+        }
+        for section in sections {
+            if section.paths != [path] {
+                let titles: Vec<String> = section.paths.iter().map(|path| format!("`{path}`")).collect();
+                page.push_str(&format!("\n{heading} {}\n\n", titles.join(", ")));
+                page.extend(section.about.map(|about| format!("{about}\n\n")));
+            }
+            page.push_str("| key | type | default | description |\n|---|---|---|---|\n");
+            page.push_str(&section.rows);
+        }
+    }
+
+    /// Collects the tables of `schema` and of the sections in it. A section has no row: its heading says what it is.
+    fn tables(&self, path: &str, schema: &Json, sections: &mut Vec<SectionTable>) {
+        let about = text_of(schema, "description").map(|about| about.replace('\n', " "));
+        let mut table = SectionTable { paths: vec![path.to_owned()], about, rows: String::new() };
         let mut nested = Vec::new();
         for (key, property) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
             let target = self.resolve(property);
@@ -138,17 +175,19 @@ impl Reference<'_> {
             if path.is_empty() && THRESHOLDS.contains(&key.as_str()) {
                 about.push_str(" See [thresholds.md](thresholds.md).");
             } else {
-                nested.extend(self.nested(&full, target));
+                let inner = self.nested(&full, target);
+                let is_section = inner.iter().any(|(path, _)| *path == full);
+                nested.extend(inner);
+                if is_section {
+                    continue;
+                }
             }
             let (kind, default) = (self.type_with_bounds(&full, property), self.default_of(property));
-            page.push_str(&format!("| `{key}` | {} | {default} | {} |\n", escape(&kind), escape(&about)));
+            table.rows.push_str(&format!("| `{key}` | {} | {default} | {} |\n", escape(&kind), escape(&about)));
         }
+        sections.push(table);
         for (path, schema) in nested {
-            page.push_str(&format!("\n{heading} `{path}`\n\n"));
-            if let Some(about) = text_of(&schema, "description") {
-                page.push_str(&format!("{}\n\n", about.replace('\n', " ")));
-            }
-            self.section(page, &path, &schema, heading);
+            self.tables(&path, &schema, sections);
         }
     }
 
@@ -191,8 +230,11 @@ impl Reference<'_> {
             (Some(min), None) => Some(format!("at least {}", bound(min))),
             (None, max) => max.map(|max| format!("at most {}", bound(max))),
         };
-        let below = rule.below.iter().map(|other| format!("below `{other}`"));
-        let at_most = rule.at_most.iter().map(|other| format!("at most `{other}`"));
+        let section = key.rsplit_once('.').map_or("", |(section, _)| section);
+        // A key that no file can set is replaced by its value.
+        let other = |name: &str| removed::built_in(&join(section, name)).unwrap_or_else(|| format!("`{name}`"));
+        let below = rule.below.iter().map(|name| format!("below {}", other(name)));
+        let at_most = rule.at_most.iter().map(|name| format!("at most {}", other(name)));
         std::iter::once(kind).chain(range).chain(below).chain(at_most).collect::<Vec<_>>().join(", ")
     }
 
@@ -238,7 +280,7 @@ impl Reference<'_> {
     fn default_of(&self, property: &Json) -> String {
         match property.get("default") {
             None | Some(Json::Null) => "–".to_owned(),
-            Some(Json::Object(_)) => "see below".to_owned(),
+            Some(Json::Object(keys)) if keys.is_empty() => "empty".to_owned(),
             Some(Json::Array(items)) if items.is_empty() => "empty".to_owned(),
             Some(Json::String(text)) if text.is_empty() => "–".to_owned(),
             Some(Json::String(text)) => format!("`{text}`"),

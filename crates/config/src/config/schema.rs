@@ -41,6 +41,7 @@ pub(super) fn operator_types() -> &'static Json {
             format.insert("enum".to_owned(), OutputFormat::all().map(OutputFormat::name).collect());
         }
         fill_in_presets(&mut schema);
+        drop_section_defaults(&mut schema);
         schema
     });
     &SCHEMA
@@ -62,10 +63,34 @@ fn fill_in_presets(schema: &mut Json) {
     }
 }
 
+/// Removes the defaults of sections: they repeat the defaults of their keys, and contain values that no file can set.
+fn drop_section_defaults(schema: &mut Json) {
+    match schema {
+        Json::Object(fields) => {
+            if fields.get("default").and_then(Json::as_object).is_some_and(|section| !section.is_empty()) {
+                fields.shift_remove("default");
+            }
+            for (name, value) in fields {
+                match value {
+                    // A key can have the name `default`.
+                    Json::Object(keys) if name == "properties" => keys.values_mut().for_each(drop_section_defaults),
+                    value => drop_section_defaults(value),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(drop_section_defaults),
+        _ => {}
+    }
+}
+
 /// Returns the schema of the repository's file without bounds. It includes the keys that only the operator's file can set,
 /// which are refused later with a specific message. It is created once.
 pub(super) fn repository_types() -> &'static Json {
-    static SCHEMA: LazyLock<Json> = LazyLock::new(|| schemars::schema_for!(RepositoryFile).to_value());
+    static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
+        let mut schema = schemars::schema_for!(RepositoryFile).to_value();
+        drop_section_defaults(&mut schema);
+        schema
+    });
     &SCHEMA
 }
 
@@ -107,7 +132,7 @@ pub(super) fn number(value: f64) -> Json {
 }
 
 /// Returns the pointer to the schema of a key (`oversight.stuck.window`).
-fn find(schema: &Json, key: &str) -> Option<String> {
+pub(super) fn find(schema: &Json, key: &str) -> Option<String> {
     let mut at = String::new();
     for step in key.split('.') {
         if let Some(reference) = schema.pointer(&at)?.get("$ref").and_then(Json::as_str) {

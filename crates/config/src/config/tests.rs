@@ -888,9 +888,9 @@ base: develop
 limits: { iterations: 3, timeout: 30m, cost_usd: 1.5 }
 detect: false
 preset: pinned
-control: { window: 7, profiles: { mine: { kp: 0.5, ki: 0, kd: 0 } } }
-oversight: { stuck: { same_error_count: 4 } }
-strategy: { late: 0.7 }
+control: { stuck_iterations: 4, profiles: { mine: { kp: 0.5, ki: 0, kd: 0 } } }
+oversight: { stuck: { no_progress_iterations: 4 } }
+strategy: { escalation_threshold: 9 }
 "#;
 
 fn repository_problems(text: &str) -> String {

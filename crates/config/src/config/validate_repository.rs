@@ -7,7 +7,7 @@ use super::repository::{CheckEntry, CheckKind, CheckSection, RepositoryFile};
 use super::schema_check::SchemaView;
 use super::supervision_keys::{self, SupervisionKeys};
 use super::yaml::YamlNode;
-use super::{renamed, schema, typed, validate};
+use super::{removed, renamed, schema, typed, validate};
 use crate::domain::checks::criteria::report_path;
 use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::Duration;
@@ -36,6 +36,7 @@ pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<Rep
         return Err(report.into_problems().0);
     }
     let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems().0) };
+    removed::drop_from(&mut root, "", &mut report);
     renamed::supervision(&mut root, &mut report);
     let schema = schema::repository_types();
     let Some(file) = typed::<RepositoryFile>(&root, SchemaView::new(schema), &mut report) else {
@@ -118,6 +119,7 @@ impl RepositoryValidator<'_> {
             thresholds,
             hooks: file.hooks,
             review: file.review.when,
+            warnings: self.report.take_warnings().iter().map(ToString::to_string).collect(),
         }
     }
 

@@ -392,7 +392,12 @@ impl Engine {
             return Ok(FileReading::None);
         };
         Ok(match config::parse_repository(path, &String::from_utf8_lossy(&bytes), operator) {
-            Ok(settings) => FileReading::Read(path.to_owned(), Box::new(settings)),
+            Ok(settings) => {
+                for warning in &settings.warnings {
+                    tracing::warn!(repository = %repo, "{warning}");
+                }
+                FileReading::Read(path.to_owned(), Box::new(settings))
+            }
             Err(problems) => FileReading::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect()),
         })
     }

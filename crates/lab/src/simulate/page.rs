@@ -55,12 +55,12 @@ const READING: &str = "\
 - Iterations on a hopeless task cannot fall to six: the wall appears after three to five, looks like a plateau for three more, and only
   attempts show whether another approach overcomes it.
 - If healthy loops are slow and uneven, the target for disturbed loops is missed. `strategy.outlook.enabled: false` and
-  `standstill_chance: 0` disturb fewer and close less of the gap.
+  a standstill chance of 0 disturb fewer and close less of the gap.
 - After three redirects, questions to people often cost more than they gain here. They are asked anyway, because real people know more
   than the model.
 - If no check counts its tests, completion is all or nothing. In such loops a new error counts as progress.
 - PID control alone brings little; its actuators are disabled by default. The tone of the prompt was disabled because it was a constant
-  factor before `control.windup_guard`.
+  factor before the windup guard.
 - The pauses of strategy are worth about nothing, because the overseer asks first. Detections that are worth about 0 here are not useless:
   the model has no loops that waste money, and few that leave their task.";
 
@@ -363,11 +363,11 @@ fn json_word(value: &impl serde::Serialize) -> String {
 /// Appends the defaults that differ from the preset `pinned`, with the reasons.
 fn changed_defaults(page: &mut String) {
     page.push_str(
-        "## Defaults that were changed\n\nThe preset `pinned` has the values before tuning.\n\n| key | `pinned` | default | reason |\n|---|---|---|---|\n",
+        "## Defaults that were changed\n\nThe preset `pinned` has the values before tuning. Most of them are built in and have no key in the configuration.\n\n| value | `pinned` | default | reason |\n|---|---|---|---|\n",
     );
     for (key, before, now) in differences() {
         let reason = REASONS.iter().find(|(of, _)| *of == key).map_or("", |(_, reason)| reason);
-        let _ = writeln!(page, "| `{key}` | {before} | {now} | {reason} |");
+        let _ = writeln!(page, "| {key} | {before} | {now} | {reason} |");
     }
 }
 

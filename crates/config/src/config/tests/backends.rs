@@ -32,7 +32,7 @@ cooldown: { backoff_first: 30s, backoff_max: 30m }
 schedule:
   - { trigger: { when: "cost > 8.5", on_error: "rate limit" }, action: switch_backend, backend: local }
   - { trigger: { cron: "0 9 * * MON-FRI" }, action: pause, reason: "people are back" }
-memory: { limit: 3, share_within_owner: true }
+memory: { summary_interval: 3, share_within_owner: true }
 intelligence: full
 limits: { cost_usd_per_repository_per_day: 20 }
 "#;
@@ -72,7 +72,10 @@ fn all_backend_keys_are_parsed() {
     assert_eq!(config.backends["odd"].api_key.as_ref().map(|key| key.expose_secret()), Some("k"));
     assert_eq!(config.backends["mine"].settings.output.as_ref().map(OutputFormatName::as_str), Some("jsonl"));
 
-    assert_eq!((config.memory.limit, config.memory.share_within_owner, config.memory.strategies), (3, true, 3));
+    assert_eq!(
+        (config.memory.summary_interval, config.memory.share_within_owner, config.memory.strategies),
+        (3, true, 3)
+    );
     assert_eq!(config.money.per_repository_day, Some(Money(20_000_000)));
     assert_eq!(config.money.per_service_day, Some(Money(50_000_000)));
     let policy = config.policy(&ForgeName::new("work"));
@@ -173,17 +176,16 @@ fn priority_rotation_and_cooldown_are_checked() {
 fn prices_memory_and_cost_limits_are_range_checked() {
     insta::assert_snapshot!(problems(&file(
         "  claude: { prices: { gpt-5.2: { input: -1, output: 6 }, 'x[1m]': { input: 1, output: 1e9 }, y: { input: 1 } } }\n",
-        "memory: { limit: 1000, archive_below: 0.9, enabled: maybe }\n\
+        "memory: { summary_interval: 10000, enabled: maybe }\n\
          limits: { cost_usd: 10, cost_usd_per_repository_per_day: 5 }\n",
     )), @r"
     conf/ralph-control.yaml:3:41: `backends.claude.prices.gpt-5.2.input` is -1; 0 to 10000 dollars per million tokens are allowed
     conf/ralph-control.yaml:3:87: `backends.claude.prices.x[1m].output` is 1000000000; 0 to 10000 dollars per million tokens are allowed
     conf/ralph-control.yaml:3:97: `backends.claude.prices.y`: `output` is missing
-    conf/ralph-control.yaml:4:18: `memory.limit` is 1000; it must be between 0 and 100
-    conf/ralph-control.yaml:4:39: `memory.archive_below` is 0.9; it must be below `memory.min_confidence`, which is 0.7
-    conf/ralph-control.yaml:4:53: `memory.enabled`: expected true or false, found text
+    conf/ralph-control.yaml:4:29: `memory.summary_interval` is 10000; it must be between 1 and 1000
+    conf/ralph-control.yaml:4:45: `memory.enabled`: expected true or false, found text
     conf/ralph-control.yaml:5:21: `limits.cost_usd` is $10.00; it must be at most `limits.cost_usd_per_repository_per_day`, which is $5.00
-    7 errors in the configuration; nothing was started
+    6 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(
         problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 60 }}\nintelligence: most\n")),
@@ -317,18 +319,21 @@ fn reference_lists_all_names_of_conditions() {
 
 #[test]
 fn old_keys_are_read_with_a_warning() {
-    let old = file("  claude: {}\n  codex: {}\n", "order: { agent: [codex] }\nparking: { longest: 2d }\n");
+    let old = file("  claude: {}\n  codex: {}\n", "order: { agent: [codex] }\nparking: { backoff_first: 2m }\n");
     let config = with_env(&old, &[("RALPH_PARKING__BACKOFF_MAX", "2h")]).expect("valid");
     let settings = config.backends_settings();
     assert_eq!(settings.in_order(BackendRole::Agent), ["codex", "claude"]);
-    assert_eq!((settings.cooldown.longest, settings.cooldown.backoff_max), (Duration::days(2), Duration::hours(2)));
+    assert_eq!(
+        (settings.cooldown.backoff_first, settings.cooldown.backoff_max),
+        (Duration::minutes(2), Duration::hours(2))
+    );
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(warnings.join("\n"), @r"
     ralph-control.yaml:5:1: `order` is now called `priority`; rename it, the old name is read until version 1.0
     ralph-control.yaml:6:1: `parking` is now called `cooldown`; rename it, the old name is read until version 1.0
     environment variable RALPH_PARKING__BACKOFF_MAX: `parking` is now called `cooldown`; rename it, the old name is read until version 1.0
     ");
-    let new = file("  claude: {}\n", "priority: { agent: [claude] }\ncooldown: { longest: 2d }\n");
+    let new = file("  claude: {}\n", "priority: { agent: [claude] }\ncooldown: { backoff_first: 2m }\n");
     assert_eq!(parse(&new).expect("valid").warnings, []);
 }
 
@@ -357,8 +362,8 @@ fn old_key_beside_its_new_name_is_refused() {
 #[test]
 fn documentation_names_no_old_keys() {
     let page = reference::configuration();
-    assert!(page.contains("| `priority` |") && page.contains("| `cooldown` |"));
-    assert!(!page.contains("`order` | map") && !page.contains("parking"));
+    assert!(page.contains("### `priority`\n") && page.contains("### `cooldown`\n"));
+    assert!(!page.contains("### `order`") && !page.contains("parking"));
 }
 
 /// Sample configuration with every key of backends, and the address that a built-in agent needs.

@@ -66,6 +66,7 @@ detectors! {
         /// Number of iterations after a person resumed the loop in which the detections that paused it only warn.
         pub grace_iterations: u32 = 3, in 0..=100;
         /// Minimum gain of completion of an iteration with progress.
+        #[schemars(skip)]
         pub min_progress: f64 = 0.01, in 0.0..=1.0;
     }
     test_tampering: TestTampering(TestTamperingSettings),

@@ -25,14 +25,19 @@ config_section! {
         /// Whether agents get images.
         pub enabled: bool = true;
         /// Maximum number of images of a loop.
+        #[schemars(skip)]
         pub max_images: u32 = 10, in 1..=100;
         /// Maximum size of an image, in MiB.
+        #[schemars(skip)]
         pub max_mib: u32 = 5, in 1..=100, at_most max_total_mib;
         /// Maximum size of all images of a loop, in MiB.
+        #[schemars(skip)]
         pub max_total_mib: u32 = 20, in 1..=1_000;
         /// Maximum width and height of an image, in pixels, as its header states them.
+        #[schemars(skip)]
         pub max_pixels: u32 = 8_000, in 1..=65_535;
         /// Time limit for fetching an image.
+        #[schemars(skip)]
         pub timeout: Duration = Duration::seconds(30), in Duration::seconds(1)..=Duration::minutes(10);
         /// Further servers on which the forges keep uploaded files, as `host` or `host:port`, such as the object storage that
         /// Gitea redirects to. They may have private addresses.
@@ -193,7 +198,7 @@ pub fn plan(
     };
     let notes = [
         (untrusted, format!("{} in comments by people without write access", counted(untrusted, "image", "images"))),
-        (too_many, format!("{}, because `images.max_images` is {max}", counted(too_many, "more image", "more images"))),
+        (too_many, format!("{}, because a loop uses at most {max}", counted(too_many, "more image", "more images"))),
         (
             not_looked_at,
             format!("{}, because at most {MOST_LOOKED_AT} are looked at", counted(not_looked_at, "image", "images")),

@@ -276,6 +276,9 @@ pub struct RepositorySettings {
     /// Time of the second opinion. Has no effect if the operator configured none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewTime>,
+    /// Warnings about keys that have no effect any more, for the log.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 impl Policy {

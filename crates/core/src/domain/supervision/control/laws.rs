@@ -25,12 +25,16 @@ config_section! {
         /// Whether the actuator is used.
         pub enabled: bool = false;
         /// Factor at u = 0.
+        #[schemars(skip)]
         pub offset: f64 = 0.5, in 0.0..=10.0;
         /// Amount that is added to the factor at u = 1.
+        #[schemars(skip)]
         pub slope: f64 = 1.0, in -10.0..=10.0;
         /// Minimum factor.
+        #[schemars(skip)]
         pub min: f64 = 0.5, in 0.1..=10.0, at_most max;
         /// Maximum factor.
+        #[schemars(skip)]
         pub max: f64 = 1.5, in 0.1..=10.0;
     }
 }
@@ -40,15 +44,18 @@ config_section! {
     pub struct ModelLaw {
         /// Whether the actuator is used.
         pub enabled: bool = false;
-        /// Value of u above which, for `strong_iterations` consecutive iterations, the strong model is used.
+        /// Value of u above which, in two consecutive iterations, the strong model is used. The profile `recovery` always uses it.
         pub strong_above: f64 = 0.8, in 0.0..=1.0;
         /// Number of consecutive iterations.
+        #[schemars(skip)]
         pub strong_iterations: u32 = 2, in 1..=MAX_WINDOW;
         /// Profiles that use the strong model.
+        #[schemars(skip)]
         pub strong_profiles: Vec<String> = names(&["recovery"]);
-        /// Value of u below which, in one of `cheap_profiles`, the cheap model is used.
+        /// Value of u below which the profile `cautious` uses the cheap model.
         pub cheap_below: f64 = 0.3, in 0.0..=1.0, at_most strong_above;
         /// Profiles that can use the cheap model.
+        #[schemars(skip)]
         pub cheap_profiles: Vec<String> = names(&["cautious"]);
     }
 }
@@ -59,10 +66,13 @@ config_section! {
         /// Whether the actuator is used.
         pub enabled: bool = false;
         /// Profiles in which the agent works only on the first failing check.
+        #[schemars(skip)]
         pub first_failure: Vec<String> = names(&["cautious", "damped"]);
         /// Profiles in which the agent makes one change per iteration.
+        #[schemars(skip)]
         pub one_change: Vec<String> = names(&["conservative"]);
         /// Profiles in which the agent works on everything that remains.
+        #[schemars(skip)]
         pub everything: Vec<String> = names(&["aggressive"]);
     }
 }
@@ -81,8 +91,10 @@ config_section! {
         /// Whether the actuator is used.
         pub enabled: bool = false;
         /// Share of the context at I = 0.
+        #[schemars(skip)]
         pub base: f64 = 0.2, in 0.0..=1.0, at_most max;
         /// Share of the context at the maximum of I.
+        #[schemars(skip)]
         pub max: f64 = 0.5, in 0.0..=1.0;
     }
 }

@@ -11,8 +11,10 @@ detection_settings! {
     /// Conditions of failing backends.
     AgentFailureSettings {
         /// Number of failed iterations within `window` at which the detection is raised.
+        #[schemars(skip)]
         pub iterations: u32 = 3, in 1..=100, at_most window;
         /// Number of newest iterations in which failures are counted.
+        #[schemars(skip)]
         pub window: u32 = 5, in 1..=100;
     }
 }

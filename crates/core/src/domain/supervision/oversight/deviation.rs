@@ -28,16 +28,22 @@ detection_settings! {
     /// Conditions of deviation from the task.
     DeviationSettings {
         /// Similarity of work and objective below which an iteration is off the objective.
+        #[schemars(skip)]
         pub objective_similarity: f64 = 0.5, in 0.0..=1.0;
         /// Number of newest iterations that are considered.
+        #[schemars(skip)]
         pub window: u32 = 3, in 1..=10;
         /// Number of iterations off the objective within `window` at which the detection is raised.
+        #[schemars(skip)]
         pub low_iterations: u32 = 2, in 1..=10, at_most window;
         /// Number of consecutive iterations off the objective at which the detection is severe.
+        #[schemars(skip)]
         pub high_after: u32 = 4, in 1..=10;
         /// Number of changed files outside the task's scope per file inside of it, above which the detection is raised.
+        #[schemars(skip)]
         pub scope_creep_ratio: f64 = 1.5, in 0.1..=1_000.0;
         /// Minimum number of changed files outside the task's scope.
+        #[schemars(skip)]
         pub scope_min_files: u32 = 4, in 1..=10_000;
     }
 }

@@ -12,8 +12,10 @@ detection_settings! {
     /// Conditions of iterations without changes.
     NoChangeSettings {
         /// Number of consecutive iterations without a change.
+        #[schemars(skip)]
         pub iterations: u32 = 2, in 1..=100, at_most high_iterations;
         /// Number of consecutive iterations without a change at which the detection is severe.
+        #[schemars(skip)]
         pub high_iterations: u32 = 3, in 1..=100;
     }
 }

@@ -18,23 +18,32 @@ detection_settings! {
     /// Conditions of oscillation.
     OscillationSettings {
         /// Number of newest iterations that are considered.
+        #[schemars(skip)]
         pub window: u32 = 8, in 3..=50;
         /// Number of returns to exactly the files of an earlier iteration, without progress, at which the agent is warned.
+        #[schemars(skip)]
         pub tree_returns: u32 = 1, in 1..=50, at_most undo_redo_cycles;
         /// Number of such returns at which the detection is critical, after a REDIRECT was given.
+        #[schemars(skip)]
         pub critical_tree_returns: u32 = 3, in 1..=50, at_most window;
         /// Number of returns to an earlier state, by the whole tree or by the changed files, at which the detection is
         /// severe.
+        #[schemars(skip)]
         pub undo_redo_cycles: u32 = 2, in 1..=50, at_most critical_cycles;
         /// Number of returns to an earlier state at which the detection is critical.
+        #[schemars(skip)]
         pub critical_cycles: u32 = 6, in 1..=50, at_most window;
         /// Share of the files changed two iterations ago above which changing them again, but not in between, is a return.
+        #[schemars(skip)]
         pub file_churn_threshold: f64 = 0.8, in 0.0..=1.0;
         /// Number of changes between gain and loss of completion at which the detection is raised.
+        #[schemars(skip)]
         pub sign_changes: u32 = 4, in 1..=50, at_most window;
         /// Minimum change of completion that is a gain or a loss.
+        #[schemars(skip)]
         pub min_swing: f64 = 0.12, in 0.0..=1.0;
         /// Minimum number of such changes for the trend of control to be a signal.
+        #[schemars(skip)]
         pub trend_turns: u32 = 2, in 0..=50;
     }
 }

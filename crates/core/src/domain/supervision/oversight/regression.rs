@@ -15,16 +15,21 @@ detection_settings! {
     /// Conditions of a regression.
     RegressionSettings {
         /// Whether it is a signal if tests or checks passed before and fail now.
+        #[schemars(skip)]
         pub test_pass_to_fail: bool = true;
         /// Number of consecutive iterations that must show a loss; with 1, one flaky run is enough.
         pub consecutive: u32 = 2, in 1..=100;
         /// Share of all tests above which a loss is a regression at once, without a second iteration.
+        #[schemars(skip)]
         pub sudden_loss: f64 = 0.2, in 0.0..=1.0;
         /// Loss of coverage, in percentage points, above which the detection is raised.
+        #[schemars(skip)]
         pub coverage_drop_percent: f64 = 10.0, in 0.0..=100.0;
         /// Completion lost in consecutive iterations at which the detection is raised.
+        #[schemars(skip)]
         pub completion_fall: f64 = 0.02, in 0.0..=1.0;
         /// Number of times that the best iteration is restored before a critical regression ends the loop.
+        #[schemars(skip)]
         pub restores: u32 = 1, in 0..=100;
     }
 }

@@ -17,26 +17,36 @@ detection_settings! {
     /// Conditions of high resource use with little progress.
     ResourceBurnSettings {
         /// Number of iterations above which the detection is raised, as a multiple of the estimate.
+        #[schemars(skip)]
         pub iteration_multiplier: f64 = 2.0, in 1.0..=1_000.0, at_most critical_multiplier;
         /// Cost above which the detection is raised, as a multiple of the estimate, or of the limit if there is no
         /// estimate.
+        #[schemars(skip)]
         pub cost_multiplier: f64 = 2.0, in 1.0..=1_000.0;
         /// Time above which the detection is raised, as a multiple of the estimate, or of the limit if there is no
         /// estimate.
+        #[schemars(skip)]
         pub time_multiplier: f64 = 2.0, in 1.0..=1_000.0;
         /// Multiple of any of these estimates at which the detection is critical.
+        #[schemars(skip)]
         pub critical_multiplier: f64 = 2.5, in 1.0..=1_000.0;
         /// Number of tool calls of the whole loop at which the detection is raised.
+        #[schemars(skip)]
         pub tool_calls: u32 = 5_000, in 1..=10_000_000;
         /// Average completion at or above which `tool_calls` is ignored.
+        #[schemars(skip)]
         pub tool_calls_completion: f64 = 0.3, in 0.0..=1.0;
         /// Completion above which the severity of the detection is lowered by one.
+        #[schemars(skip)]
         pub nearly_done: f64 = 0.9, in 0.0..=1.0;
         /// Gain of completion per iteration below which the alarm of control is a signal.
+        #[schemars(skip)]
         pub alarm_below: f64 = 0.0, in -1.0..=1.0;
         /// Completion per iteration below which a critical detection ends the loop.
+        #[schemars(skip)]
         pub abort_efficiency: f64 = 0.01, in 0.0..=1.0;
         /// Completion below which a critical detection ends the loop.
+        #[schemars(skip)]
         pub abort_completion: f64 = 0.5, in 0.0..=1.0;
     }
 }

@@ -17,33 +17,43 @@ detection_settings! {
     /// Conditions of a stuck loop.
     StuckSettings {
         /// Number of newest iterations in which the same error is counted.
+        #[schemars(skip)]
         pub window: u32 = 10, in 2..=100;
         /// Number of newest iterations over which progress is averaged. If there is progress, a repeated error, a
         /// repeated reflection and the alarm of control do not count.
+        #[schemars(skip)]
         pub progress_window: u32 = 7, in 2..=100;
         /// Number of occurrences of the same error at which the detection is raised.
+        #[schemars(skip)]
         pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
         /// Number of occurrences of the same error at which the detection is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
         /// Limits `critical_error_count` to this share of the loop's maximum number of iterations, but not below
         /// `same_error_count` + 2. 0 does not limit it, which is the default if the file sets `critical_error_count`.
+        #[schemars(skip)]
         pub limit_share: f64 = 0.7, in 0.0..=1.0;
         /// Number of newest iterations over which a gain of completion is expected.
         pub no_progress_iterations: u32 = 8, in 2..=100;
         /// Gain of completion over `no_progress_iterations` below which the detection is raised.
+        #[schemars(skip)]
         pub no_progress_gain: f64 = 0.05, in 0.0..=1.0;
         /// Number of consecutive iterations with the same reflection at which the detection is raised.
+        #[schemars(skip)]
         pub same_reflection_count: u32 = 4, in 2..=100;
         /// Minimum number of other signals for the alarm of control to count.
+        #[schemars(skip)]
         pub alarm_signals: u32 = 2, in 0..=3;
         /// Probability of a standstill as long as the current one, at the loop's own rate of progress, below which the
         /// loop is stuck; 0 ignores standstills.
         pub standstill_chance: f64 = 0.005, in 0.0..=1.0;
         /// Share of iterations without a step forward that is expected of a loop without history.
+        #[schemars(skip)]
         pub idle_share: f64 = 0.3, in 0.01..=0.9;
         /// Minimum size of a step forward, as a share of the loop's mean step.
+        #[schemars(skip)]
         pub step_part: f64 = 0.4, in 0.0..=1.0;
         /// Number of iterations without a step that a blocker named by the agent during a standstill counts for.
+        #[schemars(skip)]
         pub blocker_weight: f64 = 2.0, in 0.0..=10.0;
     }
 }

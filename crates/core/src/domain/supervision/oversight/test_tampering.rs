@@ -17,8 +17,10 @@ detection_settings! {
     TestTamperingSettings {
         /// Number of tests that ran before and are now skipped, at which the detection is raised; 0 ignores skipped
         /// tests.
+        #[schemars(skip)]
         pub skipped: u32 = 1, in 0..=1_000_000;
         /// Number of iterations with weakened checks above which the detection is critical, after a REDIRECT was given.
+        #[schemars(skip)]
         pub repeats: u32 = 3, in 1..=100;
     }
 }

@@ -13,12 +13,16 @@ detection_settings! {
     /// Conditions of growing use of tokens without progress.
     observed TokenGrowthSettings {
         /// Number of newest iterations that must all have grown. At least as many earlier ones are needed to compare with.
+        #[schemars(skip)]
         pub window: u32 = 3, in 1..=50;
         /// Tokens of an iteration at which it has grown, as a multiple of the median of earlier iterations.
+        #[schemars(skip)]
         pub growth: f64 = 2.0, in 1.0..=1_000.0, at_most high_growth;
         /// Multiple at which the detection is severe.
+        #[schemars(skip)]
         pub high_growth: f64 = 4.0, in 1.0..=1_000.0;
         /// Minimum number of tokens of an iteration that has grown.
+        #[schemars(skip)]
         pub min_tokens: u32 = 100_000, in 0..=1_000_000_000;
     }
 }

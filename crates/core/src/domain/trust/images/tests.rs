@@ -80,7 +80,7 @@ fn number_of_images_is_limited_across_texts() {
     let plan = planned(&[issue(&body(0..4))], &TaskImages::default(), &settings);
     assert_eq!(
         (plan.wanted.len(), &plan.refused.notes[..]),
-        (2, &["not used: 2 more images, because `images.max_images` is 2".to_owned()][..])
+        (2, &["not used: 2 more images, because a loop uses at most 2".to_owned()][..])
     );
     let header = ImageHeader { format: ImageFormat::Png, width: 1, height: 1 };
     let used = |image: &TaskImage| TaskImage { outcome: ImageOutcome::Kept { header, bytes: 70 }, ..image.clone() };
