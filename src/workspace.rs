@@ -14,7 +14,6 @@ mod diff;
 mod empty_tree;
 mod error;
 mod files;
-mod fingerprint;
 mod fixed;
 mod git;
 mod git_version;

@@ -149,7 +149,7 @@ impl Workspaces {
         let only_added =
             staged.remove.is_empty() && restored.is_empty() && set_aside.is_empty() && merge_parent.is_none();
         if let (Some(commit), Some(tracked), true) = (&commit, tracked, only_added) {
-            self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)), None);
+            self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)));
         }
         let leak = match &commit {
             Some(commit) => {
@@ -259,9 +259,6 @@ impl Workspaces {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
         }
         remove_index_lock(&tree_paths.index)?;
-        if self.is_as_filled(tree_paths, parent).await {
-            return Ok(Changes::default());
-        }
         let known = match self.known_tracked(tree_paths, parent) {
             Some(tracked) => {
                 let links = tracked.submodules();

@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::fingerprint::{Fingerprint, Fingerprinter, fingerprint_of};
 use super::layout::TreePaths;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
@@ -84,13 +83,8 @@ impl Tracked {
 }
 
 /// Removes everything below `dir` that is not tracked, including objects that `git clean` skips: `.git` entries at any
-/// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed. Adds what is left to `left`
-/// and returns its fingerprint; `None` if a file changed after or shortly before that was created.
-pub(super) fn keep_tracked(
-    dir: &Path,
-    tracked: &Tracked,
-    mut left: Fingerprinter,
-) -> Result<Option<Fingerprint>, WorkspaceError> {
+/// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed.
+pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<(), WorkspaceError> {
     // Folders, each with its path below `dir`, which is empty or ends with a slash.
     let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
     while let Some((here, prefix)) = waiting.pop() {
@@ -108,22 +102,17 @@ pub(super) fn keep_tracked(
                 let below = [&path[..], b"/"].concat();
                 if is_submodule == Some(true) {
                     empty_folder(&entry.path())?;
-                    left.add_folder(&path);
                 } else if tracked.holds_below(&below) {
-                    left.add_folder(&path);
                     waiting.push((entry.path(), below));
                 } else {
                     files::remove(&entry.path())?;
                 }
             } else if !plain || is_submodule != Some(false) {
                 files::remove(&entry.path())?;
-            } else {
-                let added = left.add_file(&path, || entry.metadata());
-                added.map_err(WorkspaceError::io("look at", entry.path()))?;
             }
         }
     }
-    Ok(left.finish())
+    Ok(())
 }
 
 fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
@@ -141,8 +130,6 @@ struct KnownIndex {
     /// Stamp of the index file when it was read. The cache entry is valid only for this file.
     stamp: Option<IndexStamp>,
     tracked: Arc<Tracked>,
-    /// Fingerprint of the tree when it had exactly these files, with the content of the commit; `None` if it is not known.
-    filled: Option<Fingerprint>,
 }
 
 /// Inode, size and modification time of an index file. Git replaces the file when it changes the index.
@@ -164,42 +151,21 @@ impl Workspaces {
     /// Returns the tracked files of a tree at `commit`, if its index has not changed since they were cached; otherwise
     /// `None`.
     pub(super) fn known_tracked(&self, tree_paths: &TreePaths, commit: &Sha) -> Option<Arc<Tracked>> {
-        self.known_index(tree_paths, commit, |known| known.tracked.clone())
-    }
-
-    /// Whether a tree has exactly the files of `commit`, because nothing in it changed since it was filled with them. A tree that is
-    /// not known may have them, too.
-    pub(super) async fn is_as_filled(&self, tree_paths: &TreePaths, commit: &Sha) -> bool {
-        let Some(Some(filled)) = self.known_index(tree_paths, commit, |known| known.filled.clone()) else {
-            return false;
-        };
-        let dir = tree_paths.dir.clone();
-        let found = files::blocking(move || fingerprint_of(&dir).map_err(WorkspaceError::io("look at", &dir))).await;
-        found.is_ok_and(|found| found.as_ref() == Some(&filled))
-    }
-
-    fn known_index<T>(&self, tree_paths: &TreePaths, commit: &Sha, read: impl FnOnce(&KnownIndex) -> T) -> Option<T> {
         let known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = IndexStamp::of(&tree_paths.index);
         let known = known.get(&tree_paths.dir).filter(|known| known.commit == *commit)?;
-        (stamp.is_some() && known.stamp == stamp).then(|| read(known))
+        (stamp.is_some() && known.stamp == stamp).then(|| known.tracked.clone())
     }
 
-    /// Caches the tracked files of a tree, which is at `commit`, and its fingerprint if it has no other files.
-    pub(super) fn remember_tracked(
-        &self,
-        tree_paths: &TreePaths,
-        commit: &Sha,
-        tracked: Arc<Tracked>,
-        filled: Option<Fingerprint>,
-    ) {
+    /// Caches the tracked files of a tree, which is at `commit`.
+    pub(super) fn remember_tracked(&self, tree_paths: &TreePaths, commit: &Sha, tracked: Arc<Tracked>) {
         let mut known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_TREES {
             known.clear();
         }
         if tracked.listed.len() <= MOST_BYTES {
             let stamp = IndexStamp::of(&tree_paths.index);
-            known.insert(tree_paths.dir.clone(), KnownIndex { commit: commit.clone(), stamp, tracked, filled });
+            known.insert(tree_paths.dir.clone(), KnownIndex { commit: commit.clone(), stamp, tracked });
         }
     }
 
@@ -259,7 +225,7 @@ mod tests {
         let rest = rest.map(|(mode, path)| entry(mode, path)).concat();
         let tracked = Tracked::of(format!("{files}{rest}").into_bytes());
         assert_eq!(tracked.submodules(), [Path::new("sub")]);
-        keep_tracked(root, &tracked, Fingerprinter::new()).unwrap();
+        keep_tracked(root, &tracked).unwrap();
         let mut left = Vec::new();
         let mut waiting = vec![root.to_path_buf()];
         while let Some(here) = waiting.pop() {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use failpoint::kill_point;
 
-use super::fingerprint::Fingerprinter;
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
 use super::mirror::{RefChange, loose_ref};
@@ -256,14 +255,7 @@ impl Workspaces {
         self.layout.discard(&tree_paths.dir.join(".git"))?;
         remove_index_lock(&tree_paths.index)?;
         let known = self.known_tracked(tree_paths, commit);
-        if let Some(tracked) = &known
-            && self.is_as_filled(tree_paths, commit).await
-        {
-            return Ok(tracked.clone());
-        }
         self.forget_tracked(tree_paths);
-        // Before git compares the files, so that no change after that becomes part of the fingerprint.
-        let left = Fingerprinter::new();
         let reset =
             GitCommand::new("fill the work tree", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
@@ -272,8 +264,8 @@ impl Workspaces {
             None => Arc::new(self.tracked(tree_paths).await?),
         };
         let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
-        let filled = files::blocking(move || keep_tracked(&dir, &kept, left)).await?;
-        self.remember_tracked(tree_paths, commit, tracked.clone(), filled);
+        files::blocking(move || keep_tracked(&dir, &kept)).await?;
+        self.remember_tracked(tree_paths, commit, tracked.clone());
         Ok(tracked)
     }
 
