@@ -1,26 +1,16 @@
-//! Cache of the files and submodules in the indexes of trees.
+//! Files and submodules of indexes and commits.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use super::layout::TreePaths;
-use super::{WorkspaceError, Workspaces, files};
-use crate::domain::model::ids::Sha;
-
-/// Number of trees above which the cache is cleared; the indexes are then read again.
-const MOST_TREES: usize = 64;
-/// Maximum size of a cached list, in bytes, which is enough for about 10,000 files.
-const MOST_BYTES: usize = 1 << 20;
+use super::{WorkspaceError, files};
 
 /// Mode of a submodule.
 const SUBMODULE: &[u8] = b"160000 ";
 
-/// Files and submodules of an index, in the format of `git ls-files -z --stage`, sorted by path.
-#[derive(Debug)]
+/// Files and submodules of an index or a commit, in the format of `git ls-files -z --stage` or `git ls-tree -r -z`, sorted by path.
+#[derive(Debug, Default)]
 pub(super) struct Tracked {
     listed: Vec<u8>,
     /// Range of each path in `listed`, and whether the path is a submodule.
@@ -28,7 +18,7 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    /// Parses the output of `git ls-files -z --stage`.
+    /// Parses the output of `git ls-files -z --stage` or `git ls-tree -r -z`.
     pub fn of(listed: Vec<u8>) -> Self {
         let mut paths = Vec::new();
         let mut start = 0;
@@ -51,17 +41,6 @@ impl Tracked {
     pub fn submodules(&self) -> Vec<PathBuf> {
         let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
         submodules.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
-    }
-
-    /// Returns the list extended by these files.
-    pub fn with_files(&self, files: &[PathBuf]) -> Self {
-        let new = files.iter().map(|path| path.as_os_str().as_encoded_bytes()).filter(|path| !self.is_file(path));
-        let known = self.paths.iter().map(|(place, is_submodule)| (&self.listed[place.clone()], *is_submodule));
-        let all: BTreeMap<&[u8], bool> = known.chain(new.map(|path| (path, false))).collect();
-        let entry = |(path, is_submodule): (&[u8], bool)| {
-            [if is_submodule { SUBMODULE } else { b"100644 " }, b"\t", path, b"\0"].concat()
-        };
-        Self::of(all.into_iter().flat_map(entry).collect())
     }
 
     /// Whether a path is a tracked file or symbolic link.
@@ -123,72 +102,16 @@ fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
     std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
 }
 
-/// Cached index of a tree at a commit.
-#[derive(Debug)]
-struct KnownIndex {
-    commit: Sha,
-    /// Stamp of the index file when it was read. The cache entry is valid only for this file.
-    stamp: Option<IndexStamp>,
-    tracked: Arc<Tracked>,
-}
-
-/// Inode, size and modification time of an index file. Git replaces the file when it changes the index.
-#[derive(Debug, PartialEq, Eq)]
-struct IndexStamp([i64; 4]);
-
-impl IndexStamp {
-    fn of(index: &Path) -> Option<Self> {
-        let found = std::fs::metadata(index).ok()?;
-        Some(Self([found.ino().cast_signed(), found.size().cast_signed(), found.mtime(), found.mtime_nsec()]))
-    }
-}
-
-/// Cached indexes by the folder of their tree.
-#[derive(Debug, Default)]
-pub(super) struct KnownTracked(Mutex<HashMap<PathBuf, KnownIndex>>);
-
-impl Workspaces {
-    /// Returns the tracked files of a tree at `commit`, if its index has not changed since they were cached; otherwise
-    /// `None`.
-    pub(super) fn known_tracked(&self, tree_paths: &TreePaths, commit: &Sha) -> Option<Arc<Tracked>> {
-        let known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = IndexStamp::of(&tree_paths.index);
-        let known = known.get(&tree_paths.dir).filter(|known| known.commit == *commit)?;
-        (stamp.is_some() && known.stamp == stamp).then(|| known.tracked.clone())
-    }
-
-    /// Caches the tracked files of a tree, which is at `commit`.
-    pub(super) fn remember_tracked(&self, tree_paths: &TreePaths, commit: &Sha, tracked: Arc<Tracked>) {
-        let mut known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_TREES {
-            known.clear();
-        }
-        if tracked.listed.len() <= MOST_BYTES {
-            let stamp = IndexStamp::of(&tree_paths.index);
-            known.insert(tree_paths.dir.clone(), KnownIndex { commit: commit.clone(), stamp, tracked });
-        }
-    }
-
-    /// Removes a tree's cached files, before its index is changed or moved.
-    pub(super) fn forget_tracked(&self, tree_paths: &TreePaths) {
-        self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&tree_paths.dir);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn added_files_are_tracked() {
-        let listed = b"100644 01 0\ta-b\x00100644 01 0\ta/b\x00160000 01 0\tsub\0";
-        let tracked =
-            Tracked::of(listed.to_vec()).with_files(&["a/b".into(), "a/a".into(), "a.txt".into(), "z".into()]);
-        let paths: Vec<_> =
-            tracked.paths.iter().map(|(place, _)| String::from_utf8_lossy(&tracked.listed[place.clone()])).collect();
-        assert_eq!(paths, ["a-b", "a.txt", "a/a", "a/b", "sub", "z"]);
+    fn files_and_submodules_are_found_by_path() {
+        let tracked = Tracked::of(b"100644 01 0\ta-b\x00100644 01 0\ta/b\x00160000 01 0\tsub\0".to_vec());
+        assert_eq!(tracked.files().collect::<Vec<_>>(), ["a-b", "a/b"]);
         assert_eq!(tracked.submodules(), [PathBuf::from("sub")]);
-        let kinds = ["a/b", "z", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
+        let kinds = ["a/b", "a-b", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
         assert_eq!(kinds, [Some(false), Some(false), Some(true), None]);
         assert!(tracked.holds_below(b"a/") && !tracked.holds_below(b"a-/") && !tracked.holds_below(b"sub/"));
     }
