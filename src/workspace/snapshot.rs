@@ -12,7 +12,7 @@ use rustix::fs::{Timespec, UTIME_NOW};
 use super::diff::{ChangedFiles, TreeDiff, stat_of};
 use super::git::{GitCommand, IgnoredEncodings};
 use super::layout::{TreePaths, loop_name};
-use super::mirror::{RefChange, loose_ref};
+use super::mirror::RefChange;
 use super::set_aside::SetAside;
 use super::tracked::Tracked;
 use super::tree::{remove_index_lock, tree_ref};
@@ -392,12 +392,6 @@ impl Workspaces {
     /// dominates the time of a commit.
     async fn before(&self, request: &CommitRequest<'_>, store: &Path) -> Result<Before, WorkspaceError> {
         let CommitRequest { parent, base, loop_id, .. } = request;
-        let known = |commit: &Sha| self.known.trees.get(commit);
-        if let (Some(tree), Some(base_tree)) = (known(parent), known(base))
-            && loose_ref(store, &tree_ref(loop_id)).as_ref() == Some(*parent)
-        {
-            return Ok(Before { tree, base_tree: Some(base_tree), recorded: None });
-        }
         let asked = format!("info {parent}^{{tree}}\ninfo {base}^{{tree}}\ncontents {}\n", tree_ref(loop_id));
         let call = GitCommand::new("read a commit", store).args(["cat-file", "--batch-command"]);
         let answer = self.git.ok(call.input(asked.into_bytes())).await?;
@@ -414,10 +408,6 @@ impl Workspaces {
             let commit = Sha::parse(name).filter(|_| kind.starts_with("commit "))?;
             Some(Recorded { commit, content: content.to_owned() })
         });
-        self.known.trees.put((*parent).clone(), tree.clone());
-        if let Some(base_tree) = &base_tree {
-            self.known.trees.put((*base).clone(), base_tree.clone());
-        }
         Ok(Before { tree, base_tree, recorded })
     }
 
@@ -448,7 +438,6 @@ impl Workspaces {
             RefChange::Delete(format!("{folder}/{}", request.parent)),
         ];
         self.update_refs(&guard, &tree_paths.store, &changes).await?;
-        self.known.trees.put(commit.clone(), tree.clone());
         Ok(commit)
     }
 
@@ -470,7 +459,7 @@ struct Before {
     tree: Sha,
     /// Tree of the base; `None` if the store does not contain it.
     base_tree: Option<Sha>,
-    /// Commit that was last recorded for the loop's tree; `None` if this is the first parent.
+    /// Commit that was last recorded for the loop's tree; `None` if there is none.
     recorded: Option<Recorded>,
 }
 

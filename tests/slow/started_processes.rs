@@ -54,11 +54,16 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
     let lists = names.iter().zip(&runs[1..]).map(|(name, run)| format!("{name}:\n  {}\n", run.join("\n  ")));
     insta::assert_snapshot!(lists.collect::<String>(), @r"
     no change:
-      git ls-files -z --modified --deleted --others --exclude-standard
+      git ls-files -z --stage
       git cat-file --batch-command
+      git ls-files -z --modified --deleted --others --exclude-standard
+      git write-tree
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
+      git ls-tree -r -z --full-tree
     first change:
+      git ls-files -z --stage
+      git cat-file --batch-command
       git ls-files -z --modified --deleted --others --exclude-standard
       git update-index -z --add --remove --replace --stdin
       git write-tree
@@ -70,12 +75,20 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git push --porcelain --no-verify --no-signed --no-follow-tags --force-with-lease --
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
+      git ls-tree -r -z --full-tree
     no change after one:
+      git ls-files -z --stage
+      git cat-file --batch-command
       git ls-files -z --modified --deleted --others --exclude-standard
+      git write-tree
+      git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
+      git ls-tree -r -z --full-tree
     further change:
+      git ls-files -z --stage
+      git cat-file --batch-command
       git ls-files -z --modified --deleted --others --exclude-standard
       git update-index -z --add --remove --replace --stdin
       git write-tree
@@ -88,6 +101,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git push --porcelain --no-verify --no-signed --no-follow-tags --force-with-lease --
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
+      git ls-tree -r -z --full-tree
     ");
 }
 
