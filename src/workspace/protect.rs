@@ -95,8 +95,8 @@ impl Workspaces {
     }
 
     /// Restores protected paths among the `differing` ones from `base`, in the index and the tree. Also removes
-    /// protected files that are not in the index. `before` lists the index before the
-    /// files were staged. Returns the restored paths, sorted.
+    /// protected files that are not in the index. `before` lists the index before files were staged. Returns the
+    /// restored paths, sorted.
     pub(super) async fn restore_protected(
         &self,
         tree_paths: &TreePaths,
