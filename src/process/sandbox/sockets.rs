@@ -32,7 +32,7 @@ impl Listing {
     /// Returns the entries of a folder; `None` if it cannot be read. It is read only if it changed: tool chains have a thousand
     /// folders, and reading them takes 17 ms of each start.
     fn of(folder: &Path) -> Option<Arc<Self>> {
-        static KNOWN: Mutex<Option<HashMap<PathBuf, Arc<Self>>>> = Mutex::new(None);
+        static KNOWN: Mutex<Option<HashMap<PathBuf, Arc<Listing>>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_default();
         let stamp = SourceStamp::of(folder)?;
