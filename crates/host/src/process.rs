@@ -12,7 +12,6 @@
 
 mod capture;
 mod cgroup;
-mod direct_spawn;
 mod disk;
 mod egress_proxy;
 mod memory;

@@ -14,7 +14,6 @@ mod diff;
 mod empty_tree;
 mod error;
 mod files;
-mod fingerprint;
 mod fixed;
 mod git;
 mod git_version;
@@ -67,7 +66,6 @@ use git::Git;
 use known::KnownObjects;
 use layout::Layout;
 use lock::Locks;
-use tracked::KnownTracked;
 
 /// Settings of mirrors and work trees.
 #[derive(Debug, Clone)]
@@ -98,7 +96,6 @@ pub struct Workspaces {
     locks: Locks,
     git: Git,
     clock: Clock,
-    tracked: KnownTracked,
     known: KnownObjects,
 }
 
@@ -116,16 +113,7 @@ impl Workspaces {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
         let git = Git::new(layout.home())?;
-        Ok(Self {
-            settings,
-            protected,
-            layout,
-            locks: Locks::default(),
-            git,
-            clock,
-            tracked: KnownTracked::default(),
-            known: KnownObjects::default(),
-        })
+        Ok(Self { settings, protected, layout, locks: Locks::default(), git, clock, known: KnownObjects::default() })
     }
 
     /// Sets author and committer for later commits on a forge.

@@ -12,14 +12,13 @@ use std::time::Duration;
 use failpoint::kill_point;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
-use tokio::process::{ChildStderr, ChildStdout};
+use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, HeadAndTail, LineCutter};
 use super::cgroup::RunCgroup;
 use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism, SandboxStatus};
-use super::spawn::RunningChild;
 use super::{
     Cookie, Finished, LineDecision, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream,
     egress_proxy, end_survivors, memory, sandbox, spawn, survivors, usage,
@@ -95,7 +94,7 @@ pub async fn run(
 /// Watches a started child until all of its processes have ended.
 async fn watch_to_end(
     spec: &ProcessSpec,
-    (mut child, built): (RunningChild, Option<SandboxStatus>),
+    (mut child, built): (Child, Option<SandboxStatus>),
     mut output: Output<'_>,
     group: Option<Arc<RunCgroup>>,
     cancel: &CancellationToken,
@@ -155,7 +154,7 @@ struct Watch<'a> {
 }
 
 /// Reads output and waits until the process exits, a limit is reached, or the callback for lines stops it.
-async fn until_end(child: &mut RunningChild, output: &mut Output<'_>, watch: &mut Watch<'_>) -> WaitOutcome {
+async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch<'_>) -> WaitOutcome {
     let idle_limit = watch.idle;
     let mut idle = Box::pin(silence(idle_limit));
     loop {
@@ -304,7 +303,7 @@ struct KillGuard {
 }
 
 impl KillGuard {
-    fn new(child: &RunningChild, spec: &ProcessSpec) -> Self {
+    fn new(child: &Child, spec: &ProcessSpec) -> Self {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let supervised = match &spec.sandbox {
             Sandbox::View(view) => view.settings.mechanism != SandboxMechanism::Bubblewrap,
@@ -316,12 +315,7 @@ impl KillGuard {
 
     /// Sends SIGTERM, waits for `grace`, and sends SIGKILL. Output is read in the meantime, so that the process does
     /// not block.
-    async fn end(
-        &self,
-        child: &mut RunningChild,
-        output: &mut Output<'_>,
-        grace: Duration,
-    ) -> std::io::Result<ExitStatus> {
+    async fn end(&self, child: &mut Child, output: &mut Output<'_>, grace: Duration) -> std::io::Result<ExitStatus> {
         if !grace.is_zero() {
             self.terminate();
             if let Some(status) = exit_within(child, output, grace).await {
@@ -390,7 +384,7 @@ impl Drop for KillGuard {
 
 /// Returns the exit status if the process exits within a time; otherwise `None`.
 async fn exit_within(
-    child: &mut RunningChild,
+    child: &mut Child,
     output: &mut Output<'_>,
     time: Duration,
 ) -> Option<std::io::Result<ExitStatus>> {

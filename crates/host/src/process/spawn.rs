@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::cgroup::{self, RunCgroup};
-use super::direct_spawn::{self, DirectChild, DirectSpawn, Preparation};
 use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
     Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxUser, SandboxView, UserLease, pipe_of,
@@ -89,7 +87,8 @@ fn may_execute(file: &Path) -> bool {
 
 /// Started program, and the way in which its egress proxy receives connections.
 pub(super) struct Started {
-    pub(super) child: RunningChild,
+    /// Child, which is killed when it is dropped, unless it is the supervisor of a sandbox.
+    pub(super) child: Child,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
     pub(super) entrance: Option<ProxyEntrance>,
@@ -101,45 +100,6 @@ pub(super) struct Started {
     pub(super) folder: Option<tempfile::TempDir>,
     /// Status messages of bubblewrap.
     pub(super) status: Option<SandboxStatus>,
-}
-
-/// Child of a run. It is killed when it is dropped, unless it is the supervisor of a sandbox.
-pub(super) enum RunningChild {
-    Direct(DirectChild),
-    Forked(Child),
-}
-
-impl RunningChild {
-    /// Returns the PID; `None` if the child was already waited for.
-    pub(super) fn id(&self) -> Option<u32> {
-        match self {
-            Self::Direct(child) => u32::try_from(child.pid().as_raw_pid()).ok(),
-            Self::Forked(child) => child.id(),
-        }
-    }
-
-    /// Waits for the end of the child. Cancel safe: after the future is dropped, another call returns the same status.
-    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
-        match self {
-            Self::Direct(child) => child.wait().await,
-            Self::Forked(child) => child.wait().await,
-        }
-    }
-}
-
-/// Child that is ready to be started.
-enum Launcher {
-    Direct(DirectSpawn),
-    Forked(Box<Command>),
-}
-
-impl Launcher {
-    fn launch(&mut self, stdin: OwnedFd) -> io::Result<RunningChild> {
-        match self {
-            Self::Direct(prepared) => prepared.spawn(&stdin).map(RunningChild::Direct),
-            Self::Forked(command) => command.stdin(stdin).spawn().map(RunningChild::Forked),
-        }
-    }
 }
 
 /// View of a sandbox, and the mechanism that builds it.
@@ -194,22 +154,15 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let limits = sandbox.map(|(view, _)| view.settings.limits);
     let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
     let preparation = preparation(ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
-    let call = ProgramCall::of(spec, &program, prepared);
+    let mut command = command(spec, &program, prepared, preparation);
     // A supervisor ends the processes inside before itself.
-    let mut launcher = if direct_spawn::is_available() {
-        let direct = call.direct([stdout, stderr], preparation).map_err(input("its arguments and environment"))?;
-        Launcher::Direct(direct.kill_on_drop(!supervised))
-    } else {
-        let mut command = call.forked(preparation);
-        command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
-        Launcher::Forked(Box::new(command))
-    };
+    command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
     for attempt in 1.. {
         let stdin = match &spec.stdin {
             Stdin::Null => File::open("/dev/null"),
             Stdin::Bytes(bytes) => readable(bytes),
         };
-        match launcher.launch(stdin.map_err(input("standard input"))?.into()) {
+        match command.stdin(stdin.map_err(input("standard input"))?).spawn() {
             Ok(child) => {
                 let outputs = || {
                     let stdout = ChildStdout::from_std(std::process::ChildStdout::from(out))?;
@@ -227,6 +180,10 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
+            // A zero byte, which the system never saw.
+            Err(source) if source.raw_os_error().is_none() => {
+                return Err(input("its arguments and environment")(source));
+            }
             Err(source) if mounted && source.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(ProcessError::Sandbox { program, reason: mounts_refused(&source) });
             }
@@ -243,51 +200,30 @@ fn cookie_variable(cookie: &Cookie) -> (OsString, OsString) {
     (COOKIE_VARIABLE.into(), cookie.as_str().into())
 }
 
-/// Command line of the program, or of the program that builds its sandbox.
-struct ProgramCall {
-    program: PathBuf,
-    arguments: Vec<OsString>,
-    /// Complete environment.
-    environment: Vec<(OsString, OsString)>,
-    folder: PathBuf,
-}
-
-impl ProgramCall {
-    fn of(spec: &ProcessSpec, program: &Path, sandbox: Option<Prepared>) -> Self {
-        let mut call = match sandbox {
-            None => Self {
-                program: program.to_owned(),
-                arguments: spec.args.clone(),
-                environment: spec.env.clone(),
-                folder: spec.cwd.clone(),
-            },
-            Some(Prepared { program: builder, mut arguments, .. }) => {
-                arguments.push(program.into());
-                arguments.extend(spec.args.iter().cloned());
-                Self { program: builder, arguments, environment: Vec::new(), folder: "/".into() }
-            }
-        };
-        call.environment.extend(spec.cookie.iter().map(cookie_variable));
-        call
+/// Returns the call of the program, or of the program that builds its sandbox, with its environment and preparation.
+#[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
+fn command(
+    spec: &ProcessSpec,
+    program: &Path,
+    sandbox: Option<Prepared>,
+    preparation: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> Command {
+    let called = sandbox.as_ref().map_or(program, |sandbox| &sandbox.program);
+    #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
+    let mut command = Command::new(called);
+    command.env_clear();
+    match &sandbox {
+        None => {
+            command.current_dir(&spec.cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
+        }
+        Some(sandbox) => {
+            command.current_dir("/").args(&sandbox.arguments).arg(program);
+        }
     }
-
-    /// Returns the call as a child that shares the service's memory until it executes the program.
-    fn direct(&self, outputs: [OwnedFd; 2], preparation: Preparation) -> io::Result<DirectSpawn> {
-        let arguments = self.arguments.iter().map(OsString::as_os_str);
-        DirectSpawn::new(&self.program, arguments, &self.environment, &self.folder, outputs, preparation)
-    }
-
-    /// Returns the call as a child that is forked.
-    #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
-    fn forked(&self, preparation: Preparation) -> Command {
-        #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).current_dir(&self.folder).env_clear();
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
-        unsafe { command.pre_exec(preparation) };
-        command
-    }
+    command.args(&spec.args).envs(spec.cookie.iter().map(cookie_variable));
+    // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
+    unsafe { command.pre_exec(preparation) };
+    command
 }
 
 /// Returns the environment of a program in a sandbox whose egress proxy has this port. bubblewrap itself does not get
@@ -341,7 +277,8 @@ fn descriptors(given: &[(i32, Vec<u8>)], user: Option<SandboxUser>) -> io::Resul
         .map(|(number, bytes)| {
             let (reader, writer) = pipe_of(user)?;
             File::from(writer).write_all(bytes)?;
-            // At its number or above, so that `dup2` in ascending order overwrites none that is still needed.
+            // At its number or above, so that `dup2` in ascending order overwrites none that is still needed. The number is then in
+            // use in this process, so that the pipe through which `Command` learns of a failed start has another one.
             Ok((*number, rustix::io::fcntl_dupfd_cloexec(&reader, *number)?))
         })
         .collect()
@@ -370,9 +307,9 @@ struct ChildSetup {
 /// Returns the steps of a child before it executes the program: its own session, no core dumps, only the given
 /// descriptors. In a sandbox, also its control group, limits, mounts and keyring. The steps only make system calls on
 /// existing values; they do not allocate, lock or panic.
-fn preparation(setup: ChildSetup) -> Preparation {
+fn preparation(setup: ChildSetup) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
     let ChildSetup { given, mounts, entrance, limits, keyring } = setup;
-    Box::new(move || {
+    move || {
         rustix::process::setsid()?;
         entrance.as_ref().map_or(Ok(()), cgroup::enter)?;
         if keyring {
@@ -385,7 +322,7 @@ fn preparation(setup: ChildSetup) -> Preparation {
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
         given.iter().try_for_each(|(number, source)| place(source, *number))?;
         close_on_exec(&given)
-    })
+    }
 }
 
 /// Duplicates a descriptor to a number. Does not allocate.
@@ -433,29 +370,4 @@ fn close_on_exec(given: &[(RawFd, OwnedFd)]) -> io::Result<()> {
 
 fn number(name: &[u8]) -> Option<RawFd> {
     std::str::from_utf8(name).ok()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Stdio;
-
-    use super::*;
-
-    /// Covers kernels that cannot report the end of a child through a file descriptor.
-    #[tokio::test]
-    async fn forked_child_has_own_session_folder_and_descriptors() {
-        let script = "ps -o pid=,sid=,tty= -p $$; pwd; ulimit -Hc; echo $RALPH_COOKIE; ls /proc/$$/fd; cat <&5";
-        let mut spec = ProcessSpec::new("/bin/sh", "/usr").args(["-c", script]).env("PATH", "/usr/bin:/bin");
-        spec.cookie = Some(Cookie::new("i", "l", 1));
-        let leaked = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 21).unwrap();
-        rustix::io::fcntl_setfd(&leaked, FdFlags::empty()).unwrap();
-        let given = descriptors(&[(5, b"five".to_vec())], None).unwrap();
-        let setup = ChildSetup { given, mounts: None, entrance: None, limits: None, keyring: false };
-        let mut command = ProgramCall::of(&spec, Path::new("/bin/sh"), None).forked(preparation(setup));
-        let output = command.stdin(Stdio::null()).output().await.unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let words: Vec<&str> = text.split_whitespace().collect();
-        assert_eq!(words[0], words[1], "{text}");
-        assert_eq!(words[2..], ["?", "/usr", "0", "i-l-1", "0", "1", "2", "5", "five"], "{text}");
-    }
 }

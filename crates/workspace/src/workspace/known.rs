@@ -1,19 +1,14 @@
-//! Cache of facts about git objects, because starting git for a query takes milliseconds. Objects with a given id
-//! never change.
+//! Cache of facts that take long to find in large repositories or changes: scanned objects and the protected paths of a
+//! commit. Objects with a given id never change.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-use super::branch::BranchDiff;
-use super::diff::ChangedFiles;
 use super::protect::ProtectedPresent;
 use crate::domain::model::ids::Sha;
 
 /// Maximum number of cached facts of each kind.
 const MOST: usize = 64;
-/// Maximum number of changed files, and maximum size of the patch in bytes, of a change that is cached.
-const MOST_FILES: usize = 256;
-const MOST_PATCH: usize = 64 << 10;
 
 /// Maximum number of objects that are remembered as scanned.
 const MOST_SCANNED: usize = 16 << 10;
@@ -21,12 +16,6 @@ const MOST_SCANNED: usize = 16 << 10;
 /// Cached facts about objects of all mirrors.
 #[derive(Debug, Default)]
 pub(super) struct KnownObjects {
-    /// Tree id of each commit.
-    pub trees: Facts<Sha, Sha>,
-    /// Changed files with sizes between two commits or trees.
-    sizes: Facts<(Sha, Sha), ChangedFiles>,
-    /// Patch between two commits or trees.
-    patches: Facts<(Sha, Sha), BranchDiff>,
     /// Objects in which a scan found no secrets.
     pub scanned: ScannedObjects,
     /// Protected paths that exist in a commit, by commit and patterns.
@@ -60,28 +49,6 @@ impl ObjectSet {
             && let Some(oldest) = known.1.pop_front()
         {
             known.0.remove(&oldest);
-        }
-    }
-}
-
-impl KnownObjects {
-    pub fn sizes(&self, from: &Sha, to: &Sha) -> Option<ChangedFiles> {
-        self.sizes.get(&(from.clone(), to.clone()))
-    }
-
-    pub fn remember_sizes(&self, from: &Sha, to: &Sha, sizes: &ChangedFiles) {
-        if sizes.len() <= MOST_FILES {
-            self.sizes.put((from.clone(), to.clone()), sizes.clone());
-        }
-    }
-
-    pub fn patch(&self, from: &Sha, to: &Sha) -> Option<BranchDiff> {
-        self.patches.get(&(from.clone(), to.clone()))
-    }
-
-    pub fn remember_patch(&self, from: &Sha, to: &Sha, patch: &BranchDiff) {
-        if patch.text.len() <= MOST_PATCH && !patch.truncated {
-            self.patches.put((from.clone(), to.clone()), patch.clone());
         }
     }
 }
@@ -132,18 +99,5 @@ mod tests {
         (0..=MOST_SCANNED).for_each(|n| set.put(id(n)));
         set.put(id(MOST_SCANNED));
         assert!(!set.holds(&id(0)) && set.holds(&id(1)) && set.holds(&id(MOST_SCANNED)));
-    }
-
-    #[test]
-    fn large_changes_are_not_remembered() {
-        let (known, from, to) =
-            (KnownObjects::default(), Sha::parse(&"a".repeat(40)).unwrap(), Sha::parse(&"b".repeat(40)).unwrap());
-        let patch = |size: usize, truncated| BranchDiff { text: "x".repeat(size), truncated };
-        known.remember_patch(&from, &to, &patch(MOST_PATCH + 1, false));
-        known.remember_patch(&from, &to, &patch(10, true));
-        assert_eq!(known.patch(&from, &to), None);
-        known.remember_patch(&from, &to, &patch(10, false));
-        assert_eq!(known.patch(&from, &to), Some(patch(10, false)));
-        assert_eq!(known.patch(&to, &from), None);
     }
 }

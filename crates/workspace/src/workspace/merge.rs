@@ -71,7 +71,6 @@ impl Workspaces {
         let tree = tree.ok_or_else(|| failure("merge the base branch", &merged, None))?;
         let conflicted: Vec<String> = parts.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         super::tree::remove_index_lock(&tree_paths.index)?;
-        self.forget_tracked(&tree_paths);
         let fill = GitCommand::new("put the merged files into the tree", &tree_paths.store)
             .on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;

@@ -95,15 +95,15 @@ impl Workspaces {
     }
 
     /// Restores protected paths among the `differing` ones from `base`, in the index and the tree. Also removes
-    /// protected files that are not in the index. `tracked` lists the files of the parent, if known. Returns the
-    /// restored and removed paths, sorted.
+    /// protected files that are not in the index. `before` lists the index before files were staged. Returns the
+    /// restored paths, sorted.
     pub(super) async fn restore_protected(
         &self,
         tree_paths: &TreePaths,
         differing: impl Iterator<Item = &Path>,
         base: &Sha,
         extra: &[String],
-        tracked: Option<&Tracked>,
+        before: &Tracked,
     ) -> Result<Vec<String>, WorkspaceError> {
         let mut extra = extra.to_vec();
         if !extra.is_empty() || !self.settings.protected.is_empty() {
@@ -119,7 +119,7 @@ impl Workspaces {
         if !changed.is_empty() {
             self.restore(tree_paths, base, &changed).await?;
         }
-        self.remove_untracked_protected(tree_paths, &extra, is_protected, tracked).await?;
+        self.remove_untracked_protected(tree_paths, &extra, is_protected, before).await?;
         let names: BTreeSet<String> = changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         Ok(names.into_iter().collect())
     }
@@ -158,7 +158,6 @@ impl Workspaces {
         index_info.extend(back);
         let update =
             GitCommand::new("put protected paths back", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.forget_tracked(tree_paths);
         self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
         for path in &wanted {
             remove_beneath(&tree_paths.dir, &files::path_of(path))?;
@@ -175,7 +174,7 @@ impl Workspaces {
         tree_paths: &TreePaths,
         extra: &[String],
         is_protected: impl Fn(&Path) -> bool,
-        parent: Option<&Tracked>,
+        before: &Tracked,
     ) -> Result<(), WorkspaceError> {
         let prefixes: BTreeSet<PathBuf> =
             self.settings.protected.iter().chain(extra).map(|pattern| literal_prefix(pattern)).collect();
@@ -186,15 +185,13 @@ impl Workspaces {
             }
         }
         present.retain(|path| is_protected(path));
-        // A file that the parent tracks and that is here was not removed from the index.
-        present.retain(|path| parent.is_none_or(|parent| !parent.is_file(path.as_os_str().as_encoded_bytes())));
+        // A tracked file that is here was not removed from the index.
+        present.retain(|path| !before.is_file(path.as_os_str().as_encoded_bytes()));
         if present.is_empty() {
             return Ok(());
         }
-        let list = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-        let listed = self.git.ok(list.args(["ls-files", "-z", "--cached"])).await?.stdout;
-        let tracked: BTreeSet<PathBuf> = files::zero_separated(&listed).map(files::path_of).collect();
-        for path in present.iter().filter(|path| !tracked.contains(*path)) {
+        let tracked = self.tracked(tree_paths).await?;
+        for path in present.iter().filter(|path| tracked.is_submodule(path.as_os_str().as_encoded_bytes()).is_none()) {
             remove_beneath(&tree_paths.dir, path)?;
         }
         Ok(())

@@ -54,7 +54,6 @@ impl Workspaces {
                 files::remove(&tree_paths.dir.join(path))?;
             }
         }
-        self.forget_tracked(tree_paths);
         let call = GitCommand::new("take out new files", store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git
             .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(files::zero_terminated(&new)))

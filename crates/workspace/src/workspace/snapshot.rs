@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
@@ -13,8 +12,9 @@ use rustix::fs::{Timespec, UTIME_NOW};
 use super::diff::{ChangedFiles, TreeDiff, stat_of};
 use super::git::{GitCommand, IgnoredEncodings};
 use super::layout::{TreePaths, loop_name};
-use super::mirror::{RefChange, loose_ref};
+use super::mirror::RefChange;
 use super::set_aside::SetAside;
+use super::tracked::Tracked;
 use super::tree::{remove_index_lock, tree_ref};
 use super::{BranchDiff, WorkspaceError, Workspaces, files};
 use crate::domain::model::authorship::CommitSigning;
@@ -90,6 +90,8 @@ struct Changes {
     remove: Vec<PathBuf>,
     /// Files that are too large or unreadable.
     left_out: Vec<PathBuf>,
+    /// Files and submodules that the index had before.
+    before: Tracked,
 }
 
 impl Workspaces {
@@ -99,21 +101,18 @@ impl Workspaces {
         let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
         let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
-        let tracked = self.known_tracked(&tree_paths, parent);
         let (staged, before) = tokio::join!(self.stage(&tree_paths, parent), self.before(&request, &tree_paths.store));
         let (staged, before) = (staged?, before?);
         let set_aside = match request.set_aside {
             Some(killed) => self.set_aside((request.loop_id, request.repo), parent, killed, &tree_paths).await?,
             None => Vec::new(),
         };
-        // An index that is as it was filled from the parent has its tree.
-        let is_at_parent = request.set_aside.is_none() && self.known_tracked(&tree_paths, parent).is_some();
-        let found = if is_at_parent { before.tree.clone() } else { self.write_tree(&tree_paths).await? };
+        let found = self.write_tree(&tree_paths).await?;
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
         let paths =
             sizes.iter().flatten().map(|(path, _)| path.as_path()).chain(differing.iter().map(PathBuf::as_path));
         let restored =
-            self.restore_protected(&tree_paths, paths, protected_base, extra_protected, tracked.as_deref()).await?;
+            self.restore_protected(&tree_paths, paths, protected_base, extra_protected, &staged.before).await?;
         let tree = if restored.is_empty() { found } else { self.write_tree(&tree_paths).await? };
 
         let unchanged = tree == before.tree && merge_parent.is_none();
@@ -146,11 +145,6 @@ impl Workspaces {
         // All run to their ends, so that no git process is stopped halfway.
         let (commit, described, sizes, branch) = tokio::join!(commit, described, sizes, branch);
         let (commit, described, sizes, branch) = (commit?, described?, sizes?, branch?);
-        let only_added =
-            staged.remove.is_empty() && restored.is_empty() && set_aside.is_empty() && merge_parent.is_none();
-        if let (Some(commit), Some(tracked), true) = (&commit, tracked, only_added) {
-            self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)), None);
-        }
         let leak = match &commit {
             Some(commit) => {
                 let made = (commit, parent);
@@ -248,7 +242,6 @@ impl Workspaces {
 
     /// Removes the objects of a store that no ref names, and the private index, which may name them.
     async fn remove_unreferenced(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
-        self.forget_tracked(tree_paths);
         files::remove(&tree_paths.index)?;
         let prune = GitCommand::new("remove unfinished objects", &tree_paths.store);
         self.git.ok(prune.args(["prune", "--expire=now"])).await.map(drop)
@@ -259,31 +252,15 @@ impl Workspaces {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
         }
         remove_index_lock(&tree_paths.index)?;
-        if self.is_as_filled(tree_paths, parent).await {
-            return Ok(Changes::default());
-        }
-        let known = match self.known_tracked(tree_paths, parent) {
-            Some(tracked) => {
-                let links = tracked.submodules();
-                self.differing_paths(tree_paths, &links).await.ok().map(|listed| (listed, links))
-            }
-            None => None,
-        };
-        let (listed, links) = match known {
-            Some(known) => known,
-            // Not known, or the index is damaged.
-            None => {
-                let links = self.links_of_readable_index(tree_paths, parent).await?;
-                (self.differing_paths(tree_paths, &links).await?, links)
-            }
-        };
+        let before = self.readable_index(tree_paths, parent).await?;
+        let links = before.submodules();
+        let listed = self.differing_paths(tree_paths, &links).await?;
         let dir = tree_paths.dir.clone();
         let mut changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
         let compiled = |path: &PathBuf| is_compiled_cache(&path.to_string_lossy());
         if changes.stage.iter().any(compiled) {
             // What interpreters compiled is no work, also where no `.gitignore` says so.
-            let tracked = self.tracked(tree_paths).await?;
-            changes.stage.retain(|path| !compiled(path) || tracked.is_file(path.as_os_str().as_encoded_bytes()));
+            changes.stage.retain(|path| !compiled(path) || before.is_file(path.as_os_str().as_encoded_bytes()));
         }
         let zeros = "0".repeat(parent.as_str().len());
         let mut removals = Vec::new();
@@ -298,10 +275,6 @@ impl Workspaces {
             let call = call.on_tree(&tree_paths.dir, &tree_paths.index).args(["update-index", "-z"]);
             call.args(flags).synced_by_ref().input(input.to_vec())
         };
-        if !removals.is_empty() || !additions.is_empty() {
-            // A repeated attempt finds them in the index already.
-            self.forget_tracked(tree_paths);
-        }
         if !additions.is_empty() {
             let flags = ["--add", "--remove", "--replace", "--stdin"];
             match self.git.ok(update(&additions, &flags)).await {
@@ -317,25 +290,21 @@ impl Workspaces {
         if !removals.is_empty() {
             self.git.ok(update(&removals, &["--index-info"])).await?;
         }
+        changes.before = before;
         Ok(changes)
     }
 
-    /// Returns the submodules in the private index. A missing or damaged index is first rebuilt from `parent`.
-    async fn links_of_readable_index(
-        &self,
-        tree_paths: &TreePaths,
-        parent: &Sha,
-    ) -> Result<Vec<PathBuf>, WorkspaceError> {
+    /// Returns the files and submodules in the private index. A missing or damaged index is first rebuilt from `parent`.
+    async fn readable_index(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Tracked, WorkspaceError> {
         if tree_paths.index.is_file()
-            && let Ok(links) = self.gitlinks(tree_paths).await
+            && let Ok(tracked) = self.tracked(tree_paths).await
         {
-            return Ok(links);
+            return Ok(tracked);
         }
-        self.forget_tracked(tree_paths);
         files::remove(&tree_paths.index)?;
         let read = GitCommand::new("rebuild an index", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
-        self.gitlinks(tree_paths).await
+        self.tracked(tree_paths).await
     }
 
     /// Returns the paths that are modified, deleted, or new and not ignored. First removes nested `.git` entries, with
@@ -423,12 +392,6 @@ impl Workspaces {
     /// dominates the time of a commit.
     async fn before(&self, request: &CommitRequest<'_>, store: &Path) -> Result<Before, WorkspaceError> {
         let CommitRequest { parent, base, loop_id, .. } = request;
-        let known = |commit: &Sha| self.known.trees.get(commit);
-        if let (Some(tree), Some(base_tree)) = (known(parent), known(base))
-            && loose_ref(store, &tree_ref(loop_id)).as_ref() == Some(*parent)
-        {
-            return Ok(Before { tree, base_tree: Some(base_tree), recorded: None });
-        }
         let asked = format!("info {parent}^{{tree}}\ninfo {base}^{{tree}}\ncontents {}\n", tree_ref(loop_id));
         let call = GitCommand::new("read a commit", store).args(["cat-file", "--batch-command"]);
         let answer = self.git.ok(call.input(asked.into_bytes())).await?;
@@ -445,10 +408,6 @@ impl Workspaces {
             let commit = Sha::parse(name).filter(|_| kind.starts_with("commit "))?;
             Some(Recorded { commit, content: content.to_owned() })
         });
-        self.known.trees.put((*parent).clone(), tree.clone());
-        if let Some(base_tree) = &base_tree {
-            self.known.trees.put((*base).clone(), base_tree.clone());
-        }
         Ok(Before { tree, base_tree, recorded })
     }
 
@@ -479,7 +438,6 @@ impl Workspaces {
             RefChange::Delete(format!("{folder}/{}", request.parent)),
         ];
         self.update_refs(&guard, &tree_paths.store, &changes).await?;
-        self.known.trees.put(commit.clone(), tree.clone());
         Ok(commit)
     }
 
@@ -501,7 +459,7 @@ struct Before {
     tree: Sha,
     /// Tree of the base; `None` if the store does not contain it.
     base_tree: Option<Sha>,
-    /// Commit that was last recorded for the loop's tree; `None` if this is the first parent.
+    /// Commit that was last recorded for the loop's tree; `None` if there is none.
     recorded: Option<Recorded>,
 }
 

@@ -1,27 +1,16 @@
-//! Cache of the files and submodules in the indexes of trees.
+//! Files and submodules of indexes and commits.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use super::fingerprint::{Fingerprint, Fingerprinter, fingerprint_of};
-use super::layout::TreePaths;
-use super::{WorkspaceError, Workspaces, files};
-use crate::domain::model::ids::Sha;
-
-/// Number of trees above which the cache is cleared; the indexes are then read again.
-const MOST_TREES: usize = 64;
-/// Maximum size of a cached list, in bytes, which is enough for about 10,000 files.
-const MOST_BYTES: usize = 1 << 20;
+use super::{WorkspaceError, files};
 
 /// Mode of a submodule.
 const SUBMODULE: &[u8] = b"160000 ";
 
-/// Files and submodules of an index, in the format of `git ls-files -z --stage`, sorted by path.
-#[derive(Debug)]
+/// Files and submodules of an index or a commit, in the format of `git ls-files -z --stage` or `git ls-tree -r -z`, sorted by path.
+#[derive(Debug, Default)]
 pub(super) struct Tracked {
     listed: Vec<u8>,
     /// Range of each path in `listed`, and whether the path is a submodule.
@@ -29,7 +18,7 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    /// Parses the output of `git ls-files -z --stage`.
+    /// Parses the output of `git ls-files -z --stage` or `git ls-tree -r -z`.
     pub fn of(listed: Vec<u8>) -> Self {
         let mut paths = Vec::new();
         let mut start = 0;
@@ -54,17 +43,6 @@ impl Tracked {
         submodules.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
     }
 
-    /// Returns the list extended by these files.
-    pub fn with_files(&self, files: &[PathBuf]) -> Self {
-        let new = files.iter().map(|path| path.as_os_str().as_encoded_bytes()).filter(|path| !self.is_file(path));
-        let known = self.paths.iter().map(|(place, is_submodule)| (&self.listed[place.clone()], *is_submodule));
-        let all: BTreeMap<&[u8], bool> = known.chain(new.map(|path| (path, false))).collect();
-        let entry = |(path, is_submodule): (&[u8], bool)| {
-            [if is_submodule { SUBMODULE } else { b"100644 " }, b"\t", path, b"\0"].concat()
-        };
-        Self::of(all.into_iter().flat_map(entry).collect())
-    }
-
     /// Whether a path is a tracked file or symbolic link.
     pub fn is_file(&self, path: &[u8]) -> bool {
         self.is_submodule(path) == Some(false)
@@ -84,13 +62,8 @@ impl Tracked {
 }
 
 /// Removes everything below `dir` that is not tracked, including objects that `git clean` skips: `.git` entries at any
-/// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed. Adds what is left to `left`
-/// and returns its fingerprint; `None` if a file changed after or shortly before that was created.
-pub(super) fn keep_tracked(
-    dir: &Path,
-    tracked: &Tracked,
-    mut left: Fingerprinter,
-) -> Result<Option<Fingerprint>, WorkspaceError> {
+/// depth, pipes, sockets and devices. Folders of submodules are emptied. Links are not followed.
+pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<(), WorkspaceError> {
     // Folders, each with its path below `dir`, which is empty or ends with a slash.
     let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
     while let Some((here, prefix)) = waiting.pop() {
@@ -108,22 +81,17 @@ pub(super) fn keep_tracked(
                 let below = [&path[..], b"/"].concat();
                 if is_submodule == Some(true) {
                     empty_folder(&entry.path())?;
-                    left.add_folder(&path);
                 } else if tracked.holds_below(&below) {
-                    left.add_folder(&path);
                     waiting.push((entry.path(), below));
                 } else {
                     files::remove(&entry.path())?;
                 }
             } else if !plain || is_submodule != Some(false) {
                 files::remove(&entry.path())?;
-            } else {
-                let added = left.add_file(&path, || entry.metadata());
-                added.map_err(WorkspaceError::io("look at", entry.path()))?;
             }
         }
     }
-    Ok(left.finish())
+    Ok(())
 }
 
 fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
@@ -134,95 +102,16 @@ fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
     std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
 }
 
-/// Cached index of a tree at a commit.
-#[derive(Debug)]
-struct KnownIndex {
-    commit: Sha,
-    /// Stamp of the index file when it was read. The cache entry is valid only for this file.
-    stamp: Option<IndexStamp>,
-    tracked: Arc<Tracked>,
-    /// Fingerprint of the tree when it had exactly these files, with the content of the commit; `None` if it is not known.
-    filled: Option<Fingerprint>,
-}
-
-/// Inode, size and modification time of an index file. Git replaces the file when it changes the index.
-#[derive(Debug, PartialEq, Eq)]
-struct IndexStamp([i64; 4]);
-
-impl IndexStamp {
-    fn of(index: &Path) -> Option<Self> {
-        let found = std::fs::metadata(index).ok()?;
-        Some(Self([found.ino().cast_signed(), found.size().cast_signed(), found.mtime(), found.mtime_nsec()]))
-    }
-}
-
-/// Cached indexes by the folder of their tree.
-#[derive(Debug, Default)]
-pub(super) struct KnownTracked(Mutex<HashMap<PathBuf, KnownIndex>>);
-
-impl Workspaces {
-    /// Returns the tracked files of a tree at `commit`, if its index has not changed since they were cached; otherwise
-    /// `None`.
-    pub(super) fn known_tracked(&self, tree_paths: &TreePaths, commit: &Sha) -> Option<Arc<Tracked>> {
-        self.known_index(tree_paths, commit, |known| known.tracked.clone())
-    }
-
-    /// Whether a tree has exactly the files of `commit`, because nothing in it changed since it was filled with them. A tree that is
-    /// not known may have them, too.
-    pub(super) async fn is_as_filled(&self, tree_paths: &TreePaths, commit: &Sha) -> bool {
-        let Some(Some(filled)) = self.known_index(tree_paths, commit, |known| known.filled.clone()) else {
-            return false;
-        };
-        let dir = tree_paths.dir.clone();
-        let found = files::blocking(move || fingerprint_of(&dir).map_err(WorkspaceError::io("look at", &dir))).await;
-        found.is_ok_and(|found| found.as_ref() == Some(&filled))
-    }
-
-    fn known_index<T>(&self, tree_paths: &TreePaths, commit: &Sha, read: impl FnOnce(&KnownIndex) -> T) -> Option<T> {
-        let known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = IndexStamp::of(&tree_paths.index);
-        let known = known.get(&tree_paths.dir).filter(|known| known.commit == *commit)?;
-        (stamp.is_some() && known.stamp == stamp).then(|| read(known))
-    }
-
-    /// Caches the tracked files of a tree, which is at `commit`, and its fingerprint if it has no other files.
-    pub(super) fn remember_tracked(
-        &self,
-        tree_paths: &TreePaths,
-        commit: &Sha,
-        tracked: Arc<Tracked>,
-        filled: Option<Fingerprint>,
-    ) {
-        let mut known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_TREES {
-            known.clear();
-        }
-        if tracked.listed.len() <= MOST_BYTES {
-            let stamp = IndexStamp::of(&tree_paths.index);
-            known.insert(tree_paths.dir.clone(), KnownIndex { commit: commit.clone(), stamp, tracked, filled });
-        }
-    }
-
-    /// Removes a tree's cached files, before its index is changed or moved.
-    pub(super) fn forget_tracked(&self, tree_paths: &TreePaths) {
-        self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&tree_paths.dir);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn added_files_are_tracked() {
-        let listed = b"100644 01 0\ta-b\x00100644 01 0\ta/b\x00160000 01 0\tsub\0";
-        let tracked =
-            Tracked::of(listed.to_vec()).with_files(&["a/b".into(), "a/a".into(), "a.txt".into(), "z".into()]);
-        let paths: Vec<_> =
-            tracked.paths.iter().map(|(place, _)| String::from_utf8_lossy(&tracked.listed[place.clone()])).collect();
-        assert_eq!(paths, ["a-b", "a.txt", "a/a", "a/b", "sub", "z"]);
+    fn files_and_submodules_are_found_by_path() {
+        let tracked = Tracked::of(b"100644 01 0\ta-b\x00100644 01 0\ta/b\x00160000 01 0\tsub\0".to_vec());
+        assert_eq!(tracked.files().collect::<Vec<_>>(), ["a-b", "a/b"]);
         assert_eq!(tracked.submodules(), [PathBuf::from("sub")]);
-        let kinds = ["a/b", "z", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
+        let kinds = ["a/b", "a-b", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
         assert_eq!(kinds, [Some(false), Some(false), Some(true), None]);
         assert!(tracked.holds_below(b"a/") && !tracked.holds_below(b"a-/") && !tracked.holds_below(b"sub/"));
     }
@@ -259,7 +148,7 @@ mod tests {
         let rest = rest.map(|(mode, path)| entry(mode, path)).concat();
         let tracked = Tracked::of(format!("{files}{rest}").into_bytes());
         assert_eq!(tracked.submodules(), [Path::new("sub")]);
-        keep_tracked(root, &tracked, Fingerprinter::new()).unwrap();
+        keep_tracked(root, &tracked).unwrap();
         let mut left = Vec::new();
         let mut waiting = vec![root.to_path_buf()];
         while let Some(here) = waiting.pop() {

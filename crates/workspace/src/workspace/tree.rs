@@ -1,11 +1,9 @@
 //! Work trees of loops, from their creation to their return to the pool, and clean checkouts for verification.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use failpoint::kill_point;
 
-use super::fingerprint::Fingerprinter;
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
 use super::mirror::{RefChange, loose_ref};
@@ -237,7 +235,7 @@ impl Workspaces {
     }
 
     /// Sets the files to those of `commit` and returns their list. If this fails, the tree is replaced.
-    async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
+    async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Tracked, WorkspaceError> {
         match self.fill_in_place(tree_paths, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
                 if !self.has_commit(&tree_paths.store, commit).await? {
@@ -251,46 +249,36 @@ impl Workspaces {
         }
     }
 
-    async fn fill_in_place(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
+    async fn fill_in_place(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Tracked, WorkspaceError> {
         self.make_real_folder(tree_paths)?;
         self.layout.discard(&tree_paths.dir.join(".git"))?;
         remove_index_lock(&tree_paths.index)?;
-        let known = self.known_tracked(tree_paths, commit);
-        if let Some(tracked) = &known
-            && self.is_as_filled(tree_paths, commit).await
-        {
-            return Ok(tracked.clone());
-        }
-        self.forget_tracked(tree_paths);
-        // Before git compares the files, so that no change after that becomes part of the fingerprint.
-        let left = Fingerprinter::new();
         let reset =
             GitCommand::new("fill the work tree", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
-        let tracked = match known {
-            Some(tracked) => tracked,
-            None => Arc::new(self.tracked(tree_paths).await?),
-        };
-        let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
-        let filled = files::blocking(move || keep_tracked(&dir, &kept, left)).await?;
-        self.remember_tracked(tree_paths, commit, tracked.clone(), filled);
-        Ok(tracked)
+        let reset = reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()]);
+        let list = GitCommand::new("list the files of a commit", &tree_paths.store);
+        let list = list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()]);
+        // Both run to their ends, so that no git process is stopped halfway.
+        let (filled, tracked) = tokio::join!(self.git.ok(reset), self.listed(list));
+        filled?;
+        let tracked = tracked?;
+        let dir = tree_paths.dir.clone();
+        files::blocking(move || keep_tracked(&dir, &tracked).map(|()| tracked)).await
     }
 
     /// Returns the files and submodules in the index.
     pub(super) async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
         let call = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-        let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"]).output_bytes(TRACKED_BYTES)).await?;
+        self.listed(call.args(["ls-files", "-z", "--stage"])).await
+    }
+
+    async fn listed(&self, call: GitCommand<'_>) -> Result<Tracked, WorkspaceError> {
+        let listed = self.git.ok(call.output_bytes(TRACKED_BYTES)).await?;
         if listed.truncated {
             let what = "the list of files of a commit".to_owned();
             return Err(WorkspaceError::TooLarge { what, limit: TRACKED_BYTES as u64 });
         }
         Ok(Tracked::of(listed.stdout))
-    }
-
-    /// Returns the paths of submodules in the index.
-    pub(super) async fn gitlinks(&self, tree_paths: &TreePaths) -> Result<Vec<PathBuf>, WorkspaceError> {
-        Ok(self.tracked(tree_paths).await?.submodules())
     }
 
     fn make_real_folder(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
@@ -330,12 +318,6 @@ impl Workspaces {
 
     /// Cleans a tree and moves it to the pool, or discards it if the pool is full or cleaning fails.
     async fn retire(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
-        let retired = self.retire_tree(repo, tree_paths).await;
-        self.forget_tracked(tree_paths);
-        retired
-    }
-
-    async fn retire_tree(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let pooled = std::fs::read_dir(&pool).map_or(0, |entries| entries.count());
         let tree = std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir());

@@ -6,10 +6,8 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use super::etc::SourceStamp;
-use crate::clock::Stopwatch;
 use crate::domain::trust::visible::in_system;
 
 /// Number of fields before the path in a line of `/proc/net/unix`.
@@ -20,13 +18,6 @@ const MOST_ENTRIES: usize = 10_000;
 const MOST_DEPTH: usize = 12;
 /// Maximum number of folders whose entries are kept in memory.
 const MOST_LISTINGS: usize = 2 * MOST_ENTRIES;
-
-/// Time for which the entries of a folder are used again without a look at the folder. A loop starts several sandboxes in a
-/// second. A socket that appears in a shown folder after the start of a program is not hidden either.
-const REUSED_FOR: Duration = Duration::from_millis(500);
-
-/// Entries of a folder, and the time since they were read or the folder was found unchanged.
-type KnownListing = (Arc<Listing>, Stopwatch);
 
 /// Entries of a folder that matter to the search.
 struct Listing {
@@ -39,17 +30,13 @@ struct Listing {
 
 impl Listing {
     /// Returns the entries of a folder; `None` if it cannot be read. It is read only if it changed: tool chains have a thousand
-    /// folders, whose reading took half of a sandbox's start time.
+    /// folders, and reading them takes 17 ms of each start.
     fn of(folder: &Path) -> Option<Arc<Self>> {
-        static KNOWN: Mutex<Option<HashMap<PathBuf, KnownListing>>> = Mutex::new(None);
+        static KNOWN: Mutex<Option<HashMap<PathBuf, Arc<Listing>>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_default();
-        if let Some((listing, _)) = known.get(folder).filter(|(_, seen)| seen.elapsed() < REUSED_FOR) {
-            return Some(listing.clone());
-        }
         let stamp = SourceStamp::of(folder)?;
-        if let Some((listing, seen)) = known.get_mut(folder).filter(|(listing, _)| listing.stamp == stamp) {
-            *seen = Stopwatch::start();
+        if let Some(listing) = known.get(folder).filter(|listing| listing.stamp == stamp) {
             return Some(listing.clone());
         }
         let listing = Arc::new(Self::read(folder, stamp)?);
@@ -58,7 +45,7 @@ impl Listing {
         }
         // A later change in the same tick of the file system's clock would not change the stamp.
         if stamp.is_settled() {
-            known.insert(folder.to_owned(), (listing.clone(), Stopwatch::start()));
+            known.insert(folder.to_owned(), listing.clone());
         }
         Some(listing)
     }
