@@ -8,7 +8,7 @@ use crate::repo::ReviewEvent;
 use crate::server::On;
 use crate::stage::{StoryPlan, WAITING, WILLING, on_every_gitea, on_every_server, story};
 
-on_every_server!(label_after_a_long_history_starts_a_loop);
+on_every_server!(two_loops_run_at_once, label_after_a_long_history_starts_a_loop);
 
 on_every_gitea!(
     label_set_while_the_service_was_down_starts_a_loop,
@@ -17,7 +17,6 @@ on_every_gitea!(
     restart_during_an_iteration_loses_nothing,
     delivery_with_a_wrong_secret_starts_nothing,
     redelivery_changes_nothing,
-    two_loops_run_at_once,
     text_edited_by_an_outsider_needs_confirmation,
 );
 
