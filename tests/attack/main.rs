@@ -1,7 +1,7 @@
 //! Attacks on the bot: each test does what an attacker would do and looks for a canary, that is, a secret that leaves, a
 //! file that changes, a process that lives on, an amount that is not counted.
 //!
-//! `cargo test` does not run them; `cargo test --test attack` and CI do.
+//! `cargo test` does not run them; `cargo test --test attack` and `.ci/run` do.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod base_tests;

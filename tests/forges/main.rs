@@ -1,7 +1,7 @@
-//! Conformance stories: one test for each story and server, by the same code on the fake GitHub, the fake Gitea and, if one is
-//! configured, a real Gitea or Forgejo.
+//! Conformance stories: one test for each story and server, by the same code on the fake Gitea and, if one is configured, a real Gitea or
+//! Forgejo; on the fake GitHub those that `tests/it` and `tests/slow` do not tell there.
 //!
-//! `cargo test --test forges` and CI run them; `cargo test` does not. Package registries do not have a Gitea:
+//! `cargo test --test forges` and `.ci/full` run them; `cargo test` does not. Package registries do not have a Gitea:
 //! `RALPH_TEST_GITEA_URL` and `RALPH_TEST_GITEA_TOKEN` (of an administrator, all scopes) name one. It must be allowed to send
 //! webhooks to loopback (`[webhook] ALLOWED_HOST_LIST = loopback`); where it runs on another machine or in a container,
 //! `RALPH_TEST_HOOK_HOST` is the name by which it reaches this one. Both are looked at once, before the first story. Each story makes its own people, organization and

@@ -469,7 +469,7 @@ macro_rules! on_every_server {
 }
 pub(crate) use on_every_server;
 
-/// Declares stories about what only Gitea and Forgejo have.
+/// Declares stories about what only Gitea and Forgejo have, and those that `tests/it` or `tests/slow` tell on the fake GitHub as well.
 macro_rules! on_every_gitea {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         mod only {

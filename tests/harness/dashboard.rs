@@ -96,6 +96,11 @@ impl ServedPages {
 
     /// Listens to a stream of events until there are `count`; returns their ids.
     pub async fn events(&self, path: &str, last: Option<&str>, count: usize) -> Vec<String> {
+        self.listen(path, last, count, || ()).await
+    }
+
+    /// Listens as `events` does, and calls a function at the first event.
+    pub async fn listen(&self, path: &str, last: Option<&str>, count: usize, begun: impl Fn()) -> Vec<String> {
         let mut request = self.client.get(format!("{}{path}", self.url)).bearer_auth(TOKEN);
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -107,6 +112,9 @@ impl ServedPages {
             while text.matches("id:").count() < count || !text.ends_with("\n\n") {
                 let Some(chunk) = response.chunk().await.expect("a chunk") else { break };
                 text.push_str(&String::from_utf8_lossy(&chunk));
+                if text.contains("id:") {
+                    begun();
+                }
             }
         };
         let heard = tokio::time::timeout(WAIT_LIMIT, listening).await;

@@ -17,7 +17,7 @@ pub fn npm_part(package: &str) -> Option<PathBuf> {
         return Some(folder);
     }
     skip(&format!(
-        "{package} is not in target/parts: run .ci/run or `npm install --prefix target/parts --no-save {package}`"
+        "{package} is not in target/parts: run `.ci/full stories` or `npm install --prefix target/parts --no-save {package}`"
     ));
     None
 }
@@ -51,7 +51,7 @@ pub fn python_part(package: &str) -> Option<PythonPart> {
     let mut packages = libraries.map(|library| library.path().join("site-packages"));
     let Some(packages) = packages.find(|packages| packages.join(&facts).exists()) else {
         skip(&format!(
-            "{package} is not in target/parts/python: run .ci/run, or, with Python 3.10 to 3.12, `python3 -m venv \
+            "{package} is not in target/parts/python: run `.ci/full stories`, or, with Python 3.10 to 3.12, `python3 -m venv \
              target/parts/python && target/parts/python/bin/pip install {package}`"
         ));
         return None;

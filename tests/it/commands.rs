@@ -11,14 +11,14 @@ use ralph_bot::domain::model::task::CheckSource;
 use crate::harness::{Setup, WILLING, World, live_story, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
-    commands_of_one_comment_run_in_order,
-    guide_budget_status_and_help_are_answered,
     label_removal_pauses_and_label_resumes,
     pull_request_comments_and_reviews_take_commands,
     run_on_closed_or_deleted_issue_starts_nothing,
 );
 
 on_one_forge!(
+    commands_of_one_comment_run_in_order,
+    guide_budget_status_and_help_are_answered,
     run_accepts_every_option,
     invalid_run_is_rejected_with_reason,
     missing_base_fails_and_resume_accepts_another,

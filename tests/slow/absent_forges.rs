@@ -6,12 +6,13 @@ use fake_forge::{Dialect, FakeFault};
 use ralph_bot::domain::loops::LoopState;
 
 use crate::harness::dashboard::ServedPages;
-use crate::harness::{Setup, World, on_both_forges, prepared_story, story};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
 
-on_both_forges!(
+on_both_forges!(refused_credential_is_told_from_a_forge_that_is_down);
+
+on_one_forge!(
     forge_that_is_down_at_the_first_start_is_awaited,
     forge_that_is_down_at_a_later_start_is_awaited,
-    refused_credential_is_told_from_a_forge_that_is_down,
     absent_forge_delays_no_other,
 );
 

@@ -18,11 +18,10 @@ use tokio::task::JoinSet;
 
 use super::providers::talks;
 use crate::harness::service::{Service, stop, was_killed};
-use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
-
-on_both_forges!(scripted_chat_agent_asks_the_session_memory);
+use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
 on_one_forge!(
+    scripted_chat_agent_asks_the_session_memory,
     assistant_advice_reaches_next_prompts,
     context_and_summaries_come_from_assistants,
     context_block_follows_configuration,

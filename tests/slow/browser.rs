@@ -28,8 +28,8 @@ pub(crate) struct Browser {
 impl Browser {
     /// Starts a browser; `None` if there is none, which is reported.
     pub(crate) async fn start() -> Option<Self> {
-        let browser = program(&BROWSERS, "install chromium, as .ci/run does")?;
-        let node = program(&["node", "nodejs"], "install Node.js, as .ci/run does")?;
+        let browser = program(&BROWSERS, "install chromium, as .ci/full does")?;
+        let node = program(&["node", "nodejs"], "install Node.js, as .ci/full does")?;
         let profile = tempfile::tempdir().expect("a folder");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slow/browser.mjs");
         let mut process = command(node);

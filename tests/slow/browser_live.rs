@@ -7,7 +7,7 @@ use serde_json::json;
 use super::browser::{AXE, Browser};
 use crate::harness::parts::npm_part;
 use crate::harness::viewers::{ViewerKind, dashboard, open_logins, prepare_logins, with_login};
-use crate::harness::{Setup, on_both_forges, prepared_story};
+use crate::harness::{Setup, on_one_forge, prepared_story};
 
 /// Number of rows of the header: its parts whose middles are apart.
 const HEADER_ROWS: &str = "(() => {
@@ -16,7 +16,7 @@ const HEADER_ROWS: &str = "(() => {
     return middles.filter((middle, nth) => nth === 0 || middle - middles[nth - 1] > 12).length;
 })()";
 
-on_both_forges!(paused_loop_is_resumed_by_buttons_after_a_login);
+on_one_forge!(paused_loop_is_resumed_by_buttons_after_a_login);
 
 /// A person logs in on the forge's page, finds the loop that waits, and answers it.
 async fn paused_loop_is_resumed_by_buttons_after_a_login(dialect: Dialect) {

@@ -11,12 +11,12 @@ use reqwest::Client;
 use secrecy::SecretString;
 use tokio::process::Child;
 
-use crate::harness::on_both_forges;
+use crate::harness::on_one_forge;
 use crate::harness::parts::setting;
 use crate::harness::service::{Service, stop};
 use crate::harness::{SECRET, Setup, story};
 
-on_both_forges!(burst_is_stored_completely_and_handled_once_per_issue, loops_survive_hours_of_rate_limit);
+on_one_forge!(burst_is_stored_completely_and_handled_once_per_issue, loops_survive_hours_of_rate_limit);
 
 /// Number of deliveries, unless `RALPH_TEST_BURST` sets another one, and number of connections for them.
 const BURST: usize = 600;

@@ -4,7 +4,7 @@ use fake_forge::{Dialect, OpKind, StatusDraft};
 use ralph_bot::domain::loops::{EscalationCause, LoopState};
 use ralph_bot::domain::model::ids::Sha;
 
-use crate::harness::{Setup, WILLING, World, on_both_forges, story};
+use crate::harness::{Setup, WILLING, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     failing_ci_starts_another_iteration,
@@ -18,8 +18,9 @@ on_both_forges!(
     conflict_is_found_while_the_forge_repeats_its_old_answer,
     conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge,
     conflict_whose_push_was_missed_is_found_by_a_full_round,
-    limit_with_an_unresolved_conflict_is_not_called_complete,
 );
+
+on_one_forge!(limit_with_an_unresolved_conflict_is_not_called_complete);
 
 fn status(state: &str, description: &str) -> StatusDraft {
     StatusDraft {

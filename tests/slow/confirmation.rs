@@ -11,7 +11,6 @@ on_both_forges!(
     edit_shortly_before_label_needs_confirmation,
     hidden_parts_of_outsiders_need_confirmation,
     comments_of_issue_templates_need_no_confirmation,
-    missed_label_of_outsider_needs_confirmation,
     label_set_again_counts_despite_missed_removal,
 );
 
@@ -203,31 +202,6 @@ async fn edit_after_label_needs_confirmation(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let prompts = world.prompts().await.join("\n");
         assert!(prompts.contains("NEW-TEXT") && !prompts.contains("OLD-TEXT"), "{prompts}");
-    })
-    .await;
-}
-
-/// See docs/research/threats.md#p12.
-async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
-    story(Setup::new(dialect), async |world| {
-        world.settle().await;
-        miss_label_and_edit(world).await;
-        for _ in 0..3 {
-            world.reconcile().await;
-        }
-        assert!(world.all_loops().await.is_empty());
-        let comments = world.bot_comments();
-        assert_eq!(comments.len(), 1, "the bot asked more than once: {comments:?}");
-        let hash = shown_hash(world);
-        let id = world.comment("/ralph run --confirm 0123456789abcdef").await;
-        world.settle().await;
-        assert!(world.all_loops().await.is_empty());
-        assert_eq!(world.reactions(id), ["eyes", "confused"]);
-        let id = world.comment(&format!("/ralph run --confirm {hash}")).await;
-        world.settle().await;
-        let done = world.the_loop().await;
-        assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(world.reactions(id), ["eyes", "rocket"]);
     })
     .await;
 }

@@ -20,9 +20,10 @@ use crate::harness::dashboard::{PageAnswer, ServedPages};
 use crate::harness::payloads::HOSTILE_TEXTS;
 use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
 
-on_both_forges!(button_gives_the_loop_the_input_of_the_comment, account_needs_the_forges_permission_for_each_command);
+on_both_forges!(account_needs_the_forges_permission_for_each_command);
 
 on_one_forge!(
+    button_gives_the_loop_the_input_of_the_comment,
     pages_show_a_finished_loop,
     first_page_shows_what_waits_with_its_answers,
     nobody_sees_a_page_without_the_token,
@@ -377,9 +378,10 @@ async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
         assert_eq!(dashboard.events(&path, Some(&all[2]), version - 3).await[..version - 3], all[3..version]);
         assert_eq!(dashboard.events("/events", Some("0-0-0"), version).await[..version], all[..version]);
         // Who comes without a position gets only what happens from then on.
-        let heard = dashboard.events(&path, None, 2);
+        let begun = tokio::sync::Notify::new();
+        let heard = dashboard.listen(&path, None, 2, || begun.notify_one());
         let command = async {
-            tokio::time::sleep(Duration::from_millis(700)).await;
+            begun.notified().await;
             let path = format!("/loops/{}/commands", stopped.id);
             dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph abort")]).await
         };

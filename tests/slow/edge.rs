@@ -18,7 +18,6 @@ use crate::harness::{SECRET, Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     forged_signature_is_rejected,
-    replayed_delivery_starts_one_loop,
     outdated_label_delivery_is_ignored,
     wrong_event_header_starts_nothing,
     forge_is_chosen_by_path_not_header,
@@ -26,6 +25,7 @@ on_both_forges!(
 );
 
 on_one_forge!(
+    replayed_delivery_starts_one_loop,
     short_webhook_secret_is_refused_at_start,
     repeated_body_with_new_ids_starts_one_loop,
     unlisted_repository_is_ignored,

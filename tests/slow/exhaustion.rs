@@ -13,10 +13,10 @@ use tokio::process::Child;
 
 use crate::burst::{deliver, memory_mib, undelivered};
 use crate::harness::Setup;
-use crate::harness::on_both_forges;
+use crate::harness::on_one_forge;
 use crate::harness::service::{Service, stop};
 
-on_both_forges!(exhausted_file_descriptors_lose_nothing);
+on_one_forge!(exhausted_file_descriptors_lose_nothing);
 
 /// Number of idle connections that a service with the default limit of open files must sustain.
 const IDLE: usize = 5_000;
@@ -122,7 +122,8 @@ async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
     }
     let grown = memory_mib(&child, "VmRSS").saturating_sub(at_rest);
     println!("{slowest:?} at most for a delivery beside {IDLE} idle connections, which take {grown} MiB");
-    assert!(slowest < Duration::from_secs(2), "it took {slowest:?}");
+    // A delivery that had to wait for idle connections to end would take as long as they may.
+    assert!(slowest < HEAD, "it took {slowest:?}");
     assert!(grown < 128, "{grown} MiB for {IDLE} connections");
     let watch = Stopwatch::start();
     let ends = idle.iter_mut().map(async |stream| stream.read(&mut [0; 256]).await.unwrap_or(0));

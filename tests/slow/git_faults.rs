@@ -9,13 +9,13 @@ use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 on_both_forges!(
     deleted_branch_closes_its_pull_request,
     push_to_protected_branch_is_reported,
-    missing_base_branch_is_reported,
-    empty_repository_is_reported,
     repository_made_public_grants_no_permission,
-    renamed_repository_is_followed,
 );
 
 on_one_forge!(
+    missing_base_branch_is_reported,
+    empty_repository_is_reported,
+    renamed_repository_is_followed,
     pushed_commits_of_people_are_merged,
     forced_push_is_not_overwritten,
     deleted_branch_is_pushed_again,

@@ -17,16 +17,16 @@ on_both_forges!(
     images_of_outsiders_and_unsupported_files_are_told,
     image_in_guidance_reaches_the_next_run,
     image_in_a_comment_on_a_line_reaches_the_next_run,
-    failed_fetch_does_not_stop_the_loop,
-    image_that_could_not_be_fetched_is_fetched_before_the_next_run,
     image_in_the_repository_that_took_over_the_name_is_not_used,
-    kill_before_an_image_is_recorded_loses_nothing,
 );
 
 on_one_forge!(
+    failed_fetch_does_not_stop_the_loop,
+    image_that_could_not_be_fetched_is_fetched_before_the_next_run,
+    kill_before_an_image_is_recorded_loses_nothing,
     images_are_read_only_in_the_sandbox,
     file_that_an_issue_shows_beside_its_text_is_used,
-    switched_off_images_are_not_fetched
+    switched_off_images_are_not_fetched,
 );
 
 /// An image of 800 x 600 pixels, as far as its header says.

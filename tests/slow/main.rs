@@ -3,7 +3,7 @@
 //! providers, CI, hooks and notifications; processes killed at every step, faults of forges, git and agents, people who change the loop's
 //! branch, power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
 //!
-//! `cargo test --test slow` and CI run them.
+//! `cargo test --test slow` and `.ci/full` run them; `.ci/run` runs those about data and trust.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod absent_forges;

@@ -14,15 +14,15 @@ use rusqlite::{Connection, params};
 use crate::harness::databases::{dump, migrations, restore_dump, schema_version};
 use crate::harness::deliveries::{deliver, kept_back, post, signed_with};
 use crate::harness::parts::{command, setting};
-use crate::harness::{SECRET, Setup, UpdateMode, World, on_both_forges, on_one_forge, prepared_story, story};
+use crate::harness::{SECRET, Setup, UpdateMode, World, on_one_forge, prepared_story, story};
 
-on_both_forges!(
+on_one_forge!(
     backup_under_load_is_restored_on_another_path_and_the_loop_goes_on,
     moved_service_goes_on_and_finds_what_it_missed,
     secret_is_replaced_without_losing_a_delivery,
+    restored_backup_of_a_loop_that_has_gone_on_ends_well,
+    replaced_token_is_used_after_a_restart,
 );
-
-on_one_forge!(restored_backup_of_a_loop_that_has_gone_on_ends_well, replaced_token_is_used_after_a_restart,);
 
 /// Agent that needs a second iteration.
 const SLOW: &str =

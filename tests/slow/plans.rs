@@ -15,10 +15,10 @@ on_both_forges!(
     /// See docs/research/threats.md#g20.
     plan_is_approved_by_nobody_else_and_by_no_other_hash,
     missed_label_asks_for_a_plan,
-    plan_without_a_reply_is_reminded_once,
 );
 
 on_one_forge!(
+    plan_without_a_reply_is_reminded_once,
     plan_that_the_file_requires_asks_questions,
     run_without_a_plan_starts_nothing_and_can_be_asked_again,
     restart_loses_no_plan,

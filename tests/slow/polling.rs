@@ -14,15 +14,13 @@ use crate::harness::{Setup, UpdateMode, WILLING, World, on_both_forges, story};
 /// Time after which polling reports what deliveries may have reported, too.
 const SETTLED: Duration = Duration::from_secs(15);
 
-/// Declares stories as tests on both forges in each mode.
-macro_rules! in_every_mode {
+/// Declares stories as tests on both forges in the modes that poll; `tests/it` and others tell them by deliveries.
+macro_rules! while_polling {
     ($($name:ident),+ $(,)?) => {
-        in_every_mode!(@ gitea_webhooks, Gitea, Webhooks, $($name),+);
-        in_every_mode!(@ gitea_poll, Gitea, Poll, $($name),+);
-        in_every_mode!(@ gitea_both, Gitea, Both, $($name),+);
-        in_every_mode!(@ github_webhooks, GitHub, Webhooks, $($name),+);
-        in_every_mode!(@ github_poll, GitHub, Poll, $($name),+);
-        in_every_mode!(@ github_both, GitHub, Both, $($name),+);
+        while_polling!(@ gitea_poll, Gitea, Poll, $($name),+);
+        while_polling!(@ gitea_both, Gitea, Both, $($name),+);
+        while_polling!(@ github_poll, GitHub, Poll, $($name),+);
+        while_polling!(@ github_both, GitHub, Both, $($name),+);
     };
     (@ $module:ident, $dialect:ident, $mode:ident, $($name:ident),+) => {
         mod $module {
@@ -33,7 +31,7 @@ macro_rules! in_every_mode {
     };
 }
 
-in_every_mode!(
+while_polling!(
     people_without_permission_start_nothing,
     edited_comment_is_no_command,
     restart_loses_and_repeats_nothing,

@@ -16,12 +16,12 @@ use secrecy::SecretString;
 
 use self::disk::Disk;
 use self::trace::SystemCall;
-use crate::harness::on_both_forges;
+use crate::harness::on_one_forge;
 use crate::harness::parts::setting;
 use crate::harness::service::{Service, signal, stop, was_killed};
 use crate::harness::{SECRET, Setup};
 
-on_both_forges!(power_loss_at_any_sync_loses_no_delivery);
+on_one_forge!(power_loss_at_any_sync_loses_no_delivery);
 
 /// Number of concurrent deliveries in each life of the service.
 const DELIVERIES: usize = 12;

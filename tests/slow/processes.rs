@@ -15,10 +15,10 @@ use ralph_bot::store::{leases, loops};
 use rustix::process::Signal;
 
 use crate::harness::Setup;
-use crate::harness::on_both_forges;
+use crate::harness::on_one_forge;
 use crate::harness::service::{Service, WAIT_LIMIT, free_port, signal, stop, was_killed};
 
-on_both_forges!(
+on_one_forge!(
     roles_in_three_processes_complete_a_loop,
     two_services_on_one_database_do_work_once,
     stop_during_a_run_is_graceful,

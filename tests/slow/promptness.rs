@@ -68,7 +68,8 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
 /// Live service, with a minimum time between two mutating requests.
 async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
     let mut setup = Setup::new(dialect).agent("sleep 600\n");
-    setup.mutation_interval_ms = Some(150);
+    // Longer than a busy machine takes to read a delivery: otherwise comments are posted before all of them are pending.
+    setup.mutation_interval_ms = Some(400);
     live_story(setup, async |world| {
         world.label().await;
         world.until("the agent", |l| l.step == LoopStep::Agent).await;

@@ -10,15 +10,12 @@ use ralph_bot::domain::providers::backends::{ClaimedState, CooldownReason, Disab
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
+use crate::harness::{Setup, World, on_one_forge, prepared_story, story};
 
-on_both_forges!(
+on_one_forge!(
     files_are_searchable_by_path,
     session_continues_until_full,
     resumed_session_is_told_of_attempts_summaries_and_warnings,
-);
-
-on_one_forge!(
     refused_run_continues_on_next_backend,
     crashed_or_hanging_backend_is_replaced_by_next,
     missing_model_falls_back_to_next_backend,

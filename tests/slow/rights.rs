@@ -22,13 +22,13 @@ use crate::harness::viewers::{
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story};
 
 on_both_forges!(
-    /// See docs/research/threats.md#v7.
-    every_route_answers_those_who_have_the_right,
     /// See docs/research/threats.md#v6.
     lost_right_ends_views_changes_and_tokens,
 );
 
 on_one_forge!(
+    /// See docs/research/threats.md#v7.
+    every_route_answers_those_who_have_the_right,
     /// See docs/research/threats.md#v1.
     changes_of_other_sites_are_refused_by_every_route,
     requests_that_read_change_nothing,

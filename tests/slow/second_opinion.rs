@@ -8,17 +8,15 @@ use ralph_bot::domain::supervision::oversight::AuditEvent;
 use ralph_bot::store::{Store, audit, calls};
 
 use crate::harness::service::{Service, stop, was_killed};
-use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+use crate::harness::{Setup, World, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     findings_lead_to_one_iteration_and_the_rest_is_listed,
     useless_answer_is_told_and_the_loop_goes_on,
     reviewer_that_never_answers_is_stopped,
     opinion_over_the_budget_is_not_asked_for,
     cost_of_an_opinion_is_the_loops,
     restart_loses_no_opinion_and_pays_a_stored_one_once,
-);
-on_one_forge!(
     limited_reviewer_is_not_waited_for,
     missing_reviewer_is_told,
     reviewer_cannot_change_the_work,

@@ -10,13 +10,11 @@ use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 use crate::harness::{Setup, on_both_forges, on_one_forge, story};
 use ralph_bot::process::{SandboxProbe, SandboxTier};
 
-on_both_forges!(
-    minimum_permission_is_configurable,
-    stated_facts_and_estimate_are_in_the_first_comment,
-    invalid_facts_of_an_issue_are_explained,
-);
+on_both_forges!(minimum_permission_is_configurable);
 
 on_one_forge!(
+    stated_facts_and_estimate_are_in_the_first_comment,
+    invalid_facts_of_an_issue_are_explained,
     repository_limits_are_enforced,
     junit_reports_are_counted,
     protected_file_change_pauses_if_configured,

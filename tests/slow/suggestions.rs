@@ -5,14 +5,17 @@ use ralph_bot::domain::loops::{IterationKind, LoopState};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::User;
 
-use crate::harness::{Setup, World, on_both_forges, story};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     suggestion_is_applied_as_a_commit_with_its_author,
     suggestions_on_several_files_are_one_commit,
+    suggestion_of_an_outsider_changes_nothing,
+);
+
+on_one_forge!(
     suggestion_that_does_not_apply_is_a_remark,
     suggestion_that_breaks_a_check_is_mended_by_the_agent,
-    suggestion_of_an_outsider_changes_nothing,
     suggestion_for_a_protected_file_is_a_remark,
     retry_applies_a_suggestion_again,
 );

@@ -4,16 +4,13 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 
-use crate::harness::{Setup, on_both_forges, on_one_forge, story};
+use crate::harness::{Setup, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     tests_deleted_in_an_earlier_iteration_are_put_back,
     skipped_tests_are_accepted_by_maintainers_only,
     changed_expectation_is_asked_about_once,
     honest_tests_need_no_acceptance,
-);
-
-on_one_forge!(
     assertion_removed_far_from_the_beginning_of_its_test_is_put_back,
     failed_tests_in_the_output_outweigh_exit_code,
     change_that_the_task_names_is_asked_about_instead_of_undone,

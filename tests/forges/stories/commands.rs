@@ -4,17 +4,20 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
 use crate::server::On;
-use crate::stage::{StoryPlan, WAITING, WILLING, on_every_server, story};
+use crate::stage::{StoryPlan, WAITING, WILLING, on_every_gitea, on_every_server, story};
 
 on_every_server!(
     command_starts_a_loop,
+    abort_ends_the_loop,
+    escalation_is_answered_in_its_issue,
+    unknown_command_is_refused,
+);
+
+on_every_gitea!(
     pause_and_resume_with_guidance,
     guidance_reaches_the_next_iteration,
-    abort_ends_the_loop,
     retry_repeats_the_iteration,
-    escalation_is_answered_in_its_issue,
     edited_comment_is_no_command,
-    unknown_command_is_refused,
 );
 
 async fn command_starts_a_loop(on: On, name: &'static str) {

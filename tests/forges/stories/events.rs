@@ -6,17 +6,17 @@ use crate::harness::SECRET;
 use crate::network::Relay;
 use crate::repo::ReviewEvent;
 use crate::server::On;
-use crate::stage::{StoryPlan, WAITING, WILLING, on_every_server, story};
+use crate::stage::{StoryPlan, WAITING, WILLING, on_every_gitea, on_every_server, story};
 
-on_every_server!(
+on_every_server!(two_loops_run_at_once, label_after_a_long_history_starts_a_loop);
+
+on_every_gitea!(
     label_set_while_the_service_was_down_starts_a_loop,
     missed_label_with_a_new_title_needs_confirmation,
     review_and_merge_while_the_service_was_down_are_found,
     restart_during_an_iteration_loses_nothing,
     delivery_with_a_wrong_secret_starts_nothing,
     redelivery_changes_nothing,
-    two_loops_run_at_once,
-    label_after_a_long_history_starts_a_loop,
     text_edited_by_an_outsider_needs_confirmation,
 );
 

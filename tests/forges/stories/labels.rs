@@ -4,19 +4,19 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::bot::eventually;
 use crate::server::{Level, On};
-use crate::stage::{RUN, StoryPlan, WAITING, on_every_server, on_old_gitea, story};
+use crate::stage::{RUN, StoryPlan, WAITING, on_every_gitea, on_every_server, on_old_gitea, story};
 
 on_every_server!(
     label_starts_a_loop,
     label_of_a_writer_starts_a_loop,
     label_set_by_put_starts_a_loop,
     label_set_with_the_issue_starts_a_loop,
-    label_in_another_case_starts_a_loop,
-    label_removed_pauses_and_set_again_resumes,
     labels_cleared_pause,
     labels_replaced_without_ours_pause,
     labels_of_four_issues_at_once_are_made_once,
 );
+
+on_every_gitea!(label_in_another_case_starts_a_loop, label_removed_pauses_and_set_again_resumes);
 
 on_old_gitea!(label_of_a_writer_starts_a_loop);
 

@@ -1,9 +1,9 @@
 //! The server out of reach.
 
 use crate::server::On;
-use crate::stage::{StoryPlan, WAITING, on_every_server, story};
+use crate::stage::{StoryPlan, WAITING, on_every_gitea, story};
 
-on_every_server!(outage_during_an_iteration_is_survived, outage_before_the_pull_request_is_survived);
+on_every_gitea!(outage_during_an_iteration_is_survived, outage_before_the_pull_request_is_survived);
 
 async fn outage_during_an_iteration_is_survived(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().proxied().agent(WAITING), async |stage| {

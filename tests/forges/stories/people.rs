@@ -6,7 +6,6 @@ use crate::server::{Level, On, TokenScopes};
 use crate::stage::{RUN, StoryPlan, WAITING, on_every_gitea, on_every_server, on_old_gitea, story};
 
 on_every_server!(
-    command_of_an_outsider_is_refused,
     command_of_a_reader_is_refused,
     member_of_a_team_that_writes_may_start,
     member_of_a_team_that_reads_may_not_start,
@@ -14,7 +13,11 @@ on_every_server!(
     writer_in_a_repository_of_a_person_may_start,
 );
 
-on_every_gitea!(member_of_a_team_that_the_bot_cannot_see_is_told_so, check_finds_a_token_that_may_only_read,);
+on_every_gitea!(
+    command_of_an_outsider_is_refused,
+    member_of_a_team_that_the_bot_cannot_see_is_told_so,
+    check_finds_a_token_that_may_only_read,
+);
 
 on_old_gitea!(
     command_of_a_reader_is_refused,

@@ -7,10 +7,11 @@ use crate::repo::ReviewEvent;
 use crate::server::On;
 use crate::stage::{RUN, Stage, StoryPlan, WILLING, on_every_gitea, on_every_server, on_old_gitea, story};
 
-on_every_server!(
+on_every_server!(reply_to_a_remark_starts_an_iteration, reopened_pull_request_is_left_alone_until_a_new_label);
+
+on_every_gitea!(
     review_with_remarks_starts_an_iteration,
     review_that_was_drafted_earlier_keeps_its_remarks,
-    reply_to_a_remark_starts_an_iteration,
     failed_ci_starts_an_iteration,
     failed_ci_without_a_change_is_not_done_until_a_rerun_passes,
     ci_that_fails_on_the_base_too_starts_no_iteration,
@@ -20,12 +21,10 @@ on_every_server!(
     unrelated_push_to_the_base_starts_no_iteration,
     merge_ends_the_loop,
     closed_pull_request_ends_the_loop,
-    reopened_pull_request_is_left_alone_until_a_new_label,
     pull_request_to_a_protected_base_is_merged_once_approved,
     closed_issue_ends_the_loop_and_a_new_label_starts_another,
+    deleted_pull_request_ends_the_loop,
 );
-
-on_every_gitea!(deleted_pull_request_ends_the_loop);
 
 on_old_gitea!(failed_ci_starts_an_iteration);
 

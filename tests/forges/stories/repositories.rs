@@ -9,19 +9,21 @@ use crate::stage::{RUN, StoryPlan, WAITING, on_every_gitea, on_every_server, on_
 on_every_server!(
     renamed_repository_is_followed,
     transferred_repository_is_followed,
-    archived_repository_waits_until_it_is_back,
-    deleted_repository_stops_its_loop,
-    deleted_issue_ends_its_loop,
     empty_repository_is_reported,
-    repository_without_issues_waits_until_they_are_back,
-    removed_bot_waits_until_it_is_back,
-    repository_that_took_over_the_name_gets_nothing,
     hook_of_a_repository_has_its_own_secret,
     hook_of_an_empty_repository_works_after_its_first_commit,
     repository_made_private_is_worked_on,
 );
 
-on_every_gitea!(webhook_that_is_sound_is_kept);
+on_every_gitea!(
+    archived_repository_waits_until_it_is_back,
+    deleted_repository_stops_its_loop,
+    deleted_issue_ends_its_loop,
+    repository_without_issues_waits_until_they_are_back,
+    removed_bot_waits_until_it_is_back,
+    repository_that_took_over_the_name_gets_nothing,
+    webhook_that_is_sound_is_kept,
+);
 
 on_old_gitea!(webhook_that_is_sound_is_kept);
 

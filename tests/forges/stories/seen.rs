@@ -6,18 +6,21 @@ use ralph_bot::forge::VERIFIED_STATUS;
 use crate::bot::eventually;
 use crate::repo::ReviewEvent;
 use crate::server::{Level, On};
-use crate::stage::{Stage, StoryPlan, WAITING, WILLING, on_every_server, on_old_gitea, story};
+use crate::stage::{Stage, StoryPlan, WAITING, WILLING, on_every_gitea, on_every_server, on_old_gitea, story};
 
 on_every_server!(
-    verified_commit_has_a_status,
-    commit_of_a_stopped_loop_has_a_failed_status,
     remark_is_seen_and_answered_in_its_thread,
-    suggested_change_is_applied,
     states_are_labels_of_one_scope,
     team_is_asked_for_a_review,
+    files_are_linked_at_the_commit,
+);
+
+on_every_gitea!(
+    verified_commit_has_a_status,
+    commit_of_a_stopped_loop_has_a_failed_status,
+    suggested_change_is_applied,
     merge_when_ready_merges_after_ci,
     merge_when_ready_is_withdrawn_by_requested_changes,
-    files_are_linked_at_the_commit,
 );
 
 on_old_gitea!(team_is_asked_for_a_review);
@@ -140,9 +143,6 @@ async fn team_is_asked_for_a_review(on: On, name: &'static str) {
 
 async fn merge_when_ready_merges_after_ci(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
-        if stage.server.is_github() {
-            stage.repo.set(&stage.mira, "allow_auto_merge", true).await;
-        }
         let done = stage.run().await;
         let sha = done.pushed.clone().expect("pushed").to_string();
         stage.repo.status(&stage.mira, &sha, "pending", "build", "").await;
@@ -160,9 +160,6 @@ async fn merge_when_ready_merges_after_ci(on: On, name: &'static str) {
 
 async fn merge_when_ready_is_withdrawn_by_requested_changes(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
-        if stage.server.is_github() {
-            stage.repo.set(&stage.mira, "allow_auto_merge", true).await;
-        }
         let first = stage.run().await;
         let sha = first.pushed.clone().expect("pushed").to_string();
         stage.repo.status(&stage.mira, &sha, "pending", "build", "").await;

@@ -17,7 +17,7 @@ const HOSTILE: &str = "<script>document.title = 'owned'</script>\n\n\
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn issue_page_shows_status_and_runs_no_script_of_comments() {
-    let Some(browser) = program(&BROWSERS, "install chromium, as .ci/run does") else { return };
+    let Some(browser) = program(&BROWSERS, "install chromium, as .ci/full does") else { return };
     let mut setup = Setup::new(Dialect::Gitea);
     setup.title = "The answer is </title><script>document.body.id = 'owned'</script> wrong".into();
     story(setup, async |world| {
