@@ -1,0 +1,120 @@
+//! Languages by the names of files.
+
+use crate::scan::Scan;
+use crate::{braces, document, indent, lisp, python, rust};
+
+/// Language of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Rust,
+    Python,
+    Elixir,
+    Julia,
+    Nim,
+    /// Ruby and Crystal.
+    Ruby,
+    Haskell,
+    OCaml,
+    Racket,
+    Clojure,
+    /// C and C++.
+    Cpp,
+    D,
+    Zig,
+    /// JavaScript and TypeScript.
+    JavaScript,
+    /// Languages whose tests are never in program files: Go and Gleam.
+    NoTests,
+    /// Java, Kotlin, Scala and Groovy.
+    Jvm,
+    Swift,
+    CSharp,
+    Php,
+    /// Markdown and reStructuredText.
+    Document,
+}
+
+/// Extensions of the languages.
+const EXTENSIONS: [(Language, &[&str]); 20] = [
+    (Language::Rust, &["rs"]),
+    (Language::Python, &["py", "pyi", "pyx"]),
+    (Language::Elixir, &["ex", "exs"]),
+    (Language::Julia, &["jl"]),
+    (Language::Nim, &["nim", "nims"]),
+    (Language::Ruby, &["rb", "rake", "cr"]),
+    (Language::Haskell, &["hs"]),
+    (Language::OCaml, &["ml", "mli"]),
+    (Language::Racket, &["rkt"]),
+    (Language::Clojure, &["clj", "cljc", "cljs"]),
+    (Language::Cpp, &["c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx", "ipp", "inl", "tpp"]),
+    (Language::D, &["d", "di"]),
+    (Language::Zig, &["zig"]),
+    (Language::JavaScript, &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"]),
+    (Language::NoTests, &["go", "gleam"]),
+    (Language::Jvm, &["java", "kt", "kts", "scala", "groovy"]),
+    (Language::Swift, &["swift"]),
+    (Language::CSharp, &["cs"]),
+    (Language::Php, &["php"]),
+    (Language::Document, &["md", "markdown", "rst"]),
+];
+
+/// Extensions of data and of text that no runner executes.
+const DATA: [&str; 25] = [
+    "json", "yaml", "yml", "toml", "lock", "txt", "csv", "tsv", "xml", "svg", "css", "scss", "less", "html", "ini",
+    "cfg", "sum", "mod", "png", "jpg", "gif", "sql", "proto", "po", "log",
+];
+
+/// Whether the crate knows the language of a file.
+pub fn is_known(path: &str) -> bool {
+    Language::of(path, "").is_some()
+}
+
+/// Whether a file contains data rather than code.
+pub(crate) fn is_data(path: &str) -> bool {
+    extension(path).is_some_and(|extension| DATA.contains(&extension))
+}
+
+fn extension(path: &str) -> Option<&str> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.rsplit_once('.').map(|(_, extension)| extension)
+}
+
+impl Language {
+    /// Returns the language of a file, by its extension or its first line.
+    pub fn of(path: &str, source: &str) -> Option<Self> {
+        if let Some(extension) = extension(path) {
+            let known = EXTENSIONS.iter().find(|(_, extensions)| extensions.contains(&extension));
+            return known.map(|(language, _)| *language);
+        }
+        let first = source.lines().next().filter(|line| line.starts_with("#!"))?;
+        let programs =
+            [("python", Self::Python), ("ruby", Self::Ruby), ("node", Self::JavaScript), ("racket", Self::Racket)];
+        programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
+    }
+
+    /// Reads a file.
+    pub fn scan(self, source: &str) -> Scan {
+        match self {
+            Self::Rust => rust::scan(source),
+            Self::Python => python::scan(source),
+            Self::Elixir => indent::scan(source, &indent::ELIXIR),
+            Self::Julia => indent::scan(source, &indent::JULIA),
+            Self::Nim => indent::scan(source, &indent::NIM),
+            Self::Ruby => indent::scan(source, &indent::RUBY),
+            Self::Haskell => indent::scan(source, &indent::HASKELL),
+            Self::OCaml => indent::scan(source, &indent::OCAML),
+            Self::Racket => lisp::racket(source),
+            Self::Clojure => lisp::clojure(source),
+            Self::Cpp => braces::scan(source, &braces::CPP),
+            Self::D => braces::scan(source, &braces::D),
+            Self::Zig => braces::scan(source, &braces::ZIG),
+            Self::JavaScript => braces::scan(source, &braces::JAVASCRIPT),
+            Self::NoTests => Scan::new(source),
+            Self::Jvm => braces::scan(source, &braces::JVM),
+            Self::Swift => braces::scan(source, &braces::SWIFT),
+            Self::CSharp => braces::scan(source, &braces::CSHARP),
+            Self::Php => braces::scan(source, &braces::PHP),
+            Self::Document => document::scan(source),
+        }
+    }
+}
