@@ -386,7 +386,8 @@ impl<'a> Plan<'a> {
                 let place = if found.shape == Shape::Doc { item.doc_at } else { item.inner_doc_at };
                 let place = place.ok_or(Reason::ResultDiffers)?;
                 let indent = indent(branch.text, place);
-                let is_alone = branch.text[..place].ends_with(&format!("\n{indent}")) || place == indent.len();
+                let before = &branch.text[..place - indent.len()];
+                let is_alone = before.is_empty() || before.ends_with(['\n', '\u{feff}']);
                 let separator = match (is_alone, branch.scan.inline_separator) {
                     (false, separator) if !separator.is_empty() => separator.to_owned(),
                     _ => format!("{}{indent}", line_break(branch.text)),
@@ -507,10 +508,9 @@ fn unreadable(base: Option<&str>, sides: &(Side<'_>, Side<'_>)) -> Option<usize>
 
 /// Returns the white space before an offset, if the line has nothing else before it.
 fn indent(text: &str, at: usize) -> &str {
-    let begin = text[..at].rfind('\n').map_or(0, |at| at + 1);
-    let before = &text[begin..at];
-    let before = before.strip_prefix('\u{feff}').unwrap_or(before);
-    &before[..before.len() - before.trim_start_matches([' ', '\t']).len()]
+    let begin = text[..at].trim_end_matches([' ', '\t']).len();
+    let is_first = begin == 0 || text[..begin].ends_with(['\n', '\u{feff}']);
+    if is_first { &text[begin..at] } else { "" }
 }
 
 fn line_break(text: &str) -> &'static str {
@@ -525,17 +525,18 @@ fn removed(branch: &Side<'_>, found: &Found) -> (Range<usize>, String) {
     if found.shape != Shape::Item && !branch.scan.empty_doc.is_empty() {
         return (start..end, branch.scan.empty_doc.to_owned());
     }
-    let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
-    let line_end = text[end..].find('\n').map_or(text.len(), |at| end + at + 1);
+    let line_start = text[..start].trim_end_matches([' ', '\t']).len();
+    let rest = text[end..].trim_start_matches([' ', '\t', '\r']);
     let is_alone =
-        text[line_start..start].trim_matches([' ', '\t']).is_empty() && text[end..line_end].trim().is_empty();
+        (line_start == 0 || text[..line_start].ends_with('\n')) && (rest.is_empty() || rest.starts_with('\n'));
+    let line_end = text.len() - rest.len() + usize::from(!rest.is_empty());
     if !is_alone {
         return (start..end, String::new());
     }
     // One of two blank lines around the region goes with it.
     let blank_before = text[..line_start].ends_with("\n\n") || text[..line_start].ends_with("\n\r\n");
-    let next = text[line_end..].split('\n').next().unwrap_or_default();
-    if found.shape == Shape::Item && blank_before && next.trim().is_empty() {
+    let next = text[line_end.min(text.len())..].trim_start_matches([' ', '\t', '\r']);
+    if found.shape == Shape::Item && blank_before && (next.is_empty() || next.starts_with('\n')) {
         let before = text[..line_start].strip_suffix('\n').unwrap_or_default();
         return (before.strip_suffix('\r').unwrap_or(before).len()..line_end, String::new());
     }
