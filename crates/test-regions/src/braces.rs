@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::RegionKind;
-use crate::lex::{C_LIKE, Lexis, Quote, RawText, Token, TokenKind, lex, long_quote, quote};
+use crate::lex::{C_LIKE, LexToken, Lexis, QuoteRule, RawText, TokenKind, lex, long_quote, quote};
 use crate::lines::Directives;
-use crate::scan::{Item, MacroDefinition, Scan, and, has_any, join, squeezed, text_start};
+use crate::scan::{FileScan, MacroDefinition, ProgramItem, and, has_any, join, squeezed, text_start};
 
 /// Maximum depth of braces that are read.
 const MAX_DEPTH: usize = 64;
@@ -85,20 +85,20 @@ pub(crate) struct BraceRules {
     /// Whether a line break can end a statement.
     pub line_ends: bool,
     /// Returns the kind and the name of the test that a statement is.
-    pub test: fn(&Statement<'_>) -> Option<(RegionKind, String)>,
+    pub test: fn(&BraceStatement<'_>) -> Option<(RegionKind, String)>,
     /// Whether a runner executes examples in documentation.
     pub doc: fn(&str) -> bool,
 }
 
 /// Statement or item, without its annotations.
-pub(crate) struct Statement<'a> {
+pub(crate) struct BraceStatement<'a> {
     source: &'a str,
-    tokens: &'a [Token],
+    tokens: &'a [LexToken],
     range: Range<usize>,
     body: Option<usize>,
 }
 
-impl<'a> Statement<'a> {
+impl<'a> BraceStatement<'a> {
     fn word(&self, at: usize) -> &'a str {
         let at = self.range.start + at;
         match self.tokens.get(at).filter(|_| at < self.range.end) {
@@ -152,12 +152,12 @@ fn no_docs(_: &str) -> bool {
     false
 }
 
-fn no_test(_: &Statement<'_>) -> Option<(RegionKind, String)> {
+fn no_test(_: &BraceStatement<'_>) -> Option<(RegionKind, String)> {
     None
 }
 
-const fn code(mark: &'static str, code: &'static str, multiline: bool) -> Quote {
-    Quote { open: mark, close: mark, escapes: true, multiline, code }
+const fn code(mark: &'static str, code: &'static str, multiline: bool) -> QuoteRule {
+    QuoteRule { open: mark, close: mark, escapes: true, multiline, code }
 }
 
 pub(crate) const CPP: BraceRules = BraceRules {
@@ -178,7 +178,7 @@ pub(crate) const CPP: BraceRules = BraceRules {
 pub(crate) const D: BraceRules = BraceRules {
     lexis: Lexis {
         block_comments: &[("/+", "+/", true), ("/*", "*/", false)],
-        quotes: &[long_quote("\""), Quote { open: "`", close: "`", escapes: false, multiline: true, code: "" }],
+        quotes: &[long_quote("\""), QuoteRule { open: "`", close: "`", escapes: false, multiline: true, code: "" }],
         raw: RawText::D,
         ..C_LIKE
     },
@@ -268,30 +268,30 @@ pub(crate) const PHP: BraceRules = BraceRules {
     doc: no_docs,
 };
 
-struct Frame {
+struct BraceFrame {
     end: usize,
     prefix: String,
     item: usize,
     condition: String,
 }
 
-struct Reader<'a> {
+struct BraceReader<'a> {
     source: &'a str,
     rules: &'a BraceRules,
-    tokens: Vec<Token>,
-    scan: Scan,
-    frames: Vec<Frame>,
+    tokens: Vec<LexToken>,
+    scan: FileScan,
+    frames: Vec<BraceFrame>,
     directives: Directives,
 }
 
 /// Reads a file.
-pub(crate) fn scan(source: &str, rules: &BraceRules) -> Scan {
+pub(crate) fn scan(source: &str, rules: &BraceRules) -> FileScan {
     let lexed = lex(source, &rules.lexis, text_start(source));
     let end = lexed.tokens.len();
-    let frames = vec![Frame { end, prefix: String::new(), item: 0, condition: String::new() }];
+    let frames = vec![BraceFrame { end, prefix: String::new(), item: 0, condition: String::new() }];
     let tokens = lexed.tokens;
     let mut reader =
-        Reader { source, rules, tokens, scan: Scan::new(source), frames, directives: Directives::default() };
+        BraceReader { source, rules, tokens, scan: FileScan::new(source), frames, directives: Directives::default() };
     reader.scan.fault = lexed.fault;
     let mut at = 0;
     while let Some(frame) = reader.frames.last() {
@@ -313,7 +313,7 @@ struct Annotations {
     is_test: bool,
 }
 
-impl Reader<'_> {
+impl BraceReader<'_> {
     fn text(&self, at: usize) -> &str {
         self.tokens.get(at).map_or("", |token| &self.source[token.start..token.end])
     }
@@ -398,7 +398,7 @@ impl Reader<'_> {
             return at + 1;
         }
         let (after, body, complete) = self.extent(at, end);
-        let statement = Statement { source: self.source, tokens: &self.tokens, range: at..after, body };
+        let statement = BraceStatement { source: self.source, tokens: &self.tokens, range: at..after, body };
         let test = (self.rules.test)(&statement);
         let test = test.or_else(|| annotations.is_test.then(|| (RegionKind::Test, statement.name())));
         let name = Some(statement.name()).filter(|name| !name.is_empty()).unwrap_or_else(|| "(unnamed)".to_owned());
@@ -425,7 +425,7 @@ impl Reader<'_> {
             self.scan.add_doc(&path, &condition, doc, is_test);
         }
         if !is_block {
-            self.scan.items.push(Item {
+            self.scan.items.push(ProgramItem {
                 path: path.clone(),
                 parent,
                 outer: condition.clone(),
@@ -442,7 +442,7 @@ impl Reader<'_> {
         match body.filter(|_| (is_container || is_typed || is_block) && self.frames.len() < MAX_DEPTH) {
             Some(body) => {
                 let prefix = if is_block { prefix } else { path };
-                self.frames.push(Frame { end: self.tokens[body].pair, prefix, item, condition: inner });
+                self.frames.push(BraceFrame { end: self.tokens[body].pair, prefix, item, condition: inner });
                 body + 1
             }
             None => after,

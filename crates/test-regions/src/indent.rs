@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::RegionKind;
-use crate::lex::{Apostrophe, Lexed, Lexis, Quote, RawText, TokenKind, lex, long_quote, quote};
-use crate::lines::{BlockWords, Line, NO_WORDS, lines};
-use crate::scan::{Found, Item, Scan, Shape, and, bounded, has_any, join, squeezed, text_start};
+use crate::lex::{Apostrophe, Lexed, Lexis, QuoteRule, RawText, TokenKind, lex, long_quote, quote};
+use crate::lines::{BlockWords, LogicalLine, NO_WORDS, lines};
+use crate::scan::{FileScan, FoundRegion, ProgramItem, Shape, and, bounded, has_any, join, squeezed, text_start};
 
 /// Meaning of a line.
 pub(crate) enum Header {
@@ -44,7 +44,7 @@ pub(crate) struct IndentRules {
 pub(crate) struct LineView<'a> {
     source: &'a str,
     lexed: &'a Lexed,
-    line: &'a Line,
+    line: &'a LogicalLine,
 }
 
 impl<'a> LineView<'a> {
@@ -69,7 +69,7 @@ impl<'a> LineView<'a> {
     }
 }
 
-struct Block {
+struct OpenBlock {
     /// Index of the line after it.
     end: usize,
     indent: usize,
@@ -80,11 +80,18 @@ struct Block {
 }
 
 /// Reads a file.
-pub(crate) fn scan(source: &str, rules: &IndentRules) -> Scan {
+pub(crate) fn scan(source: &str, rules: &IndentRules) -> FileScan {
     let lexed = lex(source, &rules.lexis, text_start(source));
     let lines = lines(source, &lexed, rules.words);
-    let mut reader =
-        Reader { source, rules, lexed: &lexed, lines: &lines, scan: Scan::new(source), blocks: Vec::new(), doc: None };
+    let mut reader = IndentReader {
+        source,
+        rules,
+        lexed: &lexed,
+        lines: &lines,
+        scan: FileScan::new(source),
+        blocks: Vec::new(),
+        doc: None,
+    };
     reader.scan.fault = lexed.fault;
     if let Some(first) = lines.first() {
         reader.scan.items[0].inner_doc_at = Some(first.start);
@@ -99,18 +106,18 @@ pub(crate) fn scan(source: &str, rules: &IndentRules) -> Scan {
     reader.scan
 }
 
-struct Reader<'a> {
+struct IndentReader<'a> {
     source: &'a str,
     rules: &'a IndentRules,
     lexed: &'a Lexed,
-    lines: &'a [Line],
-    scan: Scan,
-    blocks: Vec<Block>,
+    lines: &'a [LogicalLine],
+    scan: FileScan,
+    blocks: Vec<OpenBlock>,
     /// Documentation of the next item.
     doc: Option<Range<usize>>,
 }
 
-impl Reader<'_> {
+impl IndentReader<'_> {
     fn line(&mut self, at: usize) -> usize {
         let line = &self.lines[at];
         while self.blocks.last().is_some_and(|block| block.end <= at) {
@@ -150,7 +157,7 @@ impl Reader<'_> {
             Header::Block => {
                 let header = and(&condition, &squeezed(view.text()));
                 let indent = line.indent;
-                let block = Block { end: next, indent, prefix, item: parent, condition: header };
+                let block = OpenBlock { end: next, indent, prefix, item: parent, condition: header };
                 self.blocks.push(block);
             }
             Header::Doc => {
@@ -203,7 +210,7 @@ impl Reader<'_> {
         } else {
             // Documentation inside of the item, as `runnableExamples`, is inserted inside.
             let inside = self.rules.doc_words.is_empty();
-            self.scan.items.push(Item {
+            self.scan.items.push(ProgramItem {
                 path: path.clone(),
                 parent: parent_path,
                 outer: condition.clone(),
@@ -219,13 +226,13 @@ impl Reader<'_> {
         if next > at + 1 {
             let item = self.scan.items.len() - 1;
             let indent = line.indent;
-            self.blocks.push(Block { end: next, indent, prefix: path, item, condition });
+            self.blocks.push(OpenBlock { end: next, indent, prefix: path, item, condition });
         }
     }
 
     /// Adds documentation that belongs to the item around it. Parts that follow each other are one.
     fn enclosing_doc(&mut self, item: usize, range: Range<usize>) {
-        let Item { path, .. } = &self.scan.items[item];
+        let ProgramItem { path, .. } = &self.scan.items[item];
         let path = path.clone();
         let condition = self.blocks.last().map_or(String::new(), |block| block.condition.clone());
         if let Some(last) = self.scan.found.last_mut()
@@ -279,7 +286,7 @@ impl Reader<'_> {
                 || known.get(before).is_some_and(|known| known.start < range.end);
             if !is_known && has_any(&self.source[range.clone()], self.rules.doc_words) {
                 let anchor = "comment".to_owned();
-                self.scan.found.push(Found {
+                self.scan.found.push(FoundRegion {
                     range,
                     kind: RegionKind::Doctest,
                     anchor,
@@ -294,8 +301,8 @@ impl Reader<'_> {
     }
 }
 
-const fn code(mark: &'static str, code: &'static str, multiline: bool) -> Quote {
-    Quote { open: mark, close: mark, escapes: true, multiline, code }
+const fn code(mark: &'static str, code: &'static str, multiline: bool) -> QuoteRule {
+    QuoteRule { open: mark, close: mark, escapes: true, multiline, code }
 }
 
 const BASE: Lexis = Lexis {
@@ -367,7 +374,10 @@ pub(crate) const JULIA: IndentRules = IndentRules {
 pub(crate) const NIM: IndentRules = IndentRules {
     lexis: Lexis {
         block_comments: &[("##[", "]##", true), ("#[", "]#", true)],
-        quotes: &[Quote { open: "\"\"\"", close: "\"\"\"", escapes: false, multiline: true, code: "" }, quote("\"")],
+        quotes: &[
+            QuoteRule { open: "\"\"\"", close: "\"\"\"", escapes: false, multiline: true, code: "" },
+            quote("\""),
+        ],
         ..BASE
     },
     words: BlockWords { ends: &[], continues: &["else", "elif", "except", "finally", "of"] },

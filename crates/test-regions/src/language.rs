@@ -1,11 +1,11 @@
 //! Languages by the names of files.
 
-use crate::scan::Scan;
+use crate::scan::FileScan;
 use crate::{braces, document, indent, lisp, python, rust};
 
 /// Language of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Language {
+pub(crate) enum SourceLanguage {
     Rust,
     Python,
     Elixir,
@@ -35,27 +35,27 @@ pub(crate) enum Language {
 }
 
 /// Extensions of the languages.
-const EXTENSIONS: [(Language, &[&str]); 20] = [
-    (Language::Rust, &["rs"]),
-    (Language::Python, &["py", "pyi", "pyx"]),
-    (Language::Elixir, &["ex", "exs"]),
-    (Language::Julia, &["jl"]),
-    (Language::Nim, &["nim", "nims"]),
-    (Language::Ruby, &["rb", "rake", "cr"]),
-    (Language::Haskell, &["hs"]),
-    (Language::OCaml, &["ml", "mli"]),
-    (Language::Racket, &["rkt"]),
-    (Language::Clojure, &["clj", "cljc", "cljs"]),
-    (Language::Cpp, &["c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx", "ipp", "inl", "tpp"]),
-    (Language::D, &["d", "di"]),
-    (Language::Zig, &["zig"]),
-    (Language::JavaScript, &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"]),
-    (Language::NoTests, &["go", "gleam"]),
-    (Language::Jvm, &["java", "kt", "kts", "scala", "groovy"]),
-    (Language::Swift, &["swift"]),
-    (Language::CSharp, &["cs"]),
-    (Language::Php, &["php"]),
-    (Language::Document, &["md", "markdown", "rst"]),
+const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
+    (SourceLanguage::Rust, &["rs"]),
+    (SourceLanguage::Python, &["py", "pyi", "pyx"]),
+    (SourceLanguage::Elixir, &["ex", "exs"]),
+    (SourceLanguage::Julia, &["jl"]),
+    (SourceLanguage::Nim, &["nim", "nims"]),
+    (SourceLanguage::Ruby, &["rb", "rake", "cr"]),
+    (SourceLanguage::Haskell, &["hs"]),
+    (SourceLanguage::OCaml, &["ml", "mli"]),
+    (SourceLanguage::Racket, &["rkt"]),
+    (SourceLanguage::Clojure, &["clj", "cljc", "cljs"]),
+    (SourceLanguage::Cpp, &["c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx", "ipp", "inl", "tpp"]),
+    (SourceLanguage::D, &["d", "di"]),
+    (SourceLanguage::Zig, &["zig"]),
+    (SourceLanguage::JavaScript, &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"]),
+    (SourceLanguage::NoTests, &["go", "gleam"]),
+    (SourceLanguage::Jvm, &["java", "kt", "kts", "scala", "groovy"]),
+    (SourceLanguage::Swift, &["swift"]),
+    (SourceLanguage::CSharp, &["cs"]),
+    (SourceLanguage::Php, &["php"]),
+    (SourceLanguage::Document, &["md", "markdown", "rst"]),
 ];
 
 /// Extensions of data and of text that no runner executes.
@@ -66,7 +66,7 @@ const DATA: [&str; 25] = [
 
 /// Whether the crate knows the language of a file.
 pub fn is_known(path: &str) -> bool {
-    Language::of(path, "").is_some()
+    SourceLanguage::of(path, "").is_some()
 }
 
 /// Whether a file contains data rather than code.
@@ -79,7 +79,7 @@ fn extension(path: &str) -> Option<&str> {
     name.rsplit_once('.').map(|(_, extension)| extension)
 }
 
-impl Language {
+impl SourceLanguage {
     /// Returns the language of a file, by its extension or its first line.
     pub fn of(path: &str, source: &str) -> Option<Self> {
         if let Some(extension) = extension(path) {
@@ -93,7 +93,7 @@ impl Language {
     }
 
     /// Reads a file.
-    pub fn scan(self, source: &str) -> Scan {
+    pub fn scan(self, source: &str) -> FileScan {
         match self {
             Self::Rust => rust::scan(source),
             Self::Python => python::scan(source),
@@ -109,7 +109,7 @@ impl Language {
             Self::D => braces::scan(source, &braces::D),
             Self::Zig => braces::scan(source, &braces::ZIG),
             Self::JavaScript => braces::scan(source, &braces::JAVASCRIPT),
-            Self::NoTests => Scan::new(source),
+            Self::NoTests => FileScan::new(source),
             Self::Jvm => braces::scan(source, &braces::JVM),
             Self::Swift => braces::scan(source, &braces::SWIFT),
             Self::CSharp => braces::scan(source, &braces::CSHARP),

@@ -15,7 +15,7 @@ pub(crate) enum TokenKind {
 
 /// Token of a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Token {
+pub(crate) struct LexToken {
     pub kind: TokenKind,
     pub start: usize,
     pub end: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Token {
 
 /// Kind of text between quotes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Quote {
+pub(crate) struct QuoteRule {
     pub open: &'static str,
     pub close: &'static str,
     /// Whether a backslash escapes the next character.
@@ -38,13 +38,13 @@ pub(crate) struct Quote {
 }
 
 /// Returns a text that ends on its line.
-pub(crate) const fn quote(mark: &'static str) -> Quote {
-    Quote { open: mark, close: mark, escapes: true, multiline: false, code: "" }
+pub(crate) const fn quote(mark: &'static str) -> QuoteRule {
+    QuoteRule { open: mark, close: mark, escapes: true, multiline: false, code: "" }
 }
 
 /// Returns a text with several lines.
-pub(crate) const fn long_quote(mark: &'static str) -> Quote {
-    Quote { open: mark, close: mark, escapes: true, multiline: true, code: "" }
+pub(crate) const fn long_quote(mark: &'static str) -> QuoteRule {
+    QuoteRule { open: mark, close: mark, escapes: true, multiline: true, code: "" }
 }
 
 /// Meaning of an apostrophe that no quote begins with.
@@ -75,7 +75,7 @@ pub(crate) struct Lexis {
     /// Beginning and end of comments, and whether they nest.
     pub block_comments: &'static [(&'static str, &'static str, bool)],
     /// Quotes, the longest first.
-    pub quotes: &'static [Quote],
+    pub quotes: &'static [QuoteRule],
     pub apostrophe: Apostrophe,
     pub raw: RawText,
     pub has_regex: bool,
@@ -105,7 +105,7 @@ pub(crate) const C_LIKE: Lexis = Lexis {
 
 /// Tokens of a file, and the offset of the first unbalanced bracket, text or comment.
 pub(crate) struct Lexed {
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<LexToken>,
     pub fault: Option<usize>,
 }
 
@@ -126,7 +126,7 @@ struct Lexer<'a> {
     /// Whether only white space precedes on the line.
     first: bool,
     nested: Vec<Nested>,
-    tokens: Vec<Token>,
+    tokens: Vec<LexToken>,
     fault: Option<usize>,
     /// Index of a quote that has no end on its line, and the end of that line.
     unclosed: (usize, usize),
@@ -161,7 +161,7 @@ pub(crate) fn lex(source: &str, rules: &Lexis, start: usize) -> Lexed {
 }
 
 /// Sets the pairs of brackets. Returns the offset of the first bracket without a pair.
-fn pair_brackets(source: &str, tokens: &mut [Token]) -> Option<usize> {
+fn pair_brackets(source: &str, tokens: &mut [LexToken]) -> Option<usize> {
     let bytes = source.as_bytes();
     let mut open: Vec<usize> = Vec::new();
     let mut fault = None;
@@ -201,7 +201,7 @@ impl Lexer<'_> {
 
     fn push(&mut self, kind: TokenKind, start: usize, end: usize, first: bool) {
         if self.nested.is_empty() {
-            self.tokens.push(Token { kind, start, end, first, pair: usize::MAX });
+            self.tokens.push(LexToken { kind, start, end, first, pair: usize::MAX });
         }
         self.at = end;
         self.first = false;

@@ -22,7 +22,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub use language::is_known;
-pub use merge::{Judgement, Merge, with_base_tests};
+pub use merge::{FileMerge, Judgement, with_base_tests};
 pub use rust_modules::{TestModuleFile, test_module_files};
 pub use tree::{ChangedFile, TreeMerge, with_base_tests_of};
 
@@ -153,7 +153,7 @@ impl Reason {
 ///
 /// A file with unbalanced brackets, texts or comments has the regions that were found up to there.
 pub fn regions(path: &str, source: &str) -> Option<Vec<Region>> {
-    let scan = scan::Scan::of(path, source)?;
+    let scan = scan::FileScan::of(path, source)?;
     Some(scan.tests().map(|found| found.region()).collect())
 }
 

@@ -1,10 +1,10 @@
 //! Logical lines of languages whose blocks are indented, and the lines that belong to each block.
 
-use crate::lex::{Lexed, Token, TokenKind};
+use crate::lex::{LexToken, Lexed, TokenKind};
 
 /// Logical line: it begins on a line of its own outside of brackets, texts and comments.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
+pub(crate) struct LogicalLine {
     /// Indices of its tokens, without comments at its beginning.
     pub tokens: std::ops::Range<usize>,
     pub start: usize,
@@ -29,8 +29,8 @@ pub(crate) struct BlockWords {
 pub(crate) const NO_WORDS: BlockWords = BlockWords { ends: &[], continues: &[] };
 
 /// Splits a source into logical lines.
-pub(crate) fn lines(source: &str, lexed: &Lexed, words: BlockWords) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+pub(crate) fn lines(source: &str, lexed: &Lexed, words: BlockWords) -> Vec<LogicalLine> {
+    let mut lines: Vec<LogicalLine> = Vec::new();
     let mut depth = 0_usize;
     let mut joined = false;
     let mut directives = Directives::default();
@@ -43,7 +43,7 @@ pub(crate) fn lines(source: &str, lexed: &Lexed, words: BlockWords) -> Vec<Line>
             continue;
         }
         if token.first && depth == 0 && !joined {
-            lines.push(Line {
+            lines.push(LogicalLine {
                 tokens: at..at + 1,
                 start: token.start,
                 end: token.end,
@@ -66,7 +66,7 @@ pub(crate) fn lines(source: &str, lexed: &Lexed, words: BlockWords) -> Vec<Line>
     lines
 }
 
-fn indent(source: &str, token: &Token) -> usize {
+fn indent(source: &str, token: &LexToken) -> usize {
     let begin = source[..token.start].rfind('\n').map_or(0, |at| at + 1);
     source[begin..token.start].chars().fold(0, |width, c| match c {
         '\t' => (width / 8 + 1) * 8,
@@ -75,7 +75,7 @@ fn indent(source: &str, token: &Token) -> usize {
     })
 }
 
-fn set_blocks(source: &str, lexed: &Lexed, lines: &mut [Line], words: BlockWords) {
+fn set_blocks(source: &str, lexed: &Lexed, lines: &mut [LogicalLine], words: BlockWords) {
     let mut open: Vec<usize> = Vec::new();
     for at in 0..lines.len() {
         let token = lexed.tokens[lines[at].tokens.start];

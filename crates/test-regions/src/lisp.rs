@@ -2,7 +2,7 @@
 
 use crate::RegionKind;
 use crate::lex::{Apostrophe, Lexis, RawText, TokenKind, lex, long_quote};
-use crate::scan::{Item, Scan, join, text_start};
+use crate::scan::{FileScan, ProgramItem, join, text_start};
 
 const RACKET: Lexis = Lexis {
     line_comments: &[";"],
@@ -20,12 +20,12 @@ const RACKET: Lexis = Lexis {
 const CLOJURE: Lexis = Lexis { line_texts: &[], block_comments: &[], char_prefix: "\\", discard: "#_", ..RACKET };
 
 /// Reads a Racket file.
-pub(crate) fn racket(source: &str) -> Scan {
+pub(crate) fn racket(source: &str) -> FileScan {
     scan(source, &RACKET, "#;")
 }
 
 /// Reads a Clojure file.
-pub(crate) fn clojure(source: &str) -> Scan {
+pub(crate) fn clojure(source: &str) -> FileScan {
     scan(source, &CLOJURE, "#_")
 }
 
@@ -42,9 +42,9 @@ fn test_form(words: &[&str]) -> Option<(RegionKind, usize)> {
     }
 }
 
-fn scan(source: &str, lexis: &Lexis, discard: &str) -> Scan {
+fn scan(source: &str, lexis: &Lexis, discard: &str) -> FileScan {
     let lexed = lex(source, lexis, text_start(source));
-    let mut scan = Scan::new(source);
+    let mut scan = FileScan::new(source);
     scan.fault = lexed.fault;
     let text = |at: usize| lexed.tokens.get(at).map_or("", |token| &source[token.start..token.end]);
     // Ends of the open modules, their paths and conditions.
@@ -87,7 +87,7 @@ fn scan(source: &str, lexis: &Lexis, discard: &str) -> Scan {
         }
         let named = if text(at + 2) == "(" || text(at + 2) == "[" { text(at + 3) } else { text(at + 2) };
         let path = join(&container, &format!("{} {named}", text(at + 1)));
-        scan.items.push(Item {
+        scan.items.push(ProgramItem {
             path: path.clone(),
             parent: container,
             condition: String::new(),

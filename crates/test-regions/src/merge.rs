@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::language::is_data;
-use crate::scan::{Found, Item, Scan, Shape, has_any};
+use crate::scan::{FileScan, FoundRegion, ProgramItem, Shape, has_any};
 use crate::{Reason, RegionKind, RegionName};
 
 /// Result for one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Merge {
+pub struct FileMerge {
     /// Branch's file with the base's tests. `None` if the branch's file already has them, or if no difference can be judged.
     pub text: Option<String>,
     /// Differences that `text` undoes.
@@ -61,9 +61,9 @@ const MARKS: [&str; 26] = [
 
 /// Puts the base's tests into the branch's version of a file. `base` is `None` for a new file.
 ///
-/// The result is checked: it has exactly the base's tests, except for the differences in [`Merge::not_judged`].
-pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> Merge {
-    let mut plan = Plan::new(path, base, branch);
+/// The result is checked: it has exactly the base's tests, except for the differences in [`FileMerge::not_judged`].
+pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> FileMerge {
+    let mut plan = MergePlan::new(path, base, branch);
     plan.match_moved();
     plan.finish()
 }
@@ -71,13 +71,13 @@ pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> Merge {
 /// Version of a file.
 pub(crate) struct Side<'a> {
     pub text: &'a str,
-    pub scan: Scan,
+    pub scan: FileScan,
     /// Indices of items by path.
     items: HashMap<String, Vec<usize>>,
 }
 
 impl<'a> Side<'a> {
-    fn new(text: &'a str, scan: Scan) -> Self {
+    fn new(text: &'a str, scan: FileScan) -> Self {
         let mut items: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, item) in scan.items.iter().enumerate() {
             items.entry(item.path.clone()).or_default().push(at);
@@ -89,7 +89,7 @@ impl<'a> Side<'a> {
         &self.text[self.scan.found[found].range.clone()]
     }
 
-    fn items<'s>(&'s self, path: &str, condition: &'s str) -> impl Iterator<Item = &'s Item> {
+    fn items<'s>(&'s self, path: &str, condition: &'s str) -> impl Iterator<Item = &'s ProgramItem> {
         let all = self.items.get(path).into_iter().flatten().map(|at| &self.scan.items[*at]);
         all.filter(move |item| item.condition == condition)
     }
@@ -104,7 +104,7 @@ struct Edit {
 }
 
 /// Differences between two versions of a file.
-pub(crate) struct Plan<'a> {
+pub(crate) struct MergePlan<'a> {
     path: &'a str,
     /// Versions of the base and of the branch; `None` if the language is unknown or there is nothing to compare.
     pub sides: Option<(Side<'a>, Side<'a>)>,
@@ -124,13 +124,13 @@ pub(crate) struct Plan<'a> {
 }
 
 /// Place and condition of a region, by which versions are compared.
-type Key<'k> = (Shape, &'k str, &'k str);
+type RegionKey<'k> = (Shape, &'k str, &'k str);
 
-fn key(found: &Found) -> Key<'_> {
+fn key(found: &FoundRegion) -> RegionKey<'_> {
     (found.shape, &found.anchor, &found.condition)
 }
 
-impl<'a> Plan<'a> {
+impl<'a> MergePlan<'a> {
     pub fn new(path: &'a str, base: Option<&'a str>, branch: &'a str) -> Self {
         let mut plan = Self {
             path,
@@ -147,7 +147,7 @@ impl<'a> Plan<'a> {
         if base == Some(branch) {
             return plan;
         }
-        let (Some(old_scan), Some(new_scan)) = (Scan::of(path, old), Scan::of(path, branch)) else {
+        let (Some(old_scan), Some(new_scan)) = (FileScan::of(path, old), FileScan::of(path, branch)) else {
             if base.is_some() && !is_data(path) && marks(old) != marks(branch) {
                 plan.not_judged.push((file_name(), Reason::UnknownLanguage));
             }
@@ -168,7 +168,7 @@ impl<'a> Plan<'a> {
     }
 
     fn compare(&mut self, (base, branch): &(Side<'_>, Side<'_>)) {
-        let mut groups: BTreeMap<Key<'_>, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+        let mut groups: BTreeMap<RegionKey<'_>, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
         for (at, found) in base.scan.found.iter().enumerate() {
             groups.entry(key(found)).or_default().0.push(at);
         }
@@ -293,8 +293,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Makes the merged file.
-    pub fn finish(mut self) -> Merge {
-        let mut merge = Merge::default();
+    pub fn finish(mut self) -> FileMerge {
+        let mut merge = FileMerge::default();
         let Some((base, branch)) = self.sides.take() else {
             merge.not_judged = self.not_judged;
             return merge;
@@ -352,7 +352,7 @@ impl<'a> Plan<'a> {
 
     /// Whether a merged file has the tests of the base, and no others.
     fn has_base_tests(&self, base: &Side<'_>, branch: &Side<'_>, text: &str) -> bool {
-        let Some(merged) = Scan::of(self.path, text).filter(|scan| scan.fault.is_none()) else { return false };
+        let Some(merged) = FileScan::of(self.path, text).filter(|scan| scan.fault.is_none()) else { return false };
         let mut counts: HashMap<(&str, &str), isize> = HashMap::new();
         for found in merged.tests() {
             *counts.entry((&found.condition, &text[found.range.clone()])).or_default() += 1;
@@ -435,7 +435,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the offset after the nearest previous item or region that both versions have.
-    fn place_of_sibling(&self, base: &Side<'_>, branch: &Side<'_>, found: &Found) -> Option<usize> {
+    fn place_of_sibling(&self, base: &Side<'_>, branch: &Side<'_>, found: &FoundRegion) -> Option<usize> {
         const MAX_SIBLINGS: usize = 50;
         let is_before = |range: &Range<usize>| range.end <= found.range.start;
         let mut places: Vec<(usize, usize)> = Vec::new();
@@ -466,7 +466,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Takes a region out of the counted ones. Returns false if it is not among them.
-fn take<'x>(counts: &mut HashMap<(&'x str, &'x str), isize>, found: &'x Found, text: &'x str) -> bool {
+fn take<'x>(counts: &mut HashMap<(&'x str, &'x str), isize>, found: &'x FoundRegion, text: &'x str) -> bool {
     let count = counts.get_mut(&(found.condition.as_str(), &text[found.range.clone()])).filter(|count| **count > 0);
     count.map(|count| *count -= 1).is_some()
 }
@@ -497,7 +497,7 @@ fn unreadable(base: Option<&str>, sides: &(Side<'_>, Side<'_>)) -> Option<usize>
     // A new file cannot change a test of the base.
     base?;
     let tests = |side: &Side<'_>| -> Vec<(String, String)> {
-        let text = |found: &Found| (found.condition.clone(), side.text[found.range.clone()].to_owned());
+        let text = |found: &FoundRegion| (found.condition.clone(), side.text[found.range.clone()].to_owned());
         side.scan.tests().map(text).collect()
     };
     let has_tests = [old, new].iter().any(|side| side.scan.tests().next().is_some() || has_any(side.text, &MARKS));
@@ -519,7 +519,7 @@ fn line_break(text: &str) -> &'static str {
 }
 
 /// Returns the part of the branch's file to remove with a region, and the text that takes its place.
-fn removed(branch: &Side<'_>, found: &Found) -> (Range<usize>, String) {
+fn removed(branch: &Side<'_>, found: &FoundRegion) -> (Range<usize>, String) {
     let Range { start, end } = found.range.clone();
     let text = branch.text;
     if found.shape != Shape::Item && !branch.scan.empty_doc.is_empty() {

@@ -2,8 +2,8 @@
 
 use crate::RegionKind;
 use crate::lex::{Apostrophe, Lexed, Lexis, RawText, TokenKind, lex, long_quote, quote};
-use crate::lines::{Line, NO_WORDS, lines};
-use crate::scan::{Item, Scan, and, bounded, has_any, join, squeezed, text_start};
+use crate::lines::{LogicalLine, NO_WORDS, lines};
+use crate::scan::{FileScan, ProgramItem, and, bounded, has_any, join, squeezed, text_start};
 
 const LEXIS: Lexis = Lexis {
     line_comments: &["#"],
@@ -29,7 +29,7 @@ const BLOCKS: [&str; 11] = ["if", "elif", "else", "try", "except", "finally", "w
 const CONTINUATIONS: [&str; 5] = ["elif", "else", "except", "finally", "case"];
 
 /// Block that encloses the current line.
-struct Block {
+struct PythonBlock {
     indent: usize,
     prefix: String,
     /// Path of the item that contains the lines.
@@ -39,29 +39,29 @@ struct Block {
     chain: String,
 }
 
-struct Reader<'a> {
+struct PythonReader<'a> {
     source: &'a str,
     lexed: &'a Lexed,
-    lines: Vec<Line>,
-    scan: Scan,
-    blocks: Vec<Block>,
+    lines: Vec<LogicalLine>,
+    scan: FileScan,
+    blocks: Vec<PythonBlock>,
 }
 
 /// Reads a Python file.
-pub(crate) fn scan(source: &str) -> Scan {
+pub(crate) fn scan(source: &str) -> FileScan {
     let lexed = lex(source, &LEXIS, text_start(source));
     let lines = lines(source, &lexed, NO_WORDS);
-    let mut scan = Scan::new(source);
+    let mut scan = FileScan::new(source);
     scan.fault = lexed.fault;
     scan.empty_doc = "\"\"";
     scan.last_wins = true;
     scan.inline_separator = "; ";
-    let mut reader = Reader { source, lexed: &lexed, lines, scan, blocks: Vec::new() };
+    let mut reader = PythonReader { source, lexed: &lexed, lines, scan, blocks: Vec::new() };
     reader.run();
     reader.scan
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PythonReader<'a> {
     fn text(&self, token: usize) -> &'a str {
         self.lexed.tokens.get(token).map_or("", |token| &self.source[token.start..token.end])
     }
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the prefix, the containing item and the condition at the current place.
     fn place(&self) -> (String, String, String) {
-        let of = |block: &Block| (block.prefix.clone(), block.item.clone(), block.condition.clone());
+        let of = |block: &PythonBlock| (block.prefix.clone(), block.item.clone(), block.condition.clone());
         self.blocks.last().map(of).unwrap_or_default()
     }
 
@@ -144,12 +144,12 @@ impl<'a> Reader<'a> {
             false => bounded(header),
         };
         let condition = and(&condition, &chain);
-        self.blocks.push(Block { indent: line.indent, prefix, item, condition, chain });
+        self.blocks.push(PythonBlock { indent: line.indent, prefix, item, condition, chain });
         at + 1
     }
 
     /// Returns the offset after the colon that ends the header of a block.
-    fn header_end(&self, line: &Line) -> Option<usize> {
+    fn header_end(&self, line: &LogicalLine) -> Option<usize> {
         let mut at = line.tokens.start;
         while at < line.tokens.end {
             let token = self.lexed.tokens[at];
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
             // doctest does not look into functions.
             return next;
         }
-        self.blocks.push(Block {
+        self.blocks.push(PythonBlock {
             indent: line.indent,
             prefix: path.clone(),
             item: path,
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
     ) {
         let end_at = Some(range.end);
         let outer = condition.clone();
-        let item = Item {
+        let item = ProgramItem {
             path,
             parent,
             condition,

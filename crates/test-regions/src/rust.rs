@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::RegionKind;
-use crate::lex::{Apostrophe, C_LIKE, Lexis, RawText, Token, TokenKind, lex, long_quote};
-use crate::scan::{Item, MacroDefinition, Scan, and, join, squeezed, text_start};
+use crate::lex::{Apostrophe, C_LIKE, LexToken, Lexis, RawText, TokenKind, lex, long_quote};
+use crate::scan::{FileScan, MacroDefinition, ProgramItem, and, join, squeezed, text_start};
 
 const LEXIS: Lexis = Lexis {
     block_comments: &[("/*", "*/", true)],
@@ -49,25 +49,30 @@ pub(crate) struct OutOfLineModule {
 }
 
 /// Reads a Rust file.
-pub(crate) fn scan(source: &str) -> Scan {
+pub(crate) fn scan(source: &str) -> FileScan {
     read(source).0
 }
 
 /// Reads a Rust file, also its declarations of modules in other files.
-pub(crate) fn read(source: &str) -> (Scan, Vec<OutOfLineModule>) {
+pub(crate) fn read(source: &str) -> (FileScan, Vec<OutOfLineModule>) {
     let lexed = lex(source, &LEXIS, text_start(source));
-    let mut reader =
-        Reader { source, tokens: lexed.tokens, scan: Scan::new(source), frames: Vec::new(), modules: Vec::new() };
+    let mut reader = RustReader {
+        source,
+        tokens: lexed.tokens,
+        scan: FileScan::new(source),
+        frames: Vec::new(),
+        modules: Vec::new(),
+    };
     reader.scan.fault = lexed.fault;
     let end = reader.tokens.len();
-    let file = Frame { end, prefix: String::new(), condition: String::new(), item: 0, inner: None, is_body: false };
+    let file = RustFrame { end, prefix: String::new(), condition: String::new(), item: 0, inner: None, is_body: false };
     reader.frames.push(file);
     reader.run();
     (reader.scan, reader.modules)
 }
 
 /// Braces that are read: the file, a module, an `impl`, or the body of a function.
-struct Frame {
+struct RustFrame {
     /// Index of the closing bracket.
     end: usize,
     /// Path of the items inside.
@@ -92,15 +97,15 @@ struct Prelude {
     path: Option<String>,
 }
 
-struct Reader<'a> {
+struct RustReader<'a> {
     source: &'a str,
-    tokens: Vec<Token>,
-    scan: Scan,
-    frames: Vec<Frame>,
+    tokens: Vec<LexToken>,
+    scan: FileScan,
+    frames: Vec<RustFrame>,
     modules: Vec<OutOfLineModule>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RustReader<'a> {
     fn text(&self, at: usize) -> &'a str {
         self.tokens.get(at).map_or("", |token| &self.source[token.start..token.end])
     }
@@ -264,7 +269,7 @@ impl<'a> Reader<'a> {
             self.scan.macros.push(MacroDefinition { name: name.clone(), range: range.clone() });
         }
         let item_path = if keyword == "impl" { join(&prefix, &format!("impl {name}")) } else { path.clone() };
-        self.scan.items.push(Item {
+        self.scan.items.push(ProgramItem {
             path: item_path,
             parent,
             condition: condition.clone(),
@@ -296,7 +301,7 @@ impl<'a> Reader<'a> {
             _ => condition,
         };
         let item = self.scan.items.len() - 1;
-        let frame = Frame { end: after - 1, prefix: path, condition, item, inner: None, is_body: keyword == "fn" };
+        let frame = RustFrame { end: after - 1, prefix: path, condition, item, inner: None, is_body: keyword == "fn" };
         self.frames.push(frame);
         body + 1
     }
@@ -375,9 +380,9 @@ impl<'a> Reader<'a> {
 
     /// Returns the header of an `impl` without its parameters, and without those of the type if it implements no trait.
     fn header(&self, at: usize, end: usize) -> String {
-        let words: Vec<&Token> =
+        let words: Vec<&LexToken> =
             self.tokens[at..end].iter().filter(|token| token.kind != TokenKind::Comment).take(200).collect();
-        let text = |token: &Token| &self.source[token.start..token.end];
+        let text = |token: &LexToken| &self.source[token.start..token.end];
         let is_trait = words.iter().any(|word| text(word) == "for");
         let mut name = String::new();
         let (mut depth, mut last_end) = (0_usize, usize::MAX);

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::language::Language;
+use crate::language::SourceLanguage;
 use crate::{Region, RegionKind, RegionName};
 
 /// Item of a program: a function, class or module. The file itself is the first item, with an empty path.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
+pub(crate) struct ProgramItem {
     pub path: String,
     /// Path of the item that contains it.
     pub parent: String,
@@ -43,7 +43,7 @@ pub(crate) enum Shape {
 
 /// Documentation or test that was found. Documentation without tests is found, too, since the other version may have some.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundRegion {
     pub range: Range<usize>,
     pub kind: RegionKind,
     pub anchor: String,
@@ -56,7 +56,7 @@ pub(crate) struct Found {
     pub is_test: bool,
 }
 
-impl Found {
+impl FoundRegion {
     pub fn region(&self) -> Region {
         Region { range: self.range.clone(), name: self.name(), condition: self.condition.clone() }
     }
@@ -75,9 +75,9 @@ pub(crate) struct MacroDefinition {
 
 /// Result of reading a file.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Scan {
-    pub items: Vec<Item>,
-    pub found: Vec<Found>,
+pub(crate) struct FileScan {
+    pub items: Vec<ProgramItem>,
+    pub found: Vec<FoundRegion>,
     /// Macros outside of tests.
     pub macros: Vec<MacroDefinition>,
     /// Offset of the first unbalanced bracket, text or comment.
@@ -90,10 +90,10 @@ pub(crate) struct Scan {
     pub inline_separator: &'static str,
 }
 
-impl Scan {
+impl FileScan {
     /// Reads a file; `None` if the language is unknown.
     pub fn of(path: &str, source: &str) -> Option<Self> {
-        let language = Language::of(path, source)?;
+        let language = SourceLanguage::of(path, source)?;
         let mut scan = language.scan(source);
         scan.finish();
         Some(scan)
@@ -102,7 +102,7 @@ impl Scan {
     /// Begins the result with the file itself as an item.
     pub fn new(source: &str) -> Self {
         let start = text_start(source);
-        let file = Item {
+        let file = ProgramItem {
             path: String::new(),
             parent: String::new(),
             condition: String::new(),
@@ -118,7 +118,7 @@ impl Scan {
     }
 
     /// Returns the regions that are tests.
-    pub fn tests(&self) -> impl Iterator<Item = &Found> {
+    pub fn tests(&self) -> impl Iterator<Item = &FoundRegion> {
         self.found.iter().filter(|found| found.is_test)
     }
 
@@ -130,7 +130,7 @@ impl Scan {
         condition: &str,
         range: Range<usize>,
     ) {
-        self.found.push(Found {
+        self.found.push(FoundRegion {
             range,
             kind,
             anchor,
@@ -144,7 +144,7 @@ impl Scan {
 
     /// Adds the documentation of an item.
     pub fn add_doc(&mut self, anchor: &str, condition: &str, range: Range<usize>, is_test: bool) {
-        self.found.push(Found {
+        self.found.push(FoundRegion {
             range,
             kind: RegionKind::Doctest,
             anchor: anchor.to_owned(),

@@ -67,9 +67,9 @@ fn with_line_endings(case: &Case, ending: &str) -> Case {
 
 fn check(case: &Case) {
     let path = &case.path;
-    assert_eq!(with_base_tests(path, Some(&case.base), &case.base), Merge::default(), "{path}");
+    assert_eq!(with_base_tests(path, Some(&case.base), &case.base), FileMerge::default(), "{path}");
     if let Some(honest) = &case.honest {
-        assert_eq!(with_base_tests(path, Some(&case.base), honest), Merge::default(), "{path}: honest");
+        assert_eq!(with_base_tests(path, Some(&case.base), honest), FileMerge::default(), "{path}: honest");
     }
     for Tampered { name, text, merged } in &case.tampered {
         let merge = with_base_tests(path, Some(&case.base), text);

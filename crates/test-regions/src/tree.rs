@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::merge::{Plan, with_base_tests};
+use crate::merge::{MergePlan, with_base_tests};
 use crate::scan::Shape;
-use crate::{Merge, Reason};
+use crate::{FileMerge, Reason};
 
 /// Program file that a change touches. A renamed file is two files: one without a branch's version, one without a base's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,17 +19,17 @@ pub struct ChangedFile<'a> {
 /// Result for all files of a change, in their order. Files without a difference are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeMerge {
-    pub files: Vec<(String, Merge)>,
+    pub files: Vec<(String, FileMerge)>,
 }
 
 /// Text, shape and condition of a region, by which it is recognized in another file.
-type Identity<'a> = (&'a str, Shape, String);
+type RegionIdentity<'a> = (&'a str, Shape, String);
 
 /// Puts the base's tests into all files of a change. A region that moved unchanged to another of these files is no difference.
 pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
-    let mut plans: Vec<Plan<'_>> = Vec::new();
+    let mut plans: Vec<MergePlan<'_>> = Vec::new();
     for file in files {
-        let mut plan = Plan::new(file.path, file.base, file.branch.unwrap_or_default());
+        let mut plan = MergePlan::new(file.path, file.base, file.branch.unwrap_or_default());
         plan.match_moved();
         plans.push(plan);
     }
@@ -41,7 +41,7 @@ pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
     let mut result = TreeMerge::default();
     for (file, plan) in files.iter().zip(plans) {
         let merge = if file.branch.is_some() { plan.finish() } else { deleted(plan, file) };
-        if merge != Merge::default() {
+        if merge != FileMerge::default() {
             result.files.push((file.path.to_owned(), merge));
         }
     }
@@ -49,8 +49,8 @@ pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
 }
 
 /// Returns the regions that are in another file now: the file, the base's region, the other file, the branch's region.
-fn moved_regions(plans: &[Plan<'_>]) -> Vec<(usize, usize, usize, usize)> {
-    let mut places: HashMap<Identity<'_>, Vec<(usize, usize)>> = HashMap::new();
+fn moved_regions(plans: &[MergePlan<'_>]) -> Vec<(usize, usize, usize, usize)> {
+    let mut places: HashMap<RegionIdentity<'_>, Vec<(usize, usize)>> = HashMap::new();
     for (file, plan) in plans.iter().enumerate() {
         let Some((_, branch)) = &plan.sides else { continue };
         for at in plan.extra.iter().rev() {
@@ -74,15 +74,15 @@ fn moved_regions(plans: &[Plan<'_>]) -> Vec<(usize, usize, usize, usize)> {
 }
 
 /// Returns the result for a deleted file: no region that did not move can be judged.
-fn deleted(mut plan: Plan<'_>, file: &ChangedFile<'_>) -> Merge {
+fn deleted(mut plan: MergePlan<'_>, file: &ChangedFile<'_>) -> FileMerge {
     let gone: HashSet<usize> = plan.gone.drain(..).collect();
     let Some((base, _)) = &plan.sides else {
         // Without a readable version, an empty file differs from the base if that has tests.
         let merge = with_base_tests(file.path, file.base, "");
-        return Merge { text: None, judged: Vec::new(), ..merge };
+        return FileMerge { text: None, judged: Vec::new(), ..merge };
     };
     let names = base.scan.found.iter().enumerate().filter(|(at, _)| gone.contains(at)).map(|(_, found)| found.name());
     let mut not_judged: Vec<_> = names.map(|name| (name, Reason::FileGone)).collect();
     not_judged.sort();
-    Merge { text: None, judged: Vec::new(), not_judged }
+    FileMerge { text: None, judged: Vec::new(), not_judged }
 }

@@ -1,8 +1,7 @@
 //! Single rules: conditions, macros, names, moves, and files of test modules.
 
 use crate::{
-    ChangedFile, Judgement, Reason, RegionKind, is_known, regions, test_module_files, with_base_tests,
-    with_base_tests_of,
+    ChangedFile, Judgement, RegionKind, is_known, regions, test_module_files, with_base_tests, with_base_tests_of,
 };
 
 /// Returns the reasons for which differences could not be judged.
@@ -134,7 +133,7 @@ fn new_file_loses_its_tests_only() {
     let merge = with_base_tests("a.rs", None, "fn a() {}\n\n#[cfg(test)]\nmod tests {}\n");
     assert_eq!(merge.text.as_deref(), Some("fn a() {}\n"));
     assert_eq!(merge.judged.first().map(|(_, judgement)| *judgement), Some(Judgement::Removed));
-    assert_eq!(with_base_tests("a.rs", None, "fn a() {}\n"), crate::Merge::default());
+    assert_eq!(with_base_tests("a.rs", None, "fn a() {}\n"), crate::FileMerge::default());
 }
 
 #[test]
