@@ -322,6 +322,7 @@ const BASE: Lexis = Lexis {
 pub(crate) const ELIXIR: IndentRules = IndentRules {
     lexis: Lexis {
         quotes: &[code("\"\"\"", "#{", true), long_quote("'''"), code("\"", "#{", true), quote("'")],
+        raw: RawText::Elixir,
         word: ".?!",
         char_prefix: "?",
         ..BASE

@@ -23,7 +23,7 @@ pub(crate) enum SourceLanguage {
     Zig,
     /// JavaScript and TypeScript.
     JavaScript,
-    /// Languages whose tests are never in program files: Go and Gleam.
+    /// Languages whose tests are never in program files: Go, Gleam and shells.
     NoTests,
     /// Java, Kotlin, Scala and Groovy.
     Jvm,
@@ -50,7 +50,7 @@ const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
     (SourceLanguage::D, &["d", "di"]),
     (SourceLanguage::Zig, &["zig"]),
     (SourceLanguage::JavaScript, &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"]),
-    (SourceLanguage::NoTests, &["go", "gleam"]),
+    (SourceLanguage::NoTests, &["go", "gleam", "sh", "bash"]),
     (SourceLanguage::Jvm, &["java", "kt", "kts", "scala", "groovy"]),
     (SourceLanguage::Swift, &["swift"]),
     (SourceLanguage::CSharp, &["cs"]),
@@ -59,9 +59,9 @@ const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
 ];
 
 /// Extensions of data and of text that no runner executes.
-const DATA: [&str; 25] = [
+const DATA: [&str; 30] = [
     "json", "yaml", "yml", "toml", "lock", "txt", "csv", "tsv", "xml", "svg", "css", "scss", "less", "html", "ini",
-    "cfg", "sum", "mod", "png", "jpg", "gif", "sql", "proto", "po", "log",
+    "cfg", "sum", "mod", "png", "jpg", "gif", "sql", "proto", "po", "log", "build", "bazel", "bzl", "cmake", "nix",
 ];
 
 /// Whether the crate knows the language of a file.
@@ -69,9 +69,9 @@ pub fn is_known(path: &str) -> bool {
     SourceLanguage::of(path, "").is_some()
 }
 
-/// Whether a file contains data rather than code.
+/// Whether a file contains data rather than code. A file without an extension is a makefile or a license.
 pub(crate) fn is_data(path: &str) -> bool {
-    extension(path).is_some_and(|extension| DATA.contains(&extension))
+    extension(path).is_none_or(|extension| DATA.contains(&extension))
 }
 
 fn extension(path: &str) -> Option<&str> {
@@ -87,8 +87,13 @@ impl SourceLanguage {
             return known.map(|(language, _)| *language);
         }
         let first = source.lines().next().filter(|line| line.starts_with("#!"))?;
-        let programs =
-            [("python", Self::Python), ("ruby", Self::Ruby), ("node", Self::JavaScript), ("racket", Self::Racket)];
+        let programs = [
+            ("python", Self::Python),
+            ("ruby", Self::Ruby),
+            ("node", Self::JavaScript),
+            ("racket", Self::Racket),
+            ("sh", Self::NoTests),
+        ];
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 

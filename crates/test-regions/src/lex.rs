@@ -64,6 +64,7 @@ pub(crate) enum RawText {
     Cpp,
     D,
     OCaml,
+    Elixir,
 }
 
 /// Lexical rules of a language.
@@ -165,8 +166,22 @@ fn pair_brackets(source: &str, tokens: &mut [LexToken]) -> Option<usize> {
     let bytes = source.as_bytes();
     let mut open: Vec<usize> = Vec::new();
     let mut fault = None;
+    // Number of open brackets at each `#if`: its alternatives begin with the same brackets.
+    let mut alternatives: Vec<usize> = Vec::new();
     for at in 0..tokens.len() {
         match tokens[at].kind {
+            TokenKind::Directive => {
+                let text = source[tokens[at].start..tokens[at].end].trim_start_matches('#').trim_start();
+                if text.starts_with("if") {
+                    alternatives.push(open.len());
+                } else if text.starts_with("el")
+                    && let Some(before) = alternatives.last()
+                {
+                    open.truncate(*before);
+                } else if text.starts_with("endif") {
+                    alternatives.pop();
+                }
+            }
             TokenKind::Open => open.push(at),
             TokenKind::Close => {
                 let matching = match bytes[tokens[at].start] {
@@ -407,6 +422,20 @@ impl Lexer<'_> {
                 } else {
                     return false;
                 }
+            }
+            RawText::Elixir => {
+                let Some(text) = rest.strip_prefix('~') else { return false };
+                let name = text.bytes().take(16).take_while(u8::is_ascii_alphabetic).count();
+                let text = &text[name..];
+                let marks = [("\"\"\"", "\"\"\""), ("'''", "'''"), ("(", ")"), ("[", "]"), ("{", "}"), ("<", ">")];
+                let plain = [("\"", "\""), ("'", "'"), ("/", "/"), ("|", "|")];
+                let Some((open, close)) = marks.iter().chain(&plain).find(|(open, _)| text.starts_with(open)) else {
+                    return false;
+                };
+                if name == 0 {
+                    return false;
+                }
+                (1 + name + open.len(), (*close).to_owned())
             }
             RawText::OCaml => {
                 let Some(text) = rest.strip_prefix('{') else { return false };

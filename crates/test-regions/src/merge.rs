@@ -18,7 +18,7 @@ pub struct FileMerge {
     pub not_judged: Vec<(RegionName, Reason)>,
 }
 
-/// How the merged file treats a region.
+/// Treatment of a region in the merged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Judgement {
     /// The base's version takes the place of the branch's.

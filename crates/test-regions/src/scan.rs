@@ -37,7 +37,7 @@ pub(crate) enum Shape {
     Doc,
     /// Documents the file or module that it is in.
     InnerDoc,
-    /// Is an item itself.
+    /// Stands on its own.
     Item,
 }
 

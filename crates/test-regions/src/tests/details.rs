@@ -104,6 +104,13 @@ fn region_moves_out_of_condition_to_its_container() {
 }
 
 #[test]
+fn alternatives_of_preprocessor_have_the_same_brackets() {
+    let base = "#ifdef A\nint f() {\n#else\nint g() {\n#endif\n    return 1;\n}\n\nTEST_CASE(\"a\") { CHECK(1); }\n";
+    assert_eq!(kinds("a.cpp", base), [RegionKind::Test]);
+    assert_eq!(merged("a.cpp", base, &base.replace("CHECK(1)", "CHECK(2)")), base);
+}
+
+#[test]
 fn test_without_its_item_is_reported() {
     let base = "/// ```\n/// a();\n/// ```\npub fn a() {}\n";
     assert_eq!(reasons("a.rs", base, "pub fn b() {}\n"), ["doctest `a`: its item no longer exists in the branch"]);
