@@ -20,6 +20,8 @@ const FILES_AT_ONCE: usize = 50;
 const PARENT_FOLDERS: usize = 3;
 /// Maximum number of tests that a finding names.
 const MAX_NAMES: usize = 3;
+/// Maximum length of these names, in characters.
+const MAX_LISTED: usize = 120;
 /// Length of a mark, in bytes.
 const MARK: usize = 8;
 
@@ -184,6 +186,7 @@ fn findings(path: &str, not_judged: Vec<(RegionName, Reason)>, mark: &str) -> Ve
         if names.len() > MAX_NAMES {
             listed.push_str(&format!(" and {} more", names.len() - MAX_NAMES));
         }
+        let listed: String = listed.chars().take(MAX_LISTED).collect();
         let evidence = format!("{listed}: {reason}; {}", reason.advice());
         let found = TamperFinding::new(path, TamperKind::TestsNotJudged, evidence);
         BranchFinding { found, mark: mark.to_owned(), pushed: false }
