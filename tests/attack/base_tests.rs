@@ -6,6 +6,8 @@
 //!   and the accepted file;
 //! - `is_compiled_cache` that is always false: compiled code;
 //! - files that were written while the checks ran are not reported: both stories of programs and checks that write tests.
+//!
+//! Stories of doctests need `program_tests` of the engine.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -25,6 +27,9 @@ on_one_forge!(
     program_that_writes_tests_does_not_pass,
     tests_that_are_written_at_the_base_too_are_no_finding,
     accepted_file_is_compared_with_what_was_accepted,
+    changed_doctest_does_not_pass,
+    removed_doctest_does_not_pass,
+    honest_new_doctest_passes_without_a_question,
 );
 
 const CALC: &str = "def add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return 0\n";
@@ -179,6 +184,42 @@ async fn accepted_file_is_compared_with_what_was_accepted(dialect: Dialect) {
         let ended = world.the_loop().await;
         assert_eq!(ended.state, LoopState::Paused, "{} {:?}", ended.why, ended.findings());
         assert!(ended.why.contains("only with the changes to `tests/test_answer.py`"), "{}", ended.why);
+    })
+    .await;
+}
+
+/// Program whose tests are in its docstrings. One of them fails.
+fn doctests(dialect: Dialect, agent: &str) -> Setup {
+    let calc = "def add(a, b):\n    \"\"\"\n    >>> add(2, 3)\n    5\n    \"\"\"\n    return a + b\n\n\n\
+        def mul(a, b):\n    \"\"\"\n    >>> mul(2, 3)\n    6\n    \"\"\"\n    return 0\n";
+    let check = "checks:\n  - name: unit\n    run: python3 -m doctest calc.py\n";
+    let setup = Setup::new(dialect).without("check.sh").file("calc.py", calc).file(".ralph.yml", check);
+    setup.file(".gitignore", "__pycache__/\n").agent(agent)
+}
+
+/// The program changes together with the expectation, so that the text alone does not tell whether the task requires it.
+///
+/// See docs/threats.md#g17.
+async fn changed_doctest_does_not_pass(dialect: Dialect) {
+    let Some(_) = program(&["python3"], "install Python") else { return };
+    let agent = "sed -i 's/^    6$/    12/; s/return 0/total = a * b\\n    return total * 2/' calc.py\n";
+    does_not_pass(doctests(dialect, agent), "calc.py").await;
+}
+
+/// See docs/threats.md#g17.
+async fn removed_doctest_does_not_pass(dialect: Dialect) {
+    let Some(_) = program(&["python3"], "install Python") else { return };
+    does_not_pass(doctests(dialect, "sed -i '/^def mul/,$d' calc.py\n"), "calc.py").await;
+}
+
+async fn honest_new_doctest_passes_without_a_question(dialect: Dialect) {
+    let Some(_) = program(&["python3"], "install Python") else { return };
+    let agent = "sed -i 's/return 0/return a * b/; s/^    6$/    6\\n    >>> mul(0, 3)\\n    0/' calc.py\n";
+    story(doctests(dialect, agent), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
+        let text = format!("{:?}", world.receipts().await);
+        assert!(text.contains("with the base's tests 1 of 1"), "{text}");
     })
     .await;
 }

@@ -18,9 +18,24 @@ use fault::ProviderError;
 /// Maximum length of a tool's name, in characters.
 const MAX_NAME: usize = 64;
 
-impl WireName {
+/// Conversion of requests and responses of a wire format.
+pub(super) trait WireFormat {
     /// Returns the path segments of the endpoint, after the version.
-    pub(in crate::provider) fn endpoint(self) -> &'static [&'static str] {
+    fn endpoint(self) -> &'static [&'static str];
+
+    /// Returns the body of a request. `vendor` selects the field names of OpenAI itself, which differ from those of
+    /// compatible servers.
+    fn body(self, request: &ChatRequest, vendor: bool) -> Value;
+
+    /// Parses the response to `request`.
+    ///
+    /// # Errors
+    /// The server reported an error, or the response has a different format.
+    fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError>;
+}
+
+impl WireFormat for WireName {
+    fn endpoint(self) -> &'static [&'static str] {
         match self {
             Self::Messages => &["messages"],
             Self::Responses => &["responses"],
@@ -28,9 +43,7 @@ impl WireName {
         }
     }
 
-    /// Returns the body of a request. `vendor` selects the field names of OpenAI itself, which differ from those of
-    /// compatible servers.
-    pub(in crate::provider) fn body(self, request: &ChatRequest, vendor: bool) -> Value {
+    fn body(self, request: &ChatRequest, vendor: bool) -> Value {
         match self {
             Self::Messages => messages::to_json(request),
             Self::Responses => responses::to_json(request),
@@ -38,15 +51,7 @@ impl WireName {
         }
     }
 
-    /// Parses the response to `request`.
-    ///
-    /// # Errors
-    /// The server reported an error, or the response has a different format.
-    pub(in crate::provider) fn answer(
-        self,
-        request: &ChatRequest,
-        document: &Value,
-    ) -> Result<ChatAnswer, AnswerError> {
+    fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
             return Err(AnswerError::Provider(fault::of_document(document)));

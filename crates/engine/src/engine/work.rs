@@ -7,6 +7,7 @@ mod call_guard;
 mod git;
 pub mod hooks;
 mod images;
+mod program_tests;
 mod project;
 mod prompt_inputs;
 mod run_monitor;

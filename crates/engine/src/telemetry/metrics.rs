@@ -517,7 +517,8 @@ mod tests {
 
     #[test]
     fn metrics_page_is_current() {
-        let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs/reference/metrics.md");
+        let path =
+            std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs/reference/metrics.md");
         let page = table::page(Metrics::new().rows());
         if crate::config::Env::of_process().get("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &page).expect("written");

@@ -180,6 +180,25 @@ impl Workspaces {
         Ok(())
     }
 
+    /// Replaces a file of a checkout by a text. A link is replaced, not followed.
+    pub fn use_text(&self, checkout: &CleanCheckout, path: &str, text: &str) -> Result<(), WorkspaceError> {
+        let file = checkout.dir.join(path);
+        if !files::parents_are_real(&checkout.dir, Path::new(path)) {
+            let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
+            return Err(WorkspaceError::io("write", &file)(error));
+        }
+        let mode =
+            std::fs::symlink_metadata(&file).ok().filter(|found| found.is_file()).map(|found| found.permissions());
+        files::remove(&file)?;
+        std::fs::write(&file, text).map_err(WorkspaceError::io("write", &file))?;
+        if let Some(mode) = mode {
+            std::fs::set_permissions(&file, mode).map_err(WorkspaceError::io("write", &file))?;
+        }
+        // Caches of interpreters know files by size and time in seconds.
+        files::set_modified(&file, self.clock.now().plus_ms(2_000));
+        Ok(())
+    }
+
     /// Returns a checkout to the pool, or deletes it.
     pub async fn release_checkout(&self, checkout: CleanCheckout) -> Result<(), WorkspaceError> {
         self.retire(&checkout.repo, &checkout.tree_paths).await

@@ -108,7 +108,12 @@ fn only_with_changed_tests(run: &BaseTestsRun) -> Vec<BranchFinding> {
     let fails = |outcome: &&CheckOutcome| !(outcome.holds || only_new && measures_less(outcome));
     let Some(first) = run.report.outcomes.iter().find(fails) else { return Vec::new() };
     let of = |file: &ChangedTestFile| {
-        let without = if file.is_new { "without this new file" } else { "with the base's version" };
+        let without = match (file.regions.join(", "), file.is_new) {
+            (names, true) if names.is_empty() => "without this new file".to_owned(),
+            (names, false) if names.is_empty() => "with the base's version".to_owned(),
+            (names, true) => format!("without the new {names}"),
+            (names, false) => format!("with the base's version of {names}"),
+        };
         let evidence = format!("{without}, `{}` fails: {}", first.command, first.why);
         finding(&file.path, TamperKind::OnlyChangedTests, evidence, file.mark.clone())
     };
@@ -248,6 +253,8 @@ fn question(next: &Loop) -> String {
         format!("tests that a person pushed are weaker than the base's: {paths}")
     } else if open.iter().all(|finding| finding.found.kind == TamperKind::AnswersHardCoded) {
         format!("every check passes, but the program returns only what its tests expect: {paths}")
+    } else if open.iter().all(|finding| finding.found.kind == TamperKind::TestsNotJudged) {
+        format!("every check passes, but the base's version of changed tests could not be run: {paths}")
     } else if open.iter().all(|finding| finding.needs_decision()) {
         format!("every check passes, but only with the changes to {paths}")
     } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.agent_text())) {

@@ -213,7 +213,10 @@ pub struct ChangedTestFile {
     pub path: String,
     /// Digest of the file's change.
     pub mark: String,
-    /// Whether the branch added the file.
+    /// Whether the branch added the file, or, if `regions` are listed, only added these.
     #[serde(default)]
     pub is_new: bool,
+    /// Names of the tests for which the base's version was used, if the file is a program file. Empty for a file of tests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<String>,
 }

@@ -370,6 +370,8 @@ pub enum TamperKind {
     TestCountFell,
     /// Tests, or files that start checks, were rewritten while the checks ran.
     TestsRewritten,
+    /// Tests in a program file changed, and their base version could not be run with the branch's program.
+    TestsNotJudged,
 }
 
 impl TamperKind {
@@ -392,6 +394,7 @@ impl TamperKind {
             Self::OnlyChangedTests => "the checks pass only with the changed tests",
             Self::TestCountFell => "fewer tests are counted",
             Self::TestsRewritten => "tests are written while the checks run",
+            Self::TestsNotJudged => "the base's version of a changed test could not be run",
         }
     }
 
@@ -403,7 +406,10 @@ impl TamperKind {
 
     /// Whether a task can legitimately require such a change. A person then decides about it; otherwise the service reverts it.
     pub fn may_be_required(self) -> bool {
-        matches!(self, Self::OnlyChangedTests | Self::ExpectationChanged | Self::AnswersHardCoded)
+        matches!(
+            self,
+            Self::OnlyChangedTests | Self::ExpectationChanged | Self::AnswersHardCoded | Self::TestsNotJudged
+        )
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
+use super::program_tests::MergedFile;
 use crate::clock::Stopwatch;
 use crate::domain::loops::{
     BaseTestsRun, BranchFinding, ChangedTestFile, Loop, LoopInput, RewrittenFile, TestEvidence,
@@ -24,11 +25,11 @@ const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
 /// Data that the runs of one verification share.
 #[derive(Clone, Copy)]
-struct VerifyContext<'a> {
-    repo: &'a RepoRef,
-    current: &'a Loop,
+pub(super) struct VerifyContext<'a> {
+    pub repo: &'a RepoRef,
+    pub current: &'a Loop,
     /// Base commit and the commands with which it starts the checks.
-    start: &'a tamper::CheckStart<'a>,
+    pub start: &'a tamper::CheckStart<'a>,
     cancel: &'a CancellationToken,
 }
 
@@ -40,11 +41,20 @@ struct CheckedTree {
 }
 
 /// File that the checks run without, or with another version.
-struct ReplacedFile {
-    path: String,
+pub(super) struct ReplacedFile {
+    pub path: String,
     is_new: bool,
     /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
     version: Sha,
+}
+
+/// Versions of files with which the checks run, in place of the commit's.
+#[derive(Clone, Copy, Default)]
+struct OtherVersions<'a> {
+    /// Commits, each with the paths whose version is used.
+    commits: &'a [(&'a Sha, Vec<String>)],
+    /// Program files with the base's tests.
+    merged: &'a [MergedFile],
 }
 
 impl Engine {
@@ -87,7 +97,7 @@ impl Engine {
         let commands = current.checks.iter().map(|check| check.command.as_str());
         let start = &tamper::CheckStart::new(commands, of_base.iter().map(String::as_str));
         let of = VerifyContext { repo, current, start, cancel };
-        let checked = self.set_up_and_check(of, checkout, &[], ("clean", &current.checks)).await?;
+        let checked = self.set_up_and_check(of, checkout, OtherVersions::default(), ("clean", &current.checks)).await?;
         let elapsed_ms = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
         let CheckedTree { mut report, mut rewritten } = checked;
         let Some(base) = &current.base else {
@@ -109,18 +119,25 @@ impl Engine {
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
         let replaced = self.replaced_files(of, (base, commit), &complete.text, &findings).await?;
-        let base_tests = match replaced.is_empty() {
+        let program_tests = self.program_tests(of, (base, commit), &replaced, &findings).await?;
+        findings.extend(program_tests.findings);
+        let merged = program_tests.files;
+        let base_tests = match replaced.is_empty() && merged.is_empty() {
             true => None,
             false => {
                 let marks = tamper::ChangeMarks::of(&complete.text);
-                let checked = self.run_with_base_tests(of, commit, &replaced).await?;
+                let checked = self.run_with_base_tests(of, commit, &replaced, &merged).await?;
                 rewritten.extend(checked.rewritten);
-                let paths: Vec<String> = replaced.iter().map(|file| file.path.clone()).collect();
+                let paths = replaced.iter().map(|file| &file.path).chain(merged.iter().map(|file| &file.changed.path));
+                let paths: Vec<String> = paths.cloned().collect();
                 let names = (&current.id, repo);
                 let diff = self.workspaces.diff_of_files(names, (base, commit), &paths, TEST_CHANGE_BYTES).await?;
-                let file =
-                    |ReplacedFile { path, is_new, .. }| ChangedTestFile { mark: marks.change_of(&path), path, is_new };
-                let files = replaced.into_iter().map(file).collect();
+                let file = |ReplacedFile { path, is_new, .. }| {
+                    let mark = marks.change_of(&path);
+                    ChangedTestFile { mark, path, is_new, regions: Vec::new() }
+                };
+                let merged = merged.into_iter().map(|file| file.changed);
+                let files = replaced.into_iter().map(file).chain(merged).collect();
                 Some(BaseTestsRun { report: checked.report, files, diff })
             }
         };
@@ -161,7 +178,7 @@ impl Engine {
         let is_repeated = |name: &str| checks.iter().any(|check| check.name == name);
         let last = of.current.checks.iter().rposition(|check| is_repeated(&check.name));
         let run = &of.current.checks[..last.map_or(0, |last| last + 1)];
-        let mut again = self.set_up_and_check_fresh(of, commit, &[], ("clean", run)).await?;
+        let mut again = self.set_up_and_check_fresh(of, commit, OtherVersions::default(), ("clean", run)).await?;
         again.report.outcomes.retain(|outcome| is_repeated(&outcome.name));
         rewritten.extend(again.rewritten);
         Ok(report.repeated(again.report))
@@ -169,7 +186,8 @@ impl Engine {
 
     /// Runs the checks at the base; `None` if they cannot be run there.
     async fn run_at_base(&self, of: VerifyContext<'_>, base: &Sha) -> Result<Option<CheckedTree>, EffectError> {
-        match self.set_up_and_check_fresh(of, base, &[], ("clean_base", &of.current.checks)).await {
+        match self.set_up_and_check_fresh(of, base, OtherVersions::default(), ("clean_base", &of.current.checks)).await
+        {
             Err(EffectError::Permanent { why }) => {
                 tracing::warn!(loop_id = %of.current.id, why, "the tests of the base could not be counted");
                 Ok(None)
@@ -184,7 +202,7 @@ impl Engine {
         &self,
         of: VerifyContext<'_>,
         commit: &Sha,
-        versions: &[(&Sha, Vec<String>)],
+        versions: OtherVersions<'_>,
         checks: (&'static str, &[Check]),
     ) -> Result<CheckedTree, EffectError> {
         let checkout = self.workspaces.clean_checkout(&of.current.id, of.repo, commit).await?;
@@ -199,7 +217,7 @@ impl Engine {
         &self,
         of: VerifyContext<'_>,
         checkout: &CleanCheckout,
-        versions: &[(&Sha, Vec<String>)],
+        versions: OtherVersions<'_>,
         (phase, checks): (&'static str, &[Check]),
     ) -> Result<CheckedTree, EffectError> {
         let VerifyContext { current, start, cancel, .. } = of;
@@ -209,9 +227,12 @@ impl Engine {
             self.setup(current, &current.policy, &checkout.dir, cancel).await?;
             (fixed, written) = fixed.written().await?;
         }
-        for (commit, paths) in versions {
+        for (commit, paths) in versions.commits {
             self.workspaces.use_base_files(checkout, commit, paths).await?;
             fixed = fixed.replaced(paths).await?;
+        }
+        for file in versions.merged {
+            self.workspaces.use_text(checkout, &file.changed.path, &file.text)?;
         }
         let report = self.run_checks(current, phase, &checkout.dir, &checkout.read_only, checks, cancel).await?;
         written.extend(fixed.written().await?.1);
@@ -233,8 +254,11 @@ impl Engine {
         let names = (&current.id, repo);
         let mut replaced = Vec::new();
         let mut replace = |path, is_new| replaced.push(ReplacedFile { path, is_new, version: base.clone() });
-        for path in self.workspaces.changed_base_files(names, base, commit).await? {
-            if tamper::is_test_file(&path) || start.depends_on(&path) {
+        let changed = self.workspaces.changed_base_files(names, base, commit).await?;
+        let modules = self.test_modules(names, base, &changed).await?;
+        for path in changed {
+            let is_module = || modules.iter().any(|module| module.contains(&path));
+            if tamper::is_test_file(&path) || start.depends_on(&path) || is_module() {
                 replace(path, false);
             }
         }
@@ -296,12 +320,14 @@ impl Engine {
         of: VerifyContext<'_>,
         commit: &Sha,
         replaced: &[ReplacedFile],
+        merged: &[MergedFile],
     ) -> Result<CheckedTree, EffectError> {
         let mut versions: BTreeMap<&Sha, Vec<String>> = BTreeMap::new();
         for file in replaced {
             versions.entry(&file.version).or_default().push(file.path.clone());
         }
-        let versions: Vec<(&Sha, Vec<String>)> = versions.into_iter().collect();
-        self.set_up_and_check_fresh(of, commit, &versions, ("clean_base_tests", &of.current.checks)).await
+        let commits: Vec<(&Sha, Vec<String>)> = versions.into_iter().collect();
+        let versions = OtherVersions { commits: &commits, merged };
+        self.set_up_and_check_fresh(of, commit, versions, ("clean_base_tests", &of.current.checks)).await
     }
 }

@@ -88,7 +88,8 @@ fn manifest_requests_the_needed_permissions() {
     assert!(!manifest.public && !manifest.name.is_empty());
     assert_eq!(manifest.hook_attributes.url.origin(), manifest.url.origin());
     assert_eq!(manifest.hook_attributes.url.path(), "/webhooks/github", "where `init` names the forge so");
-    let guide = include_str!("../../../../../docs/guides/install-github.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let guide =
+        include_str!("../../../../../docs/guides/install-github.md").split_whitespace().collect::<Vec<_>>().join(" ");
     let listed = guide.split_once("Events: ").and_then(|(_, rest)| rest.split_once('.')).expect("a list of events").0;
     let mut events: Vec<String> = listed.to_lowercase().split(", ").map(|event| event.replace(' ', "_")).collect();
     events.sort();

@@ -11,7 +11,7 @@ fn deleted(path: &str) -> BranchFinding {
 }
 
 fn base_tests(holds: bool, mark: &str) -> Option<BaseTestsRun> {
-    let files = vec![ChangedTestFile { path: "tests/a.py".into(), mark: mark.into(), is_new: false }];
+    let files = vec![ChangedTestFile { path: "tests/a.py".into(), mark: mark.into(), ..ChangedTestFile::default() }];
     Some(BaseTestsRun { report: report(holds), files, diff: "-assert f() == 1\n+assert f() == 2\n".into() })
 }
 
@@ -614,6 +614,7 @@ fn without(new: &[bool], outcome: CheckOutcome) -> Option<BaseTestsRun> {
         path: format!("tests/{n}.py"),
         mark: n.to_string(),
         is_new: *is_new,
+        regions: Vec::new(),
     };
     let files = new.iter().enumerate().map(file).collect();
     Some(BaseTestsRun { report: CheckReport { outcomes: vec![outcome] }, files, diff: String::new() })
@@ -628,6 +629,34 @@ fn checks_that_need_new_tests_are_asked_about() {
     let found: Vec<String> = run.current.open_findings().iter().map(|one| one.found.evidence.clone()).collect();
     assert!(found[0].starts_with("without this new file, `make test` fails"), "{found:?}");
     assert!(found[1].starts_with("with the base's version, `make test` fails"), "{found:?}");
+}
+
+#[test]
+fn tests_in_program_files_are_named() {
+    for (is_new, words) in
+        [(false, "with the base's version of doctest `add`"), (true, "without the new doctest `add`")]
+    {
+        let mut run = LoopRun::new();
+        let failing = report(false).outcomes.remove(0);
+        let mut with_base = without(&[is_new], failing).expect("a run");
+        with_base.files[0].regions = vec!["doctest `add`".into()];
+        run.working().commits(&[], true).verified(&[], Some(with_base));
+        let evidence = &run.current.open_findings()[0].found.evidence;
+        assert!(evidence.starts_with(&format!("{words}, `make test` fails")), "{evidence}");
+    }
+}
+
+#[test]
+fn tests_that_could_not_be_judged_are_asked_about() {
+    let mut run = LoopRun::new();
+    let found = TamperFinding::new("src/a.rs", TamperKind::TestsNotJudged, "doctest `add`: its item no longer exists");
+    let finding = BranchFinding { found, mark: "1".into(), pushed: false };
+    run.working().commits(&[], true).verified(&[finding.clone()], None).is(LoopState::Running, LoopStep::Agent);
+    run.commits(&[], true).verified(&[finding], None).is(LoopState::Paused, LoopStep::Idle);
+    assert_eq!(
+        run.current.why,
+        "every check passes, but the base's version of changed tests could not be run: `src/a.rs`"
+    );
 }
 
 #[test]

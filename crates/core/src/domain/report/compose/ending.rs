@@ -431,6 +431,8 @@ pub fn test_question(current: &Loop) -> View {
     let answers = open.iter().all(|finding| finding.found.kind == TamperKind::AnswersHardCoded);
     let advice = if answers {
         "If the task asks for a table of exactly these values, accept it; else resume, and say what has to be computed"
+    } else if open.iter().all(|finding| finding.found.kind == TamperKind::TestsNotJudged) {
+        "If the task requires the changes to these tests, accept them; else resume, and say what has to stay"
     } else if required {
         "If the task changes what these tests expect, accept the change; else resume, and say what has to stay"
     } else {

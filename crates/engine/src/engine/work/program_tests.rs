@@ -1,0 +1,273 @@
+//! Tests in program files: finds those that the branch changed, and makes the program files for the run with the base's
+//! tests.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use sha2::{Digest as _, Sha256};
+use test_regions::{ChangedFile, Judgement, Reason, RegionName, TestModuleFile};
+
+use super::verify::{ReplacedFile, VerifyContext};
+use crate::domain::loops::{BranchFinding, ChangedTestFile};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
+use crate::domain::model::task::{TamperFinding, TamperKind};
+use crate::domain::trust::tamper;
+use crate::engine::Engine;
+use crate::engine::executor::EffectError;
+
+/// Number of files that are read at once, so that their size stays below the limit of one reading.
+const FILES_AT_ONCE: usize = 50;
+/// Number of folders above a module in which its declaration is searched.
+const PARENT_FOLDERS: usize = 3;
+/// Maximum number of tests that a finding names.
+const MAX_NAMES: usize = 3;
+/// Maximum length of these names, in characters.
+const MAX_LISTED: usize = 120;
+/// Length of a mark, in bytes.
+const MARK: usize = 8;
+
+/// Program file with the base's tests.
+pub(super) struct MergedFile {
+    pub text: String,
+    pub changed: ChangedTestFile,
+}
+
+/// Tests in program files that the branch changed.
+#[derive(Default)]
+pub(super) struct ProgramTests {
+    /// Program files of the branch with the base's tests.
+    pub files: Vec<MergedFile>,
+    /// Findings about tests whose base version cannot be used.
+    pub findings: Vec<BranchFinding>,
+}
+
+/// Contents of files by path.
+type Contents = HashMap<String, Vec<u8>>;
+
+impl Engine {
+    /// Compares the tests in the program files of the branch with the base's. Files in `replaced` are left out. If a person
+    /// accepted a change of a file, the accepted version counts as the base's.
+    pub(super) async fn program_tests(
+        &self,
+        of: VerifyContext<'_>,
+        (base, commit): (&Sha, &Sha),
+        replaced: &[ReplacedFile],
+        findings: &[BranchFinding],
+    ) -> Result<ProgramTests, EffectError> {
+        let names = (&of.current.id, of.repo);
+        let known: BTreeSet<&str> = replaced.iter().map(|file| file.path.as_str()).collect();
+        let differing = self.workspaces.differing_files(names, base, commit).await?;
+        let all: BTreeSet<&str> = differing.iter().map(String::as_str).collect();
+        let is_program =
+            |path: &&str| !known.contains(path) && !tamper::is_test_file(path) && !of.start.depends_on(path);
+        let paths: Vec<&str> = all.into_iter().filter(is_program).collect();
+        let mut old = self.contents(names, base, &paths).await?;
+        let new = self.contents(names, commit, &paths).await?;
+        let mut accepted: BTreeMap<&Sha, Vec<&str>> = BTreeMap::new();
+        for path in &paths {
+            if let Some(version) = of.current.guard.accepted_version(findings, path) {
+                accepted.entry(version).or_default().push(path);
+            }
+        }
+        for (version, paths) in accepted {
+            // Without that commit, the base's version counts.
+            if let Ok(contents) = self.contents(names, version, &paths).await {
+                old.extend(contents);
+            }
+        }
+        Ok(compared(&paths, &old, &new))
+    }
+
+    /// Returns the modules that the base declares for tests only, among those that changed files may belong to.
+    pub(super) async fn test_modules(
+        &self,
+        names: (&LoopId, &RepoRef),
+        base: &Sha,
+        changed: &[String],
+    ) -> Result<Vec<TestModuleFile>, EffectError> {
+        let mut declaring: BTreeSet<String> = BTreeSet::new();
+        for path in changed.iter().filter(|path| path.ends_with(".rs") && !tamper::is_test_file(path)) {
+            let mut folder = path.as_str();
+            for _ in 0..PARENT_FOLDERS {
+                let Some((parent, _)) = folder.rsplit_once('/') else { break };
+                declaring.extend(["mod", "lib", "main"].map(|name| format!("{parent}/{name}.rs")));
+                declaring.insert(format!("{parent}.rs"));
+                folder = parent;
+            }
+        }
+        let paths: Vec<&str> = declaring.iter().map(String::as_str).collect();
+        let contents = self.contents(names, base, &paths).await?;
+        let modules = |(path, content): (&String, &Vec<u8>)| {
+            test_regions::test_module_files(path, &String::from_utf8_lossy(content))
+        };
+        Ok(contents.iter().flat_map(modules).collect())
+    }
+
+    async fn contents(
+        &self,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        commit: &Sha,
+        paths: &[&str],
+    ) -> Result<Contents, EffectError> {
+        let mut contents = Contents::new();
+        for part in paths.chunks(FILES_AT_ONCE) {
+            contents.extend(self.workspaces.contents_at(loop_id, repo, commit, &part.iter().copied().collect()).await?);
+        }
+        Ok(contents)
+    }
+}
+
+/// Compares the tests in two versions of program files.
+fn compared(paths: &[&str], old: &Contents, new: &Contents) -> ProgramTests {
+    let text = |contents: &Contents| -> HashMap<String, String> {
+        let text = |(path, content): (&String, &Vec<u8>)| (path.clone(), String::from_utf8_lossy(content).into_owned());
+        contents.iter().filter(|(_, content)| !content.contains(&0)).map(text).collect()
+    };
+    let old = text(old);
+    let texts = text(new);
+    let versions = |path: &&str| {
+        let base = old.get(*path).map(String::as_str);
+        let branch = texts.get(*path).map(String::as_str);
+        (base, branch)
+    };
+    let files = paths
+        .iter()
+        .map(|path| (path, versions(path)))
+        .filter(|(_, (base, branch))| base.is_some() || branch.is_some());
+    let files: Vec<ChangedFile<'_>> = files.map(|(path, (base, branch))| ChangedFile { path, base, branch }).collect();
+    let mut result = ProgramTests::default();
+    for (path, merge) in test_regions::with_base_tests_of(&files).files {
+        let branch = texts.get(&path).map_or("", String::as_str);
+        let mark = mark(&path, branch);
+        let mut not_judged = merge.not_judged;
+        // A text that is not UTF-8 would not be written as it was read.
+        let is_exact = new.get(&path).is_none_or(|content| content == branch.as_bytes());
+        match merge.text {
+            Some(text) if is_exact => {
+                let base = old.get(&path).map_or("", String::as_str);
+                let is_new = only_adds(&path, (base, branch), &merge.judged);
+                let regions = merge.judged.iter().map(|(name, _)| name.to_string()).collect();
+                let changed = ChangedTestFile { path: path.clone(), mark: mark.clone(), is_new, regions };
+                result.files.push(MergedFile { text, changed });
+            }
+            Some(_) => not_judged.extend(merge.judged.into_iter().map(|(name, _)| (name, Reason::ResultDiffers))),
+            None => {}
+        }
+        result.findings.extend(findings(&path, not_judged, &mark));
+    }
+    result
+}
+
+/// Whether the branch only added lines to the tests of a file.
+fn only_adds(path: &str, (base, branch): (&str, &str), judged: &[(RegionName, Judgement)]) -> bool {
+    let texts = |source: &str| -> HashMap<RegionName, String> {
+        let regions = test_regions::regions(path, source).unwrap_or_default();
+        regions.into_iter().map(|region| (region.name, source[region.range].to_owned())).collect()
+    };
+    let old = texts(base);
+    let new = texts(branch);
+    judged.iter().all(|(name, judgement)| match (judgement, old.get(name), new.get(name)) {
+        (Judgement::Removed, ..) => true,
+        (Judgement::Replaced, Some(old), Some(new)) => {
+            let mut added = new.lines();
+            old.lines().all(|line| added.any(|other| other == line))
+        }
+        _ => false,
+    })
+}
+
+/// Returns one finding for all tests of a file that could not be judged for the same reason.
+fn findings(path: &str, not_judged: Vec<(RegionName, Reason)>, mark: &str) -> Vec<BranchFinding> {
+    let mut by_reason: BTreeMap<Reason, Vec<String>> = BTreeMap::new();
+    for (name, reason) in not_judged {
+        by_reason.entry(reason).or_default().push(name.to_string());
+    }
+    let finding = |(reason, names): (Reason, Vec<String>)| {
+        let mut listed = names[..names.len().min(MAX_NAMES)].join(", ");
+        if names.len() > MAX_NAMES {
+            listed.push_str(&format!(" and {} more", names.len() - MAX_NAMES));
+        }
+        let listed: String = listed.chars().take(MAX_LISTED).collect();
+        let evidence = format!("{listed}: {reason}; {}", reason.advice());
+        let found = TamperFinding::new(path, TamperKind::TestsNotJudged, evidence);
+        BranchFinding { found, mark: mark.to_owned(), pushed: false }
+    };
+    by_reason.into_iter().map(finding).collect()
+}
+
+/// Returns a digest of the tests in a file, which changes of the program leave unchanged. It is the digest of the whole file
+/// if its tests are unknown.
+fn mark(path: &str, text: &str) -> String {
+    let mut digest = Sha256::new();
+    match test_regions::regions(path, text) {
+        Some(regions) => {
+            for region in regions {
+                digest.update(region.condition.as_bytes());
+                digest.update(&text.as_bytes()[region.range]);
+                digest.update([0]);
+            }
+        }
+        None => digest.update(text),
+    }
+    data_encoding::HEXLOWER.encode(&digest.finalize()[..MARK])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "/// ```\n/// assert_eq!(a(), 1);\n/// ```\npub fn a() -> u8 {\n    1\n}\n";
+
+    fn of(files: &[(&str, Option<&[u8]>, Option<&[u8]>)]) -> ProgramTests {
+        let paths: Vec<&str> = files.iter().map(|(path, ..)| *path).collect();
+        let side = |pick: fn(&(&str, Option<&[u8]>, Option<&[u8]>)) -> Option<Vec<u8>>| {
+            files.iter().filter_map(|file| Some((file.0.to_owned(), pick(file)?))).collect::<Contents>()
+        };
+        compared(&paths, &side(|file| file.1.map(<[u8]>::to_vec)), &side(|file| file.2.map(<[u8]>::to_vec)))
+    }
+
+    #[test]
+    fn changed_doctest_is_replaced_and_its_mark_ignores_the_program() {
+        let branch = BASE.replace("a(), 1", "a(), 2").replace("    1", "    2");
+        let tests = of(&[("src/a.rs", Some(BASE.as_bytes()), Some(branch.as_bytes()))]);
+        let [MergedFile { text, changed }] = &tests.files[..] else { panic!("one file") };
+        assert_eq!(*text, BASE.replace("    1", "    2"));
+        assert_eq!((changed.regions.as_slice(), changed.is_new), (&["doctest `a`".to_owned()][..], false));
+        assert!(tests.findings.is_empty());
+        assert_eq!(mark("src/a.rs", &branch), mark("src/a.rs", &branch.replace("    2", "    3")));
+        assert_ne!(mark("src/a.rs", &branch), mark("src/a.rs", BASE));
+    }
+
+    /// A check may fail without new tests because it counts them.
+    #[test]
+    fn added_lines_count_as_new_tests() {
+        let base = "#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() {}\n}\n";
+        for (branch, is_new) in [
+            (base.replace("{}\n", "{}\n    #[test]\n    fn b() {}\n"), true),
+            (format!("{base}#[test]\nfn b() {{}}\n"), true),
+            (base.replace("fn a", "fn b"), false),
+            (String::new(), false),
+        ] {
+            let tests = of(&[("src/a.rs", Some(base.as_bytes()), Some(branch.as_bytes()))]);
+            assert_eq!(tests.files.iter().map(|file| file.changed.is_new).collect::<Vec<_>>(), [is_new], "{branch}");
+        }
+    }
+
+    #[test]
+    fn test_without_its_item_is_a_finding() {
+        let tests = of(&[("src/a.rs", Some(BASE.as_bytes()), None), ("b.py", Some(b"a"), Some(b"\0"))]);
+        assert!(tests.files.is_empty());
+        let [finding] = &tests.findings[..] else { panic!("one finding") };
+        assert!(finding.blocks() && finding.needs_decision());
+        assert_eq!(
+            finding.found.evidence,
+            "doctest `a`: its file no longer exists in the branch; put the test back beside its item, or let a maintainer accept its removal"
+        );
+    }
+
+    #[test]
+    fn file_in_another_encoding_is_not_written() {
+        let branch = [BASE.replace("a(), 1", "a(), 2").as_bytes(), b"// \xe9\n"].concat();
+        let tests = of(&[("src/a.rs", Some(BASE.as_bytes()), Some(&branch))]);
+        assert_eq!((tests.files.len(), tests.findings.len()), (0, 1));
+    }
+}

@@ -1,0 +1,125 @@
+//! Languages by the names of files.
+
+use crate::scan::FileScan;
+use crate::{braces, document, indent, lisp, python, rust};
+
+/// Language of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourceLanguage {
+    Rust,
+    Python,
+    Elixir,
+    Julia,
+    Nim,
+    /// Ruby and Crystal.
+    Ruby,
+    Haskell,
+    OCaml,
+    Racket,
+    Clojure,
+    /// C and C++.
+    Cpp,
+    D,
+    Zig,
+    /// JavaScript and TypeScript.
+    JavaScript,
+    /// Languages whose tests are never in program files: Go, Gleam and shells.
+    NoTests,
+    /// Java, Kotlin, Scala and Groovy.
+    Jvm,
+    Swift,
+    CSharp,
+    Php,
+    /// Markdown and reStructuredText.
+    Document,
+}
+
+/// Extensions of the languages.
+const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
+    (SourceLanguage::Rust, &["rs"]),
+    (SourceLanguage::Python, &["py", "pyi", "pyx"]),
+    (SourceLanguage::Elixir, &["ex", "exs"]),
+    (SourceLanguage::Julia, &["jl"]),
+    (SourceLanguage::Nim, &["nim", "nims"]),
+    (SourceLanguage::Ruby, &["rb", "rake", "cr"]),
+    (SourceLanguage::Haskell, &["hs"]),
+    (SourceLanguage::OCaml, &["ml", "mli"]),
+    (SourceLanguage::Racket, &["rkt"]),
+    (SourceLanguage::Clojure, &["clj", "cljc", "cljs"]),
+    (SourceLanguage::Cpp, &["c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx", "ipp", "inl", "tpp"]),
+    (SourceLanguage::D, &["d", "di"]),
+    (SourceLanguage::Zig, &["zig"]),
+    (SourceLanguage::JavaScript, &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"]),
+    (SourceLanguage::NoTests, &["go", "gleam", "sh", "bash"]),
+    (SourceLanguage::Jvm, &["java", "kt", "kts", "scala", "groovy"]),
+    (SourceLanguage::Swift, &["swift"]),
+    (SourceLanguage::CSharp, &["cs"]),
+    (SourceLanguage::Php, &["php"]),
+    (SourceLanguage::Document, &["md", "markdown", "rst"]),
+];
+
+/// Extensions of data and of text that no runner executes.
+const DATA: [&str; 30] = [
+    "json", "yaml", "yml", "toml", "lock", "txt", "csv", "tsv", "xml", "svg", "css", "scss", "less", "html", "ini",
+    "cfg", "sum", "mod", "png", "jpg", "gif", "sql", "proto", "po", "log", "build", "bazel", "bzl", "cmake", "nix",
+];
+
+/// Whether the crate knows the language of a file.
+pub fn is_known(path: &str) -> bool {
+    SourceLanguage::of(path, "").is_some()
+}
+
+/// Whether a file contains data rather than code. A file without an extension is a makefile or a license.
+pub(crate) fn is_data(path: &str) -> bool {
+    extension(path).is_none_or(|extension| DATA.contains(&extension))
+}
+
+fn extension(path: &str) -> Option<&str> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.rsplit_once('.').map(|(_, extension)| extension)
+}
+
+impl SourceLanguage {
+    /// Returns the language of a file, by its extension or its first line.
+    pub fn of(path: &str, source: &str) -> Option<Self> {
+        if let Some(extension) = extension(path) {
+            let known = EXTENSIONS.iter().find(|(_, extensions)| extensions.contains(&extension));
+            return known.map(|(language, _)| *language);
+        }
+        let first = source.lines().next().filter(|line| line.starts_with("#!"))?;
+        let programs = [
+            ("python", Self::Python),
+            ("ruby", Self::Ruby),
+            ("node", Self::JavaScript),
+            ("racket", Self::Racket),
+            ("sh", Self::NoTests),
+        ];
+        programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
+    }
+
+    /// Reads a file.
+    pub fn scan(self, source: &str) -> FileScan {
+        match self {
+            Self::Rust => rust::scan(source),
+            Self::Python => python::scan(source),
+            Self::Elixir => indent::scan(source, &indent::ELIXIR),
+            Self::Julia => indent::scan(source, &indent::JULIA),
+            Self::Nim => indent::scan(source, &indent::NIM),
+            Self::Ruby => indent::scan(source, &indent::RUBY),
+            Self::Haskell => indent::scan(source, &indent::HASKELL),
+            Self::OCaml => indent::scan(source, &indent::OCAML),
+            Self::Racket => lisp::racket(source),
+            Self::Clojure => lisp::clojure(source),
+            Self::Cpp => braces::scan(source, &braces::CPP),
+            Self::D => braces::scan(source, &braces::D),
+            Self::Zig => braces::scan(source, &braces::ZIG),
+            Self::JavaScript => braces::scan(source, &braces::JAVASCRIPT),
+            Self::NoTests => FileScan::new(source),
+            Self::Jvm => braces::scan(source, &braces::JVM),
+            Self::Swift => braces::scan(source, &braces::SWIFT),
+            Self::CSharp => braces::scan(source, &braces::CSHARP),
+            Self::Php => braces::scan(source, &braces::PHP),
+            Self::Document => document::scan(source),
+        }
+    }
+}

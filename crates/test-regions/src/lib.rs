@@ -1,0 +1,161 @@
+//! Tests in program files: finds them, and puts the base's version of them into the branch's version of a file.
+//!
+//! A *region* is code that a test runner collects from a program file, such as a module with `#[cfg(test)]` or a docstring with
+//! `>>>`. [`with_base_tests`] replaces the branch's regions of one file by the base's. [`with_base_tests_of`] does so for all files
+//! of a change and recognizes regions that moved to another file. Both say which regions they could not judge, and why.
+
+mod braces;
+mod document;
+mod indent;
+mod language;
+mod lex;
+mod lines;
+mod lisp;
+mod merge;
+mod python;
+mod rust;
+mod rust_modules;
+mod scan;
+mod tree;
+
+use std::fmt;
+use std::ops::Range;
+
+pub use language::is_known;
+pub use merge::{FileMerge, Judgement, with_base_tests};
+pub use rust_modules::{TestModuleFile, test_module_files};
+pub use tree::{ChangedFile, TreeMerge, with_base_tests_of};
+
+/// Kind of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RegionKind {
+    /// Module or block of tests, such as `#[cfg(test)] mod tests { … }` or `if (import.meta.vitest) { … }`.
+    TestModule,
+    /// Single test, such as `#[test] fn` or `unittest { … }`.
+    Test,
+    /// Code that only tests compile, such as `#[cfg(test)] fn helper()`.
+    TestCode,
+    /// Documentation of an item with examples that a runner executes.
+    Doctest,
+    /// Documentation of a file or module with examples that a runner executes.
+    ModuleDoctest,
+    /// Code that starts or configures the tests of the file, such as `doctest.testmod()`.
+    TestStart,
+    /// Document with examples, such as a README.
+    Document,
+    /// Whole file, which could not be read.
+    File,
+}
+
+impl fmt::Display for RegionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TestModule => "test module",
+            Self::Test => "test",
+            Self::TestCode => "test code",
+            Self::Doctest => "doctest",
+            Self::ModuleDoctest => "doctest of the module",
+            Self::TestStart => "start of the tests",
+            Self::Document => "examples of the document",
+            Self::File => "tests of the file",
+        })
+    }
+}
+
+/// Name of a region, by which two versions of a file are compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionName {
+    pub kind: RegionKind,
+    /// Path of the documented item or of the region's own item, such as `Calc::add`. Empty for the file.
+    pub anchor: String,
+    /// 0-based number among the regions with this kind and anchor.
+    pub number: usize,
+}
+
+impl fmt::Display for RegionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)?;
+        if !self.anchor.is_empty() {
+            write!(f, " `{}`", self.anchor)?;
+        }
+        if self.number > 0 {
+            write!(f, " (number {})", self.number + 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Region of tests in a program file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// Bytes of the region in the source, with its attributes.
+    pub range: Range<usize>,
+    pub name: RegionName,
+    /// Conditions that enclose the region, such as `#[cfg(unix)]`. Empty if it always counts.
+    pub condition: String,
+}
+
+/// Reason why the base's version of a region could not be put into the branch's file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    ItemGone,
+    FileGone,
+    ConditionChanged,
+    Ambiguous,
+    /// Line of the first unbalanced bracket, text or comment; 1-based.
+    Unbalanced {
+        line: usize,
+    },
+    ResultDiffers,
+    UnknownLanguage,
+    /// Name of a changed macro that the region uses.
+    MacroChanged(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ItemGone => f.write_str("its item no longer exists in the branch"),
+            Self::FileGone => f.write_str("its file no longer exists in the branch"),
+            Self::ConditionChanged => f.write_str("the branch changed a condition that encloses it"),
+            Self::Ambiguous => f.write_str("several items have this name"),
+            Self::Unbalanced { line } => {
+                write!(f, "the file has an unbalanced bracket, text or comment at line {line}")
+            }
+            Self::ResultDiffers => {
+                f.write_str("the file with the base's tests would contain other tests than the base")
+            }
+            Self::UnknownLanguage => f.write_str("the language of the file is unknown"),
+            Self::MacroChanged(name) => write!(f, "it uses the macro `{name}`, which the branch changed"),
+        }
+    }
+}
+
+impl Reason {
+    /// Returns the advice for the author of the branch.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::ItemGone | Self::FileGone => {
+                "put the test back beside its item, or let a maintainer accept its removal"
+            }
+            Self::ConditionChanged => "remove the condition, or let a maintainer accept it",
+            Self::Ambiguous => "give the items distinct names, or let a maintainer accept the change",
+            Self::Unbalanced { .. } => "correct the syntax, or let a maintainer accept the change",
+            Self::ResultDiffers | Self::UnknownLanguage => {
+                "put the base's version back, or let a maintainer accept the change"
+            }
+            Self::MacroChanged(_) => "put the base's macro back, or let a maintainer accept the change",
+        }
+    }
+}
+
+/// Returns the regions of a file in the order of their positions; `None` if the language is unknown.
+///
+/// A file with unbalanced brackets, texts or comments has the regions that were found up to there.
+pub fn regions(path: &str, source: &str) -> Option<Vec<Region>> {
+    let scan = scan::FileScan::of(path, source)?;
+    Some(scan.tests().map(|found| found.region()).collect())
+}
+
+#[cfg(test)]
+mod tests;

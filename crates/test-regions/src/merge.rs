@@ -1,0 +1,560 @@
+//! Merge of the base's tests into the branch's version of a file.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+
+use crate::language::is_data;
+use crate::scan::{FileScan, FoundRegion, ProgramItem, Shape, has_any};
+use crate::{Reason, RegionKind, RegionName};
+
+/// Result for one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileMerge {
+    /// Branch's file with the base's tests. `None` if the branch's file already has them, or if no difference can be judged.
+    pub text: Option<String>,
+    /// Differences that `text` undoes.
+    pub judged: Vec<(RegionName, Judgement)>,
+    /// Differences that `text` does not undo.
+    pub not_judged: Vec<(RegionName, Reason)>,
+}
+
+/// Treatment of a region in the merged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Judgement {
+    /// The base's version takes the place of the branch's.
+    Replaced,
+    /// The branch added the region, so that it is taken out.
+    Removed,
+    /// The branch removed the region, so that it is put back.
+    Restored,
+}
+
+/// Words of tests in any language.
+const MARKS: [&str; 26] = [
+    ">>>",
+    "iex>",
+    "jldoctest",
+    "doctest",
+    "unittest",
+    "UnitTest",
+    "#[test",
+    "cfg(test",
+    "TEST_CASE",
+    "TEST(",
+    "deftest",
+    "vitest",
+    "module+ test",
+    "let%test",
+    "let%expect_test",
+    "runnableExamples",
+    "isMainModule",
+    "@Test",
+    "[Test]",
+    "[Fact]",
+    "describe(",
+    "describe \"",
+    "@test",
+    "XCTest",
+    "test \"",
+    "check_equal",
+];
+
+/// Puts the base's tests into the branch's version of a file. `base` is `None` for a new file.
+///
+/// The result is checked: it has exactly the base's tests, except for the differences in [`FileMerge::not_judged`].
+pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> FileMerge {
+    let mut plan = MergePlan::new(path, base, branch);
+    plan.match_moved();
+    plan.finish()
+}
+
+/// Version of a file.
+pub(crate) struct Side<'a> {
+    pub text: &'a str,
+    pub scan: FileScan,
+    /// Indices of items by path.
+    items: HashMap<String, Vec<usize>>,
+}
+
+impl<'a> Side<'a> {
+    fn new(text: &'a str, scan: FileScan) -> Self {
+        let mut items: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, item) in scan.items.iter().enumerate() {
+            items.entry(item.path.clone()).or_default().push(at);
+        }
+        Self { text, scan, items }
+    }
+
+    pub fn text_of(&self, found: usize) -> &'a str {
+        &self.text[self.scan.found[found].range.clone()]
+    }
+
+    fn items<'s>(&'s self, path: &str, condition: &'s str) -> impl Iterator<Item = &'s ProgramItem> {
+        let all = self.items.get(path).into_iter().flatten().map(|at| &self.scan.items[*at]);
+        all.filter(move |item| item.condition == condition)
+    }
+}
+
+/// Replacement of a part of the branch's file.
+struct Edit {
+    range: Range<usize>,
+    text: String,
+    name: RegionName,
+    judgement: Judgement,
+}
+
+/// Differences between two versions of a file.
+pub(crate) struct MergePlan<'a> {
+    path: &'a str,
+    /// Versions of the base and of the branch; `None` if the language is unknown or there is nothing to compare.
+    pub sides: Option<(Side<'a>, Side<'a>)>,
+    /// Indices of the base's regions, and of the branch's regions with other texts that take their place.
+    pairs: Vec<(usize, usize)>,
+    /// Indices of the base's regions that the branch has unchanged, with the branch's regions.
+    equal: Vec<(usize, usize)>,
+    /// Indices of the base's regions without a counterpart.
+    pub gone: Vec<usize>,
+    /// Indices of the branch's regions without a counterpart.
+    pub extra: Vec<usize>,
+    pub not_judged: Vec<(RegionName, Reason)>,
+    /// Indices of the base's regions that the result may lack.
+    excused: Vec<usize>,
+    /// Branch's regions that stay although the base has no such region.
+    kept: Vec<usize>,
+}
+
+/// Place and condition of a region, by which versions are compared.
+type RegionKey<'k> = (Shape, &'k str, &'k str);
+
+fn key(found: &FoundRegion) -> RegionKey<'_> {
+    (found.shape, &found.anchor, &found.condition)
+}
+
+impl<'a> MergePlan<'a> {
+    pub fn new(path: &'a str, base: Option<&'a str>, branch: &'a str) -> Self {
+        let mut plan = Self {
+            path,
+            sides: None,
+            pairs: Vec::new(),
+            equal: Vec::new(),
+            gone: Vec::new(),
+            extra: Vec::new(),
+            not_judged: Vec::new(),
+            excused: Vec::new(),
+            kept: Vec::new(),
+        };
+        let old = base.unwrap_or_default();
+        if base == Some(branch) {
+            return plan;
+        }
+        let (Some(old_scan), Some(new_scan)) = (FileScan::of(path, old), FileScan::of(path, branch)) else {
+            if base.is_some() && !is_data(path) && marks(old) != marks(branch) {
+                plan.not_judged.push((file_name(), Reason::UnknownLanguage));
+            }
+            return plan;
+        };
+        let sides = (Side::new(old, old_scan), Side::new(branch, new_scan));
+        if let Some(line) = unreadable(base, &sides) {
+            plan.not_judged.push((file_name(), Reason::Unbalanced { line }));
+            return plan;
+        }
+        if sides.0.scan.fault.is_some() || sides.1.scan.fault.is_some() {
+            return plan;
+        }
+        plan.compare(&sides);
+        plan.sides = Some(sides);
+        plan.changed_macros();
+        plan
+    }
+
+    fn compare(&mut self, (base, branch): &(Side<'_>, Side<'_>)) {
+        let mut groups: BTreeMap<RegionKey<'_>, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+        for (at, found) in base.scan.found.iter().enumerate() {
+            groups.entry(key(found)).or_default().0.push(at);
+        }
+        for (at, found) in branch.scan.found.iter().enumerate() {
+            groups.entry(key(found)).or_default().1.push(at);
+        }
+        for ((shape, anchor, condition), (old, new)) in groups {
+            let is_test = |side: &Side<'_>, list: &[usize]| list.iter().any(|at| side.scan.found[*at].is_test);
+            if !is_test(base, &old) && !is_test(branch, &new) {
+                continue;
+            }
+            let items = (base.items(anchor, condition).count(), branch.items(anchor, condition).count());
+            let is_doc = shape != Shape::Item;
+            if is_doc && base.scan.last_wins && items.1 > items.0 && items.0 > 0 {
+                let tests = old.iter().filter(|at| base.scan.found[**at].is_test);
+                self.not_judged.extend(tests.map(|at| (base.scan.found[*at].name(), Reason::Ambiguous)));
+                self.excused.extend(&old);
+                self.kept.extend(&new);
+                continue;
+            }
+            let (old, new) = self.pair_equal((base, branch), old, new);
+            let several = items.0.max(items.1) > 1 && items.0 > 0 && items.1 > 0;
+            if is_doc && several && (items.0 != items.1 || old.len() != new.len()) {
+                let tests = old.iter().filter(|at| base.scan.found[**at].is_test);
+                self.not_judged.extend(tests.map(|at| (base.scan.found[*at].name(), Reason::Ambiguous)));
+                self.excused.extend(&old);
+                self.extra.extend(new.iter().filter(|at| branch.scan.found[**at].is_test));
+                continue;
+            }
+            let both = old.len().min(new.len());
+            for (old, new) in old.iter().zip(&new) {
+                if base.scan.found[*old].is_test || branch.scan.found[*new].is_test {
+                    self.pairs.push((*old, *new));
+                }
+            }
+            self.gone.extend(old[both..].iter().filter(|at| base.scan.found[**at].is_test));
+            self.extra.extend(new[both..].iter().filter(|at| branch.scan.found[**at].is_test));
+        }
+        self.gone.sort_unstable();
+        self.extra.sort_unstable();
+    }
+
+    /// Pairs the regions of a group with equal texts in their order. Returns the others.
+    fn pair_equal(
+        &mut self,
+        (base, branch): (&Side<'_>, &Side<'_>),
+        old: Vec<usize>,
+        new: Vec<usize>,
+    ) -> (Vec<usize>, Vec<usize>) {
+        let mut by_text: HashMap<&str, Vec<usize>> = HashMap::new();
+        new.iter().rev().for_each(|at| by_text.entry(branch.text_of(*at)).or_default().push(*at));
+        let mut paired = HashSet::new();
+        let mut rest = Vec::new();
+        for at in old {
+            match by_text.get_mut(base.text_of(at)).and_then(Vec::pop) {
+                Some(other) => {
+                    paired.insert(other);
+                    self.equal.push((at, other));
+                }
+                None => rest.push(at),
+            }
+        }
+        (rest, new.into_iter().filter(|at| !paired.contains(at)).collect())
+    }
+
+    /// Recognizes regions that moved within the file.
+    pub fn match_moved(&mut self) {
+        let Some((base, branch)) = &self.sides else { return };
+        let id = |side: &Side<'a>, at: usize| {
+            let found = &side.scan.found[at];
+            (side.text_of(at), found.shape, found.condition.clone())
+        };
+        let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+        self.extra.iter().rev().for_each(|at| places.entry(id(branch, *at)).or_default().push(*at));
+        let mut gone = Vec::new();
+        for at in std::mem::take(&mut self.gone) {
+            match places.get_mut(&id(base, at)).and_then(Vec::pop) {
+                Some(other) => self.equal.push((at, other)),
+                None => gone.push(at),
+            }
+        }
+        self.gone = gone;
+        self.extra = places.into_values().flatten().collect();
+        self.extra.sort_unstable();
+    }
+
+    /// Marks a gone region as moved to another file.
+    pub fn moved_away(&mut self, at: usize) {
+        self.gone.retain(|gone| *gone != at);
+        self.excused.push(at);
+    }
+
+    /// Marks an additional region as moved from another file.
+    pub fn moved_here(&mut self, at: usize) {
+        self.extra.retain(|extra| *extra != at);
+        self.kept.push(at);
+    }
+
+    /// Reports the tests that use a macro of the file that the branch changed.
+    fn changed_macros(&mut self) {
+        let Some((base, branch)) = &self.sides else { return };
+        let definitions = |side: &Side<'a>| {
+            let mut texts: BTreeMap<String, String> = BTreeMap::new();
+            for definition in &side.scan.macros {
+                texts.entry(definition.name.clone()).or_default().push_str(&side.text[definition.range.clone()]);
+            }
+            texts
+        };
+        let old = definitions(base);
+        let new = definitions(branch);
+        let changed = old.keys().chain(new.keys()).filter(|name| old.get(*name) != new.get(*name));
+        let changed: BTreeSet<&str> = changed.map(String::as_str).collect();
+        if changed.is_empty() {
+            return;
+        }
+        for (at, found) in base.scan.found.iter().enumerate().filter(|(_, found)| found.is_test) {
+            let words = base.text_of(at).split(|c: char| !c.is_alphanumeric() && c != '_');
+            if let Some(name) = words.into_iter().find(|word| changed.contains(word)) {
+                self.not_judged.push((found.name(), Reason::MacroChanged(name.to_owned())));
+            }
+        }
+    }
+
+    /// Makes the merged file.
+    pub fn finish(mut self) -> FileMerge {
+        let mut merge = FileMerge::default();
+        let Some((base, branch)) = self.sides.take() else {
+            merge.not_judged = self.not_judged;
+            return merge;
+        };
+        let mut edits: Vec<Edit> = Vec::new();
+        for (old, new) in &self.pairs {
+            let (old_found, new_found) = (&base.scan.found[*old], &branch.scan.found[*new]);
+            let (name, judgement) = match (old_found.is_test, new_found.is_test) {
+                (true, true) => (old_found.name(), Judgement::Replaced),
+                (true, false) => (old_found.name(), Judgement::Restored),
+                (false, _) => (new_found.name(), Judgement::Removed),
+            };
+            edits.push(Edit { range: new_found.range.clone(), text: base.text_of(*old).to_owned(), name, judgement });
+        }
+        let mut whole = Vec::new();
+        for at in std::mem::take(&mut self.gone) {
+            match self.restored(&base, &branch, at) {
+                Ok(edit) => {
+                    if !edit.range.is_empty() {
+                        whole.push(edit.range.clone());
+                    }
+                    edits.push(edit);
+                }
+                Err(reason) => {
+                    self.excused.push(at);
+                    self.not_judged.push((base.scan.found[at].name(), reason));
+                }
+            }
+        }
+        for at in &self.extra {
+            let found = &branch.scan.found[*at];
+            if !whole.iter().any(|range| range.start <= found.range.start && found.range.end <= range.end) {
+                let (range, text) = removed(&branch, found);
+                edits.push(Edit { range, text, name: found.name(), judgement: Judgement::Removed });
+            }
+        }
+        if !edits.is_empty() {
+            edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
+            let judged: Vec<_> = edits.iter().map(|edit| (edit.name.clone(), edit.judgement)).collect();
+            let text = apply(branch.text, &edits).filter(|text| self.has_base_tests(&base, &branch, text));
+            match text {
+                Some(text) => {
+                    merge.judged = judged;
+                    merge.text = Some(text).filter(|text| text != branch.text);
+                }
+                None => self.not_judged.extend(judged.into_iter().map(|(name, _)| (name, Reason::ResultDiffers))),
+            }
+        }
+        self.not_judged.sort();
+        self.not_judged.dedup();
+        merge.judged.sort();
+        merge.not_judged = self.not_judged;
+        merge
+    }
+
+    /// Whether a merged file has the tests of the base, and no others.
+    fn has_base_tests(&self, base: &Side<'_>, branch: &Side<'_>, text: &str) -> bool {
+        let Some(merged) = FileScan::of(self.path, text).filter(|scan| scan.fault.is_none()) else { return false };
+        let mut counts: HashMap<(&str, &str), isize> = HashMap::new();
+        for found in merged.tests() {
+            *counts.entry((&found.condition, &text[found.range.clone()])).or_default() += 1;
+        }
+        let excused: HashSet<usize> = self.excused.iter().copied().collect();
+        let required = base.scan.found.iter().enumerate().filter(|(at, found)| found.is_test && !excused.contains(at));
+        if !required.map(|(_, found)| found).all(|found| take(&mut counts, found, base.text)) {
+            return false;
+        }
+        for at in &self.excused {
+            take(&mut counts, &base.scan.found[*at], base.text);
+        }
+        for at in &self.kept {
+            take(&mut counts, &branch.scan.found[*at], branch.text);
+        }
+        counts.values().all(|count| *count == 0)
+    }
+
+    /// Returns the edit that puts a region back.
+    fn restored(&self, base: &Side<'_>, branch: &Side<'_>, at: usize) -> Result<Edit, Reason> {
+        let found = &base.scan.found[at];
+        let text = base.text_of(at);
+        let (range, text) = match found.shape {
+            Shape::Item => self.restored_item(base, branch, at)?,
+            Shape::Doc | Shape::InnerDoc => {
+                let mut items = branch.items(&found.anchor, &found.condition);
+                let Some(item) = items.next() else { return Err(missing(branch, &found.anchor)) };
+                if items.next().is_some() {
+                    return Err(Reason::Ambiguous);
+                }
+                let place = if found.shape == Shape::Doc { item.doc_at } else { item.inner_doc_at };
+                let place = place.ok_or(Reason::ResultDiffers)?;
+                let indent = indent(branch.text, place);
+                let before = &branch.text[..place - indent.len()];
+                let is_alone = before.is_empty() || before.ends_with(['\n', '\u{feff}']);
+                let separator = match (is_alone, branch.scan.inline_separator) {
+                    (false, separator) if !separator.is_empty() => separator.to_owned(),
+                    _ => format!("{}{indent}", line_break(branch.text)),
+                };
+                (place..place, format!("{text}{separator}"))
+            }
+        };
+        Ok(Edit { range, text, name: found.name(), judgement: Judgement::Restored })
+    }
+
+    fn restored_item(&self, base: &Side<'_>, branch: &Side<'_>, at: usize) -> Result<(Range<usize>, String), Reason> {
+        let found = &base.scan.found[at];
+        let text = base.text_of(at);
+        // An item of this name that is no test any more.
+        let mut same = branch.items.get(&found.anchor).into_iter().flatten().map(|at| &branch.scan.items[*at]);
+        let same = (same.next(), same.next());
+        if let (Some(item), None) = same
+            && item.parent == found.container
+            && !item.path.is_empty()
+            && item.condition.starts_with(&found.condition)
+        {
+            return Ok((item.range.clone(), text.to_owned()));
+        }
+        let nl = line_break(branch.text);
+        let indent = indent(base.text, found.range.start);
+        if let Some(place) = self.place_of_sibling(base, branch, found) {
+            return Ok((place..place, format!("{nl}{nl}{indent}{text}")));
+        }
+        let mut containers = branch.items(&found.container, &found.condition);
+        let Some(container) = containers.next() else { return Err(missing(branch, &found.container)) };
+        if containers.next().is_some() {
+            return Err(Reason::Ambiguous);
+        }
+        let end = container.end_at.ok_or(Reason::ResultDiffers)?;
+        if end >= branch.text.len() {
+            let gap = match branch.text {
+                "" => "",
+                text if text.ends_with('\n') => nl,
+                _ => &format!("{nl}{nl}"),
+            };
+            return Ok((end..end, format!("{gap}{indent}{text}{nl}")));
+        }
+        let before = branch.text[..end].trim_end_matches([' ', '\t']).len();
+        Ok((before..before, format!("{nl}{indent}{text}{nl}")))
+    }
+
+    /// Returns the offset after the nearest previous item or region that both versions have.
+    fn place_of_sibling(&self, base: &Side<'_>, branch: &Side<'_>, found: &FoundRegion) -> Option<usize> {
+        const MAX_SIBLINGS: usize = 50;
+        let is_before = |range: &Range<usize>| range.end <= found.range.start;
+        let mut places: Vec<(usize, usize)> = Vec::new();
+        let items = base.scan.items.iter().rev().filter(|item| {
+            is_before(&item.range) && item.parent == found.container && item.outer == found.condition && item.complete
+        });
+        for item in items.take(MAX_SIBLINGS) {
+            let same = branch.items.get(&item.path).into_iter().flatten().map(|at| &branch.scan.items[*at]);
+            let mut same = same.filter(|same| same.parent == item.parent && same.outer == item.outer);
+            if let (Some(same), None) = (same.next(), same.next())
+                && same.complete
+                && !item.path.is_empty()
+            {
+                places.push((item.range.end, same.range.end));
+                break;
+            }
+        }
+        let paired = self.pairs.iter().chain(&self.equal);
+        for (old, new) in paired {
+            let (old, new) = (&base.scan.found[*old], &branch.scan.found[*new]);
+            let is_sibling = old.shape == Shape::Item && is_before(&old.range) && old.container == found.container;
+            if is_sibling && new.container == found.container && new.condition == found.condition {
+                places.push((old.range.end, new.range.end));
+            }
+        }
+        places.into_iter().max_by_key(|(old, _)| *old).map(|(_, new)| new)
+    }
+}
+
+/// Takes a region out of the counted ones. Returns false if it is not among them.
+fn take<'x>(counts: &mut HashMap<(&'x str, &'x str), isize>, found: &'x FoundRegion, text: &'x str) -> bool {
+    let count = counts.get_mut(&(found.condition.as_str(), &text[found.range.clone()])).filter(|count| **count > 0);
+    count.map(|count| *count -= 1).is_some()
+}
+
+/// Reason for a missing item.
+fn missing(branch: &Side<'_>, path: &str) -> Reason {
+    if branch.items.contains_key(path) { Reason::ConditionChanged } else { Reason::ItemGone }
+}
+
+/// Name of all tests of a file.
+pub(crate) fn file_name() -> RegionName {
+    RegionName { kind: RegionKind::File, anchor: String::new(), number: 0 }
+}
+
+/// Returns the lines of a text with words of tests.
+fn marks(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| has_any(line, &MARKS)).map(str::trim).collect()
+}
+
+/// Returns the line of the first fault if the tests of the versions cannot be compared.
+fn unreadable(base: Option<&str>, sides: &(Side<'_>, Side<'_>)) -> Option<usize> {
+    let (old, new) = sides;
+    let (side, fault) = match (new.scan.fault, old.scan.fault) {
+        (Some(fault), _) => (new, fault),
+        (None, Some(fault)) => (old, fault),
+        (None, None) => return None,
+    };
+    // A new file cannot change a test of the base.
+    base?;
+    let tests = |side: &Side<'_>| -> Vec<(String, String)> {
+        let text = |found: &FoundRegion| (found.condition.clone(), side.text[found.range.clone()].to_owned());
+        side.scan.tests().map(text).collect()
+    };
+    let has_tests = [old, new].iter().any(|side| side.scan.tests().next().is_some() || has_any(side.text, &MARKS));
+    let is_same = old.scan.fault.is_some() && tests(old) == tests(new) && marks(old.text) == marks(new.text);
+    let line = side.text[..fault].matches('\n').count() + 1;
+    (has_tests && !is_same).then_some(line)
+}
+
+/// Returns the white space before an offset, if the line has nothing else before it.
+fn indent(text: &str, at: usize) -> &str {
+    let begin = text[..at].trim_end_matches([' ', '\t']).len();
+    let is_first = begin == 0 || text[..begin].ends_with(['\n', '\u{feff}']);
+    if is_first { &text[begin..at] } else { "" }
+}
+
+fn line_break(text: &str) -> &'static str {
+    let end = text.find('\n').unwrap_or(0);
+    if text[..end].ends_with('\r') { "\r\n" } else { "\n" }
+}
+
+/// Returns the part of the branch's file to remove with a region, and the text that takes its place.
+fn removed(branch: &Side<'_>, found: &FoundRegion) -> (Range<usize>, String) {
+    let Range { start, end } = found.range.clone();
+    let text = branch.text;
+    if found.shape != Shape::Item && !branch.scan.empty_doc.is_empty() {
+        return (start..end, branch.scan.empty_doc.to_owned());
+    }
+    let line_start = text[..start].trim_end_matches([' ', '\t']).len();
+    let rest = text[end..].trim_start_matches([' ', '\t', '\r']);
+    let is_alone =
+        (line_start == 0 || text[..line_start].ends_with('\n')) && (rest.is_empty() || rest.starts_with('\n'));
+    let line_end = text.len() - rest.len() + usize::from(!rest.is_empty());
+    if !is_alone {
+        return (start..end, String::new());
+    }
+    // One of two blank lines around the region goes with it.
+    let blank_before = text[..line_start].ends_with("\n\n") || text[..line_start].ends_with("\n\r\n");
+    let next = text[line_end.min(text.len())..].trim_start_matches([' ', '\t', '\r']);
+    if found.shape == Shape::Item && blank_before && (next.is_empty() || next.starts_with('\n')) {
+        let before = text[..line_start].strip_suffix('\n').unwrap_or_default();
+        return (before.strip_suffix('\r').unwrap_or(before).len()..line_end, String::new());
+    }
+    (line_start..line_end, String::new())
+}
+
+/// Applies edits in their order; `None` if they overlap.
+fn apply(text: &str, edits: &[Edit]) -> Option<String> {
+    let mut result = String::with_capacity(text.len());
+    let mut at = 0;
+    for edit in edits {
+        if edit.range.start < at {
+            return None;
+        }
+        result.push_str(&text[at..edit.range.start]);
+        result.push_str(&edit.text);
+        at = edit.range.end;
+    }
+    result.push_str(&text[at..]);
+    Some(result)
+}

@@ -1,0 +1,265 @@
+//! Python: docstrings with sessions, tests in program modules, and code that starts them.
+
+use crate::RegionKind;
+use crate::lex::{Apostrophe, Lexed, Lexis, RawText, TokenKind, lex, long_quote, quote};
+use crate::lines::{LogicalLine, NO_WORDS, lines};
+use crate::scan::{FileScan, ProgramItem, and, bounded, has_any, join, squeezed, text_start};
+
+const LEXIS: Lexis = Lexis {
+    line_comments: &["#"],
+    line_texts: &[],
+    block_comments: &[],
+    quotes: &[long_quote("\"\"\""), long_quote("'''"), quote("\""), quote("'")],
+    apostrophe: Apostrophe::Char,
+    raw: RawText::None,
+    has_regex: false,
+    has_directives: false,
+    word: "",
+    char_prefix: "",
+    discard: "",
+};
+
+/// Names that decide which examples of a module run.
+const START_NAMES: [&str; 5] = ["__test__", "__doctest_skip__", "__doctest_requires__", "pytestmark", "load_tests"];
+/// Words of code that starts tests.
+const START_WORDS: [&str; 4] = ["doctest", "testmod", "unittest", "pytest"];
+/// First words of lines that begin a block.
+const BLOCKS: [&str; 11] = ["if", "elif", "else", "try", "except", "finally", "with", "for", "while", "match", "case"];
+/// First words of lines that continue the block before them.
+const CONTINUATIONS: [&str; 5] = ["elif", "else", "except", "finally", "case"];
+
+/// Block that encloses the current line.
+struct PythonBlock {
+    indent: usize,
+    prefix: String,
+    /// Path of the item that contains the lines.
+    item: String,
+    condition: String,
+    /// Conditions of the statement so far, as `if a: elif b:`.
+    chain: String,
+}
+
+struct PythonReader<'a> {
+    source: &'a str,
+    lexed: &'a Lexed,
+    lines: Vec<LogicalLine>,
+    scan: FileScan,
+    blocks: Vec<PythonBlock>,
+}
+
+/// Reads a Python file.
+pub(crate) fn scan(source: &str) -> FileScan {
+    let lexed = lex(source, &LEXIS, text_start(source));
+    let lines = lines(source, &lexed, NO_WORDS);
+    let mut scan = FileScan::new(source);
+    scan.fault = lexed.fault;
+    scan.empty_doc = "\"\"";
+    scan.last_wins = true;
+    scan.inline_separator = "; ";
+    let mut reader = PythonReader { source, lexed: &lexed, lines, scan, blocks: Vec::new() };
+    reader.run();
+    reader.scan
+}
+
+impl<'a> PythonReader<'a> {
+    fn text(&self, token: usize) -> &'a str {
+        self.lexed.tokens.get(token).map_or("", |token| &self.source[token.start..token.end])
+    }
+
+    fn word(&self, line: usize) -> &'a str {
+        self.text(self.lines[line].tokens.start)
+    }
+
+    fn run(&mut self) {
+        if let Some(first) = self.lines.first() {
+            self.scan.items[0].inner_doc_at = Some(first.start);
+            if let Some(doc) = self.literal(first.tokens.clone()) {
+                let is_test = is_session(&self.source[doc.clone()]);
+                self.scan.add_inner_doc("", "", doc, is_test);
+            }
+        }
+        let mut at = 0;
+        let mut decorated = None;
+        while at < self.lines.len() {
+            let line = &self.lines[at];
+            let mut chain = String::new();
+            while let Some(block) = self.blocks.last().filter(|block| block.indent >= line.indent) {
+                if block.indent == line.indent {
+                    chain.clone_from(&block.chain);
+                }
+                self.blocks.pop();
+            }
+            let first = self.word(at);
+            if first == "@" {
+                decorated.get_or_insert(line.start);
+                at += 1;
+                continue;
+            }
+            let start = decorated.take().unwrap_or(line.start);
+            at = match first {
+                "def" | "class" => self.item(at, start, first, 1),
+                "async" if self.text(line.tokens.start + 1) == "def" => self.item(at, start, "def", 2),
+                _ if BLOCKS.contains(&first) => self.block(at, first, &chain),
+                _ => self.statement(at, first),
+            };
+        }
+    }
+
+    /// Returns the prefix, the containing item and the condition at the current place.
+    fn place(&self) -> (String, String, String) {
+        let of = |block: &PythonBlock| (block.prefix.clone(), block.item.clone(), block.condition.clone());
+        self.blocks.last().map(of).unwrap_or_default()
+    }
+
+    /// Returns the offset after the last line of a block.
+    fn end_of(&self, at: usize) -> usize {
+        self.lines[self.lines[at].block_end.max(at + 1) - 1].end
+    }
+
+    fn statement(&mut self, at: usize, name: &str) -> usize {
+        let line = &self.lines[at];
+        if self.blocks.is_empty() && START_NAMES.contains(&name) {
+            let range = line.start..line.end;
+            self.scan.add_test(RegionKind::TestStart, ("", name.to_owned()), "", range);
+        }
+        at + 1
+    }
+
+    /// Reads a compound statement such as `if`.
+    fn block(&mut self, at: usize, word: &str, chain: &str) -> usize {
+        let line = self.lines[at].clone();
+        let header = &self.source[line.start..self.header_end(&line).unwrap_or(line.end)];
+        let header = squeezed(header);
+        let (prefix, item, condition) = self.place();
+        if self.blocks.is_empty() && word == "if" && header.contains("__name__") && header.contains("__main__") {
+            let range = line.start..self.end_of(at);
+            if has_any(&self.source[range.clone()], &START_WORDS) {
+                self.scan.add_test(RegionKind::TestStart, ("", "__main__".to_owned()), "", range);
+                return line.block_end.max(at + 1);
+            }
+            self.push_item("__main__".to_owned(), item.clone(), condition.clone(), range, None);
+        }
+        let chain = match CONTINUATIONS.contains(&word) {
+            true => bounded(format!("{chain} {header}").trim().to_owned()),
+            false => bounded(header),
+        };
+        let condition = and(&condition, &chain);
+        self.blocks.push(PythonBlock { indent: line.indent, prefix, item, condition, chain });
+        at + 1
+    }
+
+    /// Returns the offset after the colon that ends the header of a block.
+    fn header_end(&self, line: &LogicalLine) -> Option<usize> {
+        let mut at = line.tokens.start;
+        while at < line.tokens.end {
+            let token = self.lexed.tokens[at];
+            if self.text(at) == ":" {
+                return Some(token.end);
+            }
+            at = if token.kind == TokenKind::Open && token.pair != usize::MAX { token.pair + 1 } else { at + 1 };
+        }
+        None
+    }
+
+    /// Reads a function or class.
+    fn item(&mut self, at: usize, start: usize, keyword: &str, words: usize) -> usize {
+        let line = self.lines[at].clone();
+        let name = self.text(line.tokens.start + words);
+        let (prefix, parent, condition) = self.place();
+        let path = join(&prefix, name);
+        let range = start..self.end_of(at);
+        let next = line.block_end.max(at + 1);
+        let text = &self.source[range.clone()];
+        let header_end = self.header_end(&line).unwrap_or(line.end);
+        let header = &self.source[line.start..header_end];
+        let is_case = keyword == "class"
+            && (header.contains("TestCase") || name.starts_with("Test") && text.contains("def test"));
+        let is_test = keyword == "def" && name.starts_with("test") && text.contains("assert");
+        if is_case || is_test || (self.blocks.is_empty() && START_NAMES.contains(&name)) {
+            let kind = if is_case { RegionKind::TestModule } else { RegionKind::Test };
+            self.scan.add_test(kind, (&parent, path), &condition, range);
+            return next;
+        }
+        let is_inline = header_end < line.end;
+        let body = match is_inline {
+            true => {
+                let first = line.tokens.clone().find(|token| self.lexed.tokens[*token].start >= header_end);
+                first.map(|first| first..line.tokens.end)
+            }
+            false => self.lines.get(at + 1).filter(|_| next > at + 1).map(|line| line.tokens.clone()),
+        };
+        if let Some(doc) = body.clone().and_then(|body| self.literal(body)) {
+            let is_test = is_session(&self.source[doc.clone()]);
+            self.scan.add_doc(&path, &condition, doc, is_test);
+        }
+        let doc_at = body.map(|body| self.lexed.tokens[body.start].start);
+        self.push_item(path.clone(), parent, condition.clone(), range, doc_at);
+        if keyword == "def" {
+            // doctest does not look into functions.
+            return next;
+        }
+        self.blocks.push(PythonBlock {
+            indent: line.indent,
+            prefix: path.clone(),
+            item: path,
+            condition,
+            chain: String::new(),
+        });
+        at + 1
+    }
+
+    fn push_item(
+        &mut self,
+        path: String,
+        parent: String,
+        condition: String,
+        range: std::ops::Range<usize>,
+        doc_at: Option<usize>,
+    ) {
+        let end_at = Some(range.end);
+        let outer = condition.clone();
+        let item = ProgramItem {
+            path,
+            parent,
+            condition,
+            outer,
+            range,
+            complete: true,
+            doc_at,
+            inner_doc_at: None,
+            end_at,
+            number: 0,
+        };
+        self.scan.items.push(item);
+    }
+
+    /// Returns the text literals with which a statement begins.
+    fn literal(&self, tokens: std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
+        let start = self.lexed.tokens.get(tokens.start)?.start;
+        let mut end = None;
+        for at in tokens {
+            let token = self.lexed.tokens[at];
+            let prefix = self.text(at);
+            let is_prefix = token.kind == TokenKind::Word
+                && prefix.len() <= 2
+                && prefix.chars().all(|c| "rRbBuUfFtT".contains(c))
+                && self
+                    .lexed
+                    .tokens
+                    .get(at + 1)
+                    .is_some_and(|next| next.start == token.end && next.kind == TokenKind::Text);
+            match token.kind {
+                TokenKind::Text => end = Some(token.end),
+                TokenKind::Comment => {}
+                _ if is_prefix => {}
+                TokenKind::Sign if prefix == ";" => break,
+                _ => return None,
+            }
+        }
+        end.map(|end| start..end)
+    }
+}
+
+fn is_session(doc: &str) -> bool {
+    doc.contains(">>>")
+}

@@ -1,0 +1,190 @@
+//! Single rules: conditions, macros, names, moves, and files of test modules.
+
+use crate::{
+    ChangedFile, Judgement, RegionKind, is_known, regions, test_module_files, with_base_tests, with_base_tests_of,
+};
+
+/// Returns the reasons for which differences could not be judged.
+fn reasons(path: &str, base: &str, branch: &str) -> Vec<String> {
+    let merge = with_base_tests(path, Some(base), branch);
+    merge.not_judged.iter().map(|(name, reason)| format!("{name}: {reason}")).collect()
+}
+
+fn merged(path: &str, base: &str, branch: &str) -> String {
+    let merge = with_base_tests(path, Some(base), branch);
+    assert_eq!(merge.not_judged, [], "{branch}");
+    merge.text.unwrap_or_else(|| panic!("no difference: {branch}"))
+}
+
+fn kinds(path: &str, source: &str) -> Vec<RegionKind> {
+    regions(path, source).expect("a known language").into_iter().map(|region| region.name.kind).collect()
+}
+
+#[test]
+fn condition_of_rust_item_decides_whether_it_is_a_test() {
+    for (attribute, kind) in [
+        ("#[cfg(test)]", Some(RegionKind::TestCode)),
+        ("#[cfg(all(test, feature = \"x\"))]", Some(RegionKind::TestCode)),
+        ("#[cfg(any(test, doctest))]", Some(RegionKind::TestCode)),
+        ("#[cfg(any(test, feature = \"x\"))]", None),
+        ("#[cfg(not(test))]", None),
+        ("#[cfg(all(unix, not(test)))]", None),
+        ("#[cfg(any())]", None),
+        ("#[cfg_attr(test, derive(Debug))]", None),
+        ("#[test]", Some(RegionKind::Test)),
+        ("#[tokio::test(flavor = \"multi_thread\")]", Some(RegionKind::Test)),
+        ("#[bench]", Some(RegionKind::Test)),
+        ("#[inline]", None),
+    ] {
+        let found = kinds("a.rs", &format!("use b::c;\n{attribute}\npub(crate) async fn a() {{}}\n"));
+        assert_eq!(found.first().copied(), kind, "{attribute}");
+    }
+    assert_eq!(kinds("a.rs", "proptest! { #[test] fn a(x in 0..1) {} }\n"), [RegionKind::Test]);
+    assert_eq!(kinds("a.rs", "fn a() { #[cfg(test)] let x = 1; }\n"), [RegionKind::TestCode]);
+    assert_eq!(kinds("a.rs", "#[cfg(test)]\nmacro_rules! check { () => {} }\n"), [RegionKind::TestCode]);
+}
+
+#[test]
+fn fence_of_rust_documentation_decides_whether_it_is_a_test() {
+    for (doc, is_test) in [
+        ("/// ```\n/// a();\n/// ```\n", true),
+        ("/// ~~~rust,should_panic\n/// a();\n/// ~~~\n", true),
+        ("/// ```edition2021\n/// a();\n/// ```\n", true),
+        ("///     a();\n", true),
+        ("/** ```\na();\n``` */\n", true),
+        ("#[doc = \"```\"]\n#[doc = \"a();\"]\n#[doc = \"```\"]\n", true),
+        ("#[doc = include_str!(\"../README.md\")]\n", true),
+        ("/// ```text\n/// a();\n/// ```\n", false),
+        ("/// ```ignore\n/// a();\n/// ```\n", false),
+        ("/// ```sh\n/// a\n/// ```\n", false),
+        ("/// Text.\n", false),
+        ("//// ```\n//// a();\n//// ```\n", false),
+    ] {
+        assert_eq!(!kinds("a.rs", &format!("{doc}pub fn a() {{}}\n")).is_empty(), is_test, "{doc}");
+    }
+    let base = "/// ```\n/// assert!(a());\n/// ```\npub fn a() {}\n";
+    let branch = base.replacen("```", "```ignore", 1);
+    assert_eq!(merged("a.rs", base, &branch), base);
+}
+
+/// A condition that is no part of the region is not undone, so that a person decides.
+#[test]
+fn condition_around_base_test_is_reported() {
+    let rust = "mod a {\n    #[cfg(test)]\n    mod tests {\n        fn b() {}\n    }\n}\n";
+    let never = format!("#[cfg(feature = \"never\")]\n{rust}");
+    let gone = "test module `a::tests`: the branch changed a condition that encloses it";
+    assert_eq!(reasons("a.rs", rust, &never), [gone]);
+    assert_eq!(reasons("a.rs", rust, &format!("#![cfg(any())]\n{rust}")), [gone]);
+    assert_eq!(reasons("a.rs", rust, &format!("ignored! {{ {rust} }}")).len(), 1);
+    let doc = "/// ```\n/// a();\n/// ```\npub fn a() {}\n";
+    assert_eq!(
+        reasons("a.rs", doc, &format!("#[cfg(any())]\n{doc}")),
+        ["doctest `a`: the branch changed a condition that encloses it"]
+    );
+    let python = "def a():\n    '''\n    >>> a()\n    '''\n";
+    let indented = "if False:\n    def a():\n        '''\n    >>> a()\n    '''\n";
+    assert_eq!(reasons("a.py", python, indented), ["doctest `a`: the branch changed a condition that encloses it"]);
+    let other = "if X:\n    pass\nelse:\n    def a():\n        '''\n        >>> a()\n        '''\n";
+    assert_eq!(reasons("a.py", other, &other.replace('X', "True")).len(), 1);
+}
+
+#[test]
+fn region_moves_out_of_condition_to_its_container() {
+    let base = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n";
+    let branch = "fn a() {}\n\nmod never {\n    #[cfg(test)]\n    mod tests {\n        fn c() {}\n    }\n}\n";
+    assert_eq!(
+        merged("a.rs", base, branch),
+        "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n\nmod never {\n}\n"
+    );
+    // The module lost its condition, and is compiled into the program.
+    assert_eq!(merged("a.rs", base, &base.replace("#[cfg(test)]\n", "")), base);
+    // Tests inside of a function do not run.
+    let hidden = "fn a() {\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n}\n";
+    assert_eq!(merged("a.rs", base, hidden), "fn a() {\n}\n\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n");
+}
+
+#[test]
+fn alternatives_of_preprocessor_have_the_same_brackets() {
+    let base = "#ifdef A\nint f() {\n#else\nint g() {\n#endif\n    return 1;\n}\n\nTEST_CASE(\"a\") { CHECK(1); }\n";
+    assert_eq!(kinds("a.cpp", base), [RegionKind::Test]);
+    assert_eq!(merged("a.cpp", base, &base.replace("CHECK(1)", "CHECK(2)")), base);
+}
+
+#[test]
+fn test_without_its_item_is_reported() {
+    let base = "/// ```\n/// a();\n/// ```\npub fn a() {}\n";
+    assert_eq!(reasons("a.rs", base, "pub fn b() {}\n"), ["doctest `a`: its item no longer exists in the branch"]);
+    // The same documentation at another item is still run.
+    assert_eq!(reasons("a.rs", base, &base.replace("fn a", "fn b")), [""; 0]);
+    let python = "def a():\n    '''\n    >>> a()\n    1\n    '''\n";
+    let shadowed = format!("{python}\ndef a():\n    return 1\n");
+    assert_eq!(reasons("a.py", python, &shadowed), ["doctest `a`: several items have this name"]);
+}
+
+#[test]
+fn changed_macro_of_tests_is_reported() {
+    let tests = "#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() { check!(1, 1); }\n}\n";
+    let base = format!("macro_rules! check {{ ($a:expr, $b:expr) => {{ assert_eq!($a, $b) }} }}\n{tests}");
+    let branch = base.replace("assert_eq!($a, $b)", "()");
+    assert_eq!(
+        reasons("a.rs", &base, &branch),
+        ["test module `tests`: it uses the macro `check`, which the branch changed"]
+    );
+    let new = format!("macro_rules! check {{ () => {{}} }}\n{tests}");
+    assert_eq!(reasons("a.rs", tests, &new).len(), 1);
+    assert_eq!(reasons("a.rs", &base, &base.replace("macro_rules! check", "fn b() {}\nmacro_rules! check")), [""; 0]);
+}
+
+#[test]
+fn new_file_loses_its_tests_only() {
+    let merge = with_base_tests("a.rs", None, "fn a() {}\n\n#[cfg(test)]\nmod tests {}\n");
+    assert_eq!(merge.text.as_deref(), Some("fn a() {}\n"));
+    assert_eq!(merge.judged.first().map(|(_, judgement)| *judgement), Some(Judgement::Removed));
+    assert_eq!(with_base_tests("a.rs", None, "fn a() {}\n"), crate::FileMerge::default());
+}
+
+#[test]
+fn unknown_language_is_reported_if_tests_changed() {
+    assert!(!is_known("a.vue") && !is_known("Makefile") && is_known("src/a.rs"));
+    let base = "<script>\nif (import.meta.vitest) { x(1) }\n</script>\n";
+    assert_eq!(reasons("a.vue", base, &base.replace("x(1)", "x(2)").replace("if", "if ")).len(), 1);
+    assert_eq!(reasons("a.vue", base, &format!("{base}<p>\n")), [""; 0]);
+    assert_eq!(reasons("a.json", base, ""), [""; 0]);
+}
+
+#[test]
+fn region_in_another_file_is_no_difference() {
+    let tests = "#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() {}\n}\n";
+    let doc = "/// ```\n/// a();\n/// ```\npub fn a() {}\n";
+    let old = format!("{doc}{tests}");
+    let moved = |branch: &str| {
+        let files = [
+            ChangedFile { path: "src/a.rs", base: Some(&old), branch: None },
+            ChangedFile { path: "src/b.rs", base: None, branch: Some(branch) },
+        ];
+        let merge = with_base_tests_of(&files);
+        let lost = merge.files.iter().flat_map(|(path, merge)| {
+            merge.not_judged.iter().map(move |(name, reason)| format!("{path}: {name}: {reason}"))
+        });
+        lost.collect::<Vec<_>>()
+    };
+    assert_eq!(moved(&old), [""; 0]);
+    let changed = old.replace("/// a();", "/// b();");
+    assert_eq!(moved(&changed), ["src/a.rs: doctest `a`: its file no longer exists in the branch"]);
+    assert_eq!(moved("").len(), 2);
+}
+
+#[test]
+fn files_of_test_modules_are_found() {
+    let source = "#[cfg(test)]\nmod tests;\nmod a { #[cfg(test)] mod b; }\n#[cfg(test)]\n#[path = \"../x.rs\"]\nmod c;\nmod d;\n";
+    let found = test_module_files("src/foo.rs", source);
+    let contains = |path: &str| found.iter().any(|module| module.contains(path));
+    for path in ["src/foo/tests.rs", "src/foo/tests/mod.rs", "src/foo/tests/more.rs", "src/foo/a/b.rs", "x.rs"] {
+        assert!(contains(path), "{path}");
+    }
+    for path in ["src/foo/d.rs", "src/foo.rs", "src/foo/a.rs", "src/x.rs"] {
+        assert!(!contains(path), "{path}");
+    }
+    assert!(test_module_files("src/lib.rs", "#[cfg(test)] mod tests;").iter().any(|one| one.contains("src/tests.rs")));
+    assert_eq!(test_module_files("a.py", source), []);
+}

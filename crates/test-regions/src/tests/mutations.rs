@@ -1,0 +1,142 @@
+//! Deterministic mutations of the corpus: no input panics, and each result has the base's tests.
+
+use ralph_types::clock::Stopwatch;
+
+use super::corpus;
+use crate::{ChangedFile, Reason, regions, test_module_files, with_base_tests, with_base_tests_of};
+
+/// Texts that are inserted at a place, by turns.
+const INSERTED: [&str; 24] = [
+    "\"",
+    "'",
+    "`",
+    "{",
+    "}",
+    "(",
+    ")",
+    "/*",
+    "*/",
+    "//",
+    "\n",
+    "\r\n",
+    "é",
+    "\\",
+    "\"\"\"",
+    "#if 0\n",
+    "r#\"",
+    "#[cfg(any())]\n",
+    "if False:\n",
+    "```",
+    "end\n",
+    "#;",
+    "{-",
+    "\u{feff}",
+];
+
+/// Checks that the result for a mutated branch has the base's tests, or that each difference is reported.
+fn check(path: &str, base: &str, branch: &str) {
+    let merge = with_base_tests(path, Some(base), branch);
+    let result = merge.text.as_deref().unwrap_or(branch);
+    if merge.not_judged.is_empty() {
+        let texts = |source: &str| {
+            let regions = regions(path, source).expect("a known language");
+            let mut texts: Vec<String> =
+                regions.into_iter().map(|region| format!("{}{}", region.condition, &source[region.range])).collect();
+            texts.sort();
+            texts
+        };
+        assert_eq!(texts(result), texts(base), "{path}\n{branch}");
+    }
+    let files = [ChangedFile { path, base: Some(base), branch: Some(branch) }];
+    let tree = with_base_tests_of(&files);
+    assert_eq!(tree.files.first().map(|(_, merge)| merge.text.clone()).unwrap_or_default(), merge.text);
+    test_module_files(path, branch);
+}
+
+#[test]
+fn mutated_branches_are_judged_or_reported() {
+    for case in corpus() {
+        for (turn, (at, _)) in case.base.char_indices().enumerate() {
+            let (before, after) = case.base.split_at(at);
+            check(&case.path, &case.base, before);
+            check(&case.path, &case.base, after);
+            let inserted = INSERTED[turn % INSERTED.len()];
+            check(&case.path, &case.base, &format!("{before}{inserted}{after}"));
+            let mut rest = after.chars();
+            rest.next();
+            check(&case.path, &case.base, &format!("{before}{}", rest.as_str()));
+        }
+    }
+}
+
+#[test]
+fn text_of_one_language_is_harmless_in_others() {
+    let corpus = corpus();
+    for (case, other) in corpus.iter().flat_map(|case| corpus.iter().map(move |other| (case, other))) {
+        check(&case.path, &case.base, &other.base);
+        check(&case.path, &other.base, &case.base);
+    }
+}
+
+/// Each long input of one repeated piece takes milliseconds, unless the time grows faster than the length.
+#[test]
+fn long_files_take_less_than_two_seconds() {
+    let pieces = [
+        "/*",
+        "*/",
+        "\"",
+        "'",
+        "'\\",
+        "`${",
+        "{",
+        "}",
+        "(",
+        "#[a] x ",
+        "#[cfg(test)] x ",
+        "mod a {",
+        "///\n",
+        "fn a() {",
+        "/[/",
+        "(*",
+        "{|",
+        "\\\n",
+        "if a:\n",
+        "else:\n",
+        " x\n",
+        "#if a\n",
+        "#define a a\n",
+        "@a ",
+        "r#\"",
+        "q\"a",
+        "R\"(",
+        "test {",
+        ">>> a\n",
+        "-- >>> a\n",
+        "(module a b ",
+        "#;",
+        "unittest {} ",
+        "a b ",
+        ";",
+        "/+ ",
+        "def a(): 1\n",
+        "\"\"\"\n>>> a\n\"\"\"\n",
+        "#[cfg(all(any(",
+    ];
+    for case in corpus() {
+        for piece in pieces {
+            let long = piece.repeat(20_000 / piece.len());
+            let watch = Stopwatch::start();
+            with_base_tests(&case.path, Some(&case.base), &long);
+            assert!(watch.elapsed().as_secs() < 2, "{}: {piece}", case.path);
+        }
+        let indented: String = (0..400).map(|depth| format!("{}if a:\n", " ".repeat(depth))).collect();
+        check(&case.path, &case.base, &indented);
+    }
+}
+
+#[test]
+fn unreadable_files_are_reported() {
+    let merge = with_base_tests("a.rs", Some("#[test] fn a() {}\n"), "#[test] fn a() {}\nfn b() {\n");
+    assert_eq!(merge.not_judged.first().map(|(_, reason)| reason), Some(&Reason::Unbalanced { line: 2 }));
+    assert_eq!(with_base_tests("a.rs", Some("fn a() {}\n"), "fn b() {\n"), crate::FileMerge::default());
+}

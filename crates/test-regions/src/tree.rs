@@ -1,0 +1,88 @@
+//! Merge of the base's tests into all files of a change, with regions that moved between files.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::merge::{MergePlan, with_base_tests};
+use crate::scan::Shape;
+use crate::{FileMerge, Reason};
+
+/// Program file that a change touches. A renamed file is two files: one without a branch's version, one without a base's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangedFile<'a> {
+    pub path: &'a str,
+    /// Content at the base; `None` for a new file.
+    pub base: Option<&'a str>,
+    /// Content in the branch; `None` for a deleted file.
+    pub branch: Option<&'a str>,
+}
+
+/// Result for all files of a change, in their order. Files without a difference are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TreeMerge {
+    pub files: Vec<(String, FileMerge)>,
+}
+
+/// Text, shape and condition of a region, by which it is recognized in another file.
+type RegionIdentity<'a> = (&'a str, Shape, String);
+
+/// Puts the base's tests into all files of a change. A region that moved unchanged to another of these files is no difference.
+pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
+    let mut plans: Vec<MergePlan<'_>> = Vec::new();
+    for file in files {
+        let mut plan = MergePlan::new(file.path, file.base, file.branch.unwrap_or_default());
+        plan.match_moved();
+        plans.push(plan);
+    }
+    let moved = moved_regions(&plans);
+    for (from, at, to, other) in moved {
+        plans[from].moved_away(at);
+        plans[to].moved_here(other);
+    }
+    let mut result = TreeMerge::default();
+    for (file, plan) in files.iter().zip(plans) {
+        let merge = if file.branch.is_some() { plan.finish() } else { deleted(plan, file) };
+        if merge != FileMerge::default() {
+            result.files.push((file.path.to_owned(), merge));
+        }
+    }
+    result
+}
+
+/// Returns the regions that are in another file now: the file, the base's region, the other file, the branch's region.
+fn moved_regions(plans: &[MergePlan<'_>]) -> Vec<(usize, usize, usize, usize)> {
+    let mut places: HashMap<RegionIdentity<'_>, Vec<(usize, usize)>> = HashMap::new();
+    for (file, plan) in plans.iter().enumerate() {
+        let Some((_, branch)) = &plan.sides else { continue };
+        for at in plan.extra.iter().rev() {
+            let found = &branch.scan.found[*at];
+            let identity = (branch.text_of(*at), found.shape, found.condition.clone());
+            places.entry(identity).or_default().push((file, *at));
+        }
+    }
+    let mut moved = Vec::new();
+    for (file, plan) in plans.iter().enumerate() {
+        let Some((base, _)) = &plan.sides else { continue };
+        for at in &plan.gone {
+            let found = &base.scan.found[*at];
+            let identity = (base.text_of(*at), found.shape, found.condition.clone());
+            if let Some((other, region)) = places.get_mut(&identity).and_then(Vec::pop) {
+                moved.push((file, *at, other, region));
+            }
+        }
+    }
+    moved
+}
+
+/// Returns the result for a deleted file: no region that did not move can be judged.
+fn deleted(mut plan: MergePlan<'_>, file: &ChangedFile<'_>) -> FileMerge {
+    let gone: HashSet<usize> = plan.gone.drain(..).collect();
+    let Some((base, _)) = &plan.sides else {
+        // Without a readable version, an empty file differs from the base if that has tests.
+        let merge = with_base_tests(file.path, file.base, "");
+        return FileMerge { text: None, judged: Vec::new(), ..merge };
+    };
+    let names = base.scan.found.iter().enumerate().filter(|(at, _)| gone.contains(at)).map(|(_, found)| found.name());
+    let mut not_judged: Vec<_> = names.map(|name| (name, Reason::FileGone)).collect();
+    not_judged.sort();
+    FileMerge { text: None, judged: Vec::new(), not_judged }
+}
