@@ -5,14 +5,14 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::source::{SourceFile, report, source, sources};
+use crate::source::{SourceFile, library, report, source};
 
 /// Path of a module below the crate, or of an item in it.
 type Path = Vec<String>;
 
 #[test]
 fn sibling_modules_have_no_cycles() {
-    let circles = circles(&sources("src"));
+    let circles = circles(&library());
     let faults = circles.iter().map(|(folder, members)| {
         format!(
             "{folder}: {} depend on each other in a circle; move what they share to a file of its own",
@@ -27,7 +27,7 @@ fn circles(files: &[SourceFile]) -> Vec<(String, BTreeSet<String>)> {
     let modules: BTreeMap<Path, &str> = files
         .iter()
         .filter(|file| !file.is_test)
-        .filter_map(|file| Some((file.path.strip_prefix("src/")?.strip_suffix(".rs")?, file.code.as_str())))
+        .filter_map(|file| Some((file.inner().strip_suffix(".rs")?, file.code.as_str())))
         .filter(|(name, _)| !matches!(*name, "lib" | "main"))
         .map(|(name, code)| (name.split('/').map(str::to_owned).collect(), code))
         .collect();

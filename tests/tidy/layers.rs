@@ -1,11 +1,11 @@
-//! Directions between modules: between the top-level modules of `src/` and between the folders of `src/domain/`.
+//! Directions between modules: between the top-level modules of the library and between the folders of `domain`.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::source::{SourceFile, line_of, report, source, sources};
+use crate::source::{SourceFile, library, line_of, report, source};
 
 /// Top-level modules, each with the modules that it may use; `*` means all. A new top-level module needs a new row.
 const LAYERS: [(&str, &[&str]); 25] = [
@@ -87,27 +87,27 @@ const DOMAIN_FOLDERS: [(&str, &[&str]); 9] = [
 
 #[test]
 fn layers_use_only_lower_layers() {
-    report(sources("src").iter().flat_map(layer_faults));
+    report(library().iter().flat_map(layer_faults));
 }
 
 #[test]
 fn super_paths_stay_in_their_layer() {
-    report(sources("src").iter().flat_map(super_faults));
+    report(library().iter().flat_map(super_faults));
 }
 
 #[test]
 fn domain_folders_use_only_earlier_folders() {
-    report(sources("src").iter().flat_map(folder_faults));
+    report(library().iter().flat_map(folder_faults));
 }
 
-/// Returns the top-level module that a file under `src/` belongs to.
-fn layer(path: &str) -> &str {
-    let inner = path.strip_prefix("src/").unwrap_or(path);
+/// Returns the top-level module that a file belongs to.
+fn layer(file: &SourceFile) -> &str {
+    let inner = file.inner();
     inner.split(['/', '.']).next().unwrap_or(inner)
 }
 
 fn layer_faults(file: &SourceFile) -> Vec<String> {
-    let layer_name = layer(&file.path);
+    let layer_name = layer(file);
     if file.is_test || layer_name == "lib" {
         return Vec::new();
     }
@@ -133,7 +133,7 @@ fn layer_faults(file: &SourceFile) -> Vec<String> {
 }
 
 fn folder_faults(file: &SourceFile) -> Vec<String> {
-    let Some(inner) = file.path.strip_prefix("src/domain/").filter(|_| !file.is_test) else { return Vec::new() };
+    let Some(inner) = file.inner().strip_prefix("domain/").filter(|_| !file.is_test) else { return Vec::new() };
     let own = inner.split(['/', '.']).next().unwrap_or(inner);
     let Some((_, allowed)) = DOMAIN_FOLDERS.iter().find(|(name, _)| *name == own) else {
         return vec![format!("{}:1: `domain::{own}` has no row in DOMAIN_FOLDERS of tests/tidy/layers.rs", file.path)];
@@ -213,7 +213,7 @@ fn super_faults(file: &SourceFile) -> Vec<String> {
                 "{}:{}: this `super::` leaves the layer `{}`; write `crate::…`, so that the layers can be seen",
                 file.path,
                 number + 1,
-                layer(&file.path)
+                layer(file)
             ));
         }
         if INLINE.is_match(line) {

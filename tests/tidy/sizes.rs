@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::source::{line_of, report, sources};
+use crate::source::{library, line_of, report};
 
 /// Maximum length of a function, in lines, outside of tests.
 const MAX_FUNCTION: usize = 100;
@@ -17,7 +17,7 @@ const LONG_FILES: &[(&str, usize)] = &[];
 
 #[test]
 fn functions_and_files_stay_short() {
-    let files = sources("src");
+    let files = library();
     let functions: Vec<(String, String, usize, usize)> = files
         .iter()
         .filter(|file| !file.is_test)

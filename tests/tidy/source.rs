@@ -15,6 +15,23 @@ pub struct SourceFile {
     pub is_test: bool,
 }
 
+impl SourceFile {
+    /// Returns the path below the folder `src` of its crate.
+    pub fn inner(&self) -> &str {
+        self.path.split_once("src/").map_or(self.path.as_str(), |(_, inner)| inner)
+    }
+}
+
+/// Crates that the bot's library consists of, beside `src`. Their modules have one name space, because each crate imports the
+/// modules of the crates below by their names.
+const LIBRARY: [&str; 9] = ["agents", "config", "core", "engine", "forges", "host", "store", "web", "workspace"];
+
+/// Returns all Rust files of the bot's library.
+pub fn library() -> Vec<SourceFile> {
+    let folders = LIBRARY.iter().map(|name| format!("crates/{name}/src"));
+    std::iter::once("src".to_owned()).chain(folders).flat_map(|folder| sources(&folder)).collect()
+}
+
 /// Fails with all faults, one per line.
 pub fn report(faults: impl Iterator<Item = String>) {
     let faults: Vec<String> = faults.collect();
