@@ -12,6 +12,8 @@ const ATTEMPTS: usize = 200;
 
 /// Properties of the machine at the start of the run.
 pub struct Machine {
+    /// Profile of Cargo that this program was built with, such as `release` or `dist`: the folder that it is in.
+    pub profile: String,
     /// Number of processors that this process may use.
     pub cores: usize,
     /// Memory in MiB.
@@ -30,8 +32,12 @@ impl Machine {
     pub fn look(folder: &Path) -> anyhow::Result<Self> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("the kernel's version")?;
         let memory = std::fs::read_to_string("/proc/meminfo").context("the memory's size")?;
+        let program = std::env::current_exe().context("the path of this program")?;
+        let profile =
+            program.ancestors().nth(2).and_then(Path::file_name).context("this program is in no folder of Cargo")?;
         let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
         Ok(Self {
+            profile: profile.to_string_lossy().into_owned(),
             cores: std::thread::available_parallelism()?.get(),
             memory_mib: kib.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) / 1024,
             kernel: kernel.trim().to_owned(),

@@ -157,8 +157,9 @@ pub fn page(
 
 fn new_section(machine: &Machine, name: &str, words: &str, rows: &[&Row]) -> String {
     let mut text = format!(
-        "## {name}\n\n{words}\n\nMachine: {} processors, {} MiB, Linux {}; a 4 KiB write with `fdatasync` takes {:.2} ms, creating a file \
+        "## {name}\n\n{words}\n\nProfile `{}`. Machine: {} processors, {} MiB, Linux {}; a 4 KiB write with `fdatasync` takes {:.2} ms, creating a file \
          {:.2} ms (medians).\n\n| {} |\n|{}\n",
+        machine.profile,
         machine.cores,
         machine.memory_mib,
         machine.kernel,

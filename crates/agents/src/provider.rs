@@ -32,7 +32,7 @@ use crate::domain::providers::limit::LimitSignals;
 use crate::net::client_of_model;
 use crate::process::Masker;
 use wire::fault::{self, ProviderError};
-use wire::{AnswerError, WireFormat as _};
+use wire::{AnswerError, WireCodec as _};
 
 /// Maximum size of a response, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! The functional core of ralph-bot: what decides. No async, no I/O, no clock, no randomness.
+//! The functional core of ralph-bot: all of its decisions. No async, no I/O, no clock, no randomness.
 
 pub mod domain;
 #[cfg(any(test, feature = "testing"))]

@@ -1,4 +1,4 @@
-//! What touches the machine: processes, sandbox, egress proxy, HTTP clients and servers.
+//! Access to the machine: processes, sandbox, egress proxy, HTTP clients and servers.
 
 pub mod net;
 pub mod process;

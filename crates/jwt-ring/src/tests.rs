@@ -1,3 +1,5 @@
+//! Tokens that are signed, verified, forged, and signed by unusable keys.
+
 use std::collections::BTreeMap;
 
 use super::*;

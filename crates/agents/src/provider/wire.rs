@@ -19,7 +19,7 @@ use fault::ProviderError;
 const MAX_NAME: usize = 64;
 
 /// Conversion of requests and responses of a wire format.
-pub(super) trait WireFormat {
+pub(super) trait WireCodec {
     /// Returns the path segments of the endpoint, after the version.
     fn endpoint(self) -> &'static [&'static str];
 
@@ -34,7 +34,7 @@ pub(super) trait WireFormat {
     fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, AnswerError>;
 }
 
-impl WireFormat for WireName {
+impl WireCodec for WireName {
     fn endpoint(self) -> &'static [&'static str] {
         match self {
             Self::Messages => &["messages"],

@@ -8,10 +8,12 @@ use crate::domain::model::ids::Timestamp;
 
 const ABSENT: &str = "this program was built without mail; build it with `--features mail`, or use a released package";
 
-/// No sender.
-pub(super) enum Mail {}
+pub(super) use NoMail as Mail;
 
-impl Mail {
+/// No sender.
+pub(super) enum NoMail {}
+
+impl NoMail {
     pub(super) fn new(_: MailSettings, _: &Url, _: Option<&SecretString>) -> Result<Self, String> {
         Err(ABSENT.to_owned())
     }

@@ -18,11 +18,9 @@ mod absent;
 mod otlp;
 
 #[cfg(not(feature = "traces"))]
-use absent as exporter;
+use absent::NoExporter as Exporter;
 #[cfg(feature = "traces")]
-use otlp as exporter;
-
-use exporter::Exporter;
+use otlp::OtlpExporter as Exporter;
 
 /// Span whose work has ended.
 #[derive(Debug, Clone)]

@@ -7,9 +7,9 @@ use super::EndedSpan;
 use crate::domain::model::ids::LoopId;
 
 /// No exporter.
-pub(super) enum Exporter {}
+pub(super) enum NoExporter {}
 
-impl Exporter {
+impl NoExporter {
     pub(super) fn start(_: &Url, _: Handle) -> Result<Self, String> {
         Err("this program was built without traces; build it with `--features traces`, or use a released package"
             .into())

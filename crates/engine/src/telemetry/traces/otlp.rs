@@ -26,9 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Sends spans to a collector.
-pub(super) struct Exporter(BatchSpanProcessor);
+pub(super) struct OtlpExporter(BatchSpanProcessor);
 
-impl Exporter {
+impl OtlpExporter {
     pub(super) fn start(endpoint: &Url, runtime: Handle) -> Result<Self, String> {
         let http = client().connect_timeout(PATIENCE).timeout(PATIENCE).build().map_err(|error| error.to_string())?;
         let collector = Collector { client: http, runtime, away: AtomicBool::new(false) };

@@ -118,7 +118,7 @@ fn comparison_counts_saved_and_disturbed_loops() {
 }
 
 /// Folder of the recorded vectors.
-const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../tests/fixtures/contracts/control-vectors");
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/contracts/control-vectors");
 
 #[test]
 fn replayed_control_matches_recorded_vectors() {

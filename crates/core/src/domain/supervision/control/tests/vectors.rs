@@ -10,7 +10,7 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::ControlDecision;
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../tests/fixtures/contracts/control-vectors");
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/contracts/control-vectors");
 /// Tolerance of a figure.
 const NEAR: f64 = 1e-9;
 
