@@ -40,7 +40,7 @@ pub fn thresholds() -> String {
 }
 
 const CONFIGURATION: &str = "\
-<!-- Generated from the types in src/config by `ralph-bot schema --markdown`; do not edit. -->
+<!-- Generated from the types in crates/config/src/config by `ralph-bot schema --markdown`; do not edit. -->
 
 # Configuration
 
@@ -107,7 +107,7 @@ it stops the loop with a comment that shows the error.
 ";
 
 const THRESHOLDS_PAGE: &str = "\
-<!-- Generated from the types in src/domain by `ralph-bot schema --thresholds`; do not edit. -->
+<!-- Generated from the types in crates/core/src/domain by `ralph-bot schema --thresholds`; do not edit. -->
 
 # Thresholds of supervision
 

@@ -1,7 +1,7 @@
 //! Style sheet, scripts and icons of the pages. They are embedded in the program and served at addresses that contain
 //! the hash of their content.
 //!
-//! `src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence (Zero-Clause
+//! `crates/web/src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence (Zero-Clause
 //! BSD).
 
 use std::sync::LazyLock;
