@@ -199,14 +199,14 @@ fn doctests(dialect: Dialect, agent: &str) -> Setup {
 
 /// The program changes together with the expectation, so that the text alone does not tell whether the task requires it.
 ///
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn changed_doctest_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "sed -i 's/^    6$/    12/; s/return 0/total = a * b\\n    return total * 2/' calc.py\n";
     does_not_pass(doctests(dialect, agent), "calc.py").await;
 }
 
-/// See docs/threats.md#g17.
+/// See docs/research/threats.md#g17.
 async fn removed_doctest_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     does_not_pass(doctests(dialect, "sed -i '/^def mul/,$d' calc.py\n"), "calc.py").await;

@@ -1,8 +1,8 @@
 //! Deliveries that are signed and damaged: a field is missing, null or of another type, or the action is unknown. Each gets an
 //! answer, and none is obeyed.
 //!
-//! Seen to fail without the defence: where `agrees` in `src/engine/intake/confirm.rs` returns `Ok` at once, a comment that the forge
-//! does not have starts a loop.
+//! Seen to fail without the defence: where `agrees` in `crates/engine/src/engine/intake/confirm.rs` returns `Ok` at once, a
+//! comment that the forge does not have starts a loop.
 
 use fake_forge::{Dialect, each_damage};
 use serde_json::{Value, json};

@@ -15,20 +15,20 @@ use crate::config::Env;
 pub use metrics::{Metrics, OPENMETRICS, PLAIN_TEXT};
 pub use traces::{EndedSpan, SpanValue, Tracer};
 
-/// Name of the environment variable with the filter (`info`, `ralph_bot=debug,warn`).
+/// Name of the environment variable with the filter (`info`, `ralph=debug,warn`).
 pub const FILTER_VARIABLE: &str = "RALPH_LOG";
 
 /// Name of the environment variable with the format, `text` or `json`.
 pub const FORMAT_VARIABLE: &str = "RALPH_LOG_FORMAT";
 
 /// Default filter: `info` for this program, `warn` for dependencies.
-const FILTER_DEFAULT: &str = "warn,ralph_bot=info";
+const FILTER_DEFAULT: &str = "warn,ralph=info";
 
 /// Reason why logging could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter is invalid.
-    #[error("environment variable {FILTER_VARIABLE}: not a filter such as `info` or `ralph_bot=debug`: {0}")]
+    #[error("environment variable {FILTER_VARIABLE}: not a filter such as `info` or `ralph=debug`: {0}")]
     Filter(String),
     /// The format is invalid.
     #[error("environment variable {FORMAT_VARIABLE}: must be `text` or `json`")]

@@ -404,7 +404,7 @@ config_section! {
 }
 
 config_section! {
-    /// Programs that decide whether a loop continues, in order by event: `docs/hooks.md`.
+    /// Programs that decide whether a loop continues, in order by event: `docs/guides/hooks.md`.
     pub struct HooksSection {
         /// Before each run of an agent. A block pauses the loop.
         pub before_agent: Vec<HookSection>;

@@ -40,7 +40,7 @@ pub fn thresholds() -> String {
 }
 
 const CONFIGURATION: &str = "\
-<!-- Generated from the types in src/config by `ralph-bot schema --markdown`; do not edit. -->
+<!-- Generated from the types in crates/config/src/config by `ralph-bot schema --markdown`; do not edit. -->
 
 # Configuration
 
@@ -65,7 +65,7 @@ item of a list is selected by its `name` or by its 0-based index. Values are tex
 | `RALPH_FORGES__WORK__URL=https://git.example.org` | `url` of the forge named `work` |
 | `RALPH_REPOSITORIES='[\"work:team/*\"]'` | `repositories` |
 
-`RALPH_LOG` (a filter such as `info` or `ralph_bot=debug`) and `RALPH_LOG_FORMAT` (`text` or `json`) configure the log.
+`RALPH_LOG` (a filter such as `info` or `ralph=debug`) and `RALPH_LOG_FORMAT` (`text` or `json`) configure the log.
 
 Secrets must not be in the file. A key that ends in `_env` names an environment variable, one that ends in `_file` a file that
 contains the secret. A webhook secret has at least 32 bytes; `openssl rand -hex 32` generates one. `ralph-bot init --webhook` gives
@@ -107,7 +107,7 @@ it stops the loop with a comment that shows the error.
 ";
 
 const THRESHOLDS_PAGE: &str = "\
-<!-- Generated from the types in src/domain by `ralph-bot schema --thresholds`; do not edit. -->
+<!-- Generated from the types in crates/core/src/domain by `ralph-bot schema --thresholds`; do not edit. -->
 
 # Thresholds of supervision
 

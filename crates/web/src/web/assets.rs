@@ -1,8 +1,8 @@
 //! Style sheet, scripts and icons of the pages. They are embedded in the program and served at addresses that contain
 //! the hash of their content.
 //!
-//! `src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence (Zero-Clause
-//! BSD).
+//! `crates/web/src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence
+//! (Zero-Clause BSD).
 
 use std::sync::LazyLock;
 

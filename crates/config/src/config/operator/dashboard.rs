@@ -7,7 +7,7 @@ use crate::domain::model::settings::config_section;
 
 config_section! {
     /// Dashboard and API. With a login, people see and do what the forge permits them. Without one, the dashboard is only on this
-    /// machine, for anybody who has the address that `serve` prints. See `docs/login.md`.
+    /// machine, for anybody who has the address that `serve` prints. See `docs/guides/dashboard.md`.
     pub struct DashboardSection {
         /// Whether there are a dashboard and an API.
         pub enabled: bool = true;
@@ -23,7 +23,7 @@ config_section! {
 config_section! {
     /// Client of logins with a forge: a GitHub App's own client, an OAuth app, or an application of Gitea or Forgejo. Its redirect
     /// address is `/login/callback/NAME` below `server.public_url`. `ralph-bot init --login` makes one on Gitea and Forgejo and keeps
-    /// it in `data_dir`. See `docs/login.md`.
+    /// it in `data_dir`. See `docs/guides/dashboard.md`.
     pub struct LoginSection {
         /// Client id. Required.
         pub client_id: Option<String>;

@@ -651,7 +651,10 @@ fn tests_that_could_not_be_judged_are_asked_about() {
     let mut run = LoopRun::new();
     let found = TamperFinding::new("src/a.rs", TamperKind::TestsNotJudged, "doctest `add`: its item no longer exists");
     let finding = BranchFinding { found, mark: "1".into(), pushed: false };
-    run.working().commits(&[], true).verified(&[finding.clone()], None).is(LoopState::Running, LoopStep::Agent);
+    run.working()
+        .commits(&[], true)
+        .verified(std::slice::from_ref(&finding), None)
+        .is(LoopState::Running, LoopStep::Agent);
     run.commits(&[], true).verified(&[finding], None).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(
         run.current.why,
