@@ -53,6 +53,13 @@ pub use sandbox::{check_visible, probe_settings};
 
 /// Duration of a lease on a work effect.
 const LEASE: Duration = Duration::from_secs(30);
+/// Number of work trees of finished loops kept for reuse, per repository: the loops of a repository usually run one at a time.
+const WORK_TREE_POOL: usize = 2;
+/// Wait before the result of a call that timed out is looked up, in intervals of polling: 10 seconds by default, because lists of
+/// forges lag behind.
+const AMBIGUITY_WAIT_POLLS: u32 = 20;
+/// Wait after the first failed call, in intervals of polling: 2 seconds by default.
+const RETRY_FIRST_POLLS: u32 = 4;
 
 /// Start options in addition to the configuration.
 #[derive(Clone)]
@@ -282,7 +289,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let workspaces = Workspaces::open(
         WorkspaceSettings {
             root: data.clone(),
-            pool: config.workspace.pool as usize,
+            pool: WORK_TREE_POOL,
             committer_name: "ralph-bot".into(),
             committer_email: "ralph-bot@users.noreply.localhost".into(),
             authors: Arc::default(),
@@ -476,6 +483,7 @@ fn settings(
     let default_backend = default_backend.or_else(|| configured().map(|(name, _)| name.clone())).unwrap_or_default();
     let backends = || config.backends.iter();
     let named = |(name, window): (&String, Option<u64>)| Some((name.clone(), window?));
+    let poll = Duration::from_millis(u64::from(config.engine.poll_ms));
     EngineSettings {
         repositories: config
             .repositories
@@ -510,9 +518,9 @@ fn settings(
         images: config.images.clone(),
         image_files: data.join("images"),
         lease: LEASE,
-        poll: Duration::from_millis(u64::from(config.engine.poll_ms)),
-        ambiguity_wait: Duration::from_millis(u64::from(config.engine.ambiguity_wait_ms)),
-        retry_first: Duration::from_millis(u64::from(config.engine.retry_first_ms)),
+        poll,
+        ambiguity_wait: poll * AMBIGUITY_WAIT_POLLS,
+        retry_first: poll * RETRY_FIRST_POLLS,
         retry_most: Duration::from_secs(300),
         channel_retry: ChannelRetrySettings::default(),
         stop_grace: Duration::from_secs(config.engine.stop_grace.as_seconds()),

@@ -270,9 +270,7 @@ impl MemoryShell<'_> {
             return print(&format!("{}\n", serde_json::to_value(&found).map_err(failed)?));
         }
         if found.is_empty() {
-            return print(
-                "no reflections are stored; those of ended loops are deleted after `memory.retention_days`\n",
-            );
+            return print("no reflections are stored; those of ended loops are deleted after `retention.days`\n");
         }
         print(&found.iter().map(reflection_text).collect::<String>())
     }

@@ -24,8 +24,7 @@ pub const WAIT_LIMIT: Duration = Duration::from_secs(420);
 /// Time between two evaluations of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Short intervals, so that a story takes seconds.
-const SHORT_INTERVALS: &str =
-    "engine: { poll_ms: 50, ambiguity_wait_ms: 100, retry_first_ms: 50, mutation_interval_ms: 0 }";
+const SHORT_INTERVALS: &str = "engine: { poll_ms: 50, mutation_interval_ms: 0 }";
 
 /// A world whose service runs in processes of its own.
 pub struct Service {

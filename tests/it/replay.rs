@@ -194,13 +194,13 @@ async fn invalid_trace_is_reported_with_file_and_line() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("broken.jsonl"), "{\"iteration\":1}\n{\"iteration\":\n").expect("written");
     std::fs::write(folder.path().join("good.jsonl"), stuck()).expect("written");
-    std::fs::write(folder.path().join("typo.yaml"), "control: {slide_dorp: 3}\n").expect("written");
+    std::fs::write(folder.path().join("typo.yaml"), "control: {base_profle: x}\n").expect("written");
     let cases: [(&[&str], &str); 6] = [
         (&["replay", "broken.jsonl"], "broken.jsonl: line 2: "),
         (&["replay", "missing.jsonl"], "missing.jsonl: could not read"),
-        (&["replay", "good.jsonl", "--config", "typo.yaml"], "did you mean `slide_drop`"),
+        (&["replay", "good.jsonl", "--config", "typo.yaml"], "did you mean `base_profile`"),
         (&["replay", "good.jsonl", "--config", "none.yaml"], "none.yaml: could not read"),
-        (&["replay", "good.jsonl", "--compare", "typo.yaml", "typo.yaml"], "typo.yaml: `control.slide_dorp` is 3"),
+        (&["replay", "good.jsonl", "--compare", "typo.yaml", "typo.yaml"], "typo.yaml: `control.base_profle` is \"x\""),
         (&["replay", "good.jsonl", "--compare", "typo.yaml"], "--compare"),
     ];
     for (arguments, reason) in cases {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use fake_forge::Dialect;
+use ralph_bot::config::Config;
 use ralph_bot::domain::knowledge::session::{EventKind, Hit, SessionQuery};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::{ClaimedState, CooldownReason, DisabledFor};
 use ralph_bot::store::{calls, session};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::{Setup, World, on_one_forge, prepared_story, story};
@@ -580,10 +582,12 @@ async fn model_change_and_retry_start_new_session(dialect: Dialect) {
 
 async fn model_rules_override_control(dialect: Dialect) {
     let models = ", models: { default: small, strong: large, rules: [{ when: \"iteration == 4\", model: ruled }] }";
-    let control =
-        "control: { actuators: { effort: { enabled: true }, model: { enabled: true, strong_above: 0.5 } } }\n";
+    let control = "control: { actuators: { effort: { enabled: true }, model: { enabled: true } } }\n";
     let config = talks("fill", models).replace("limits: { ", "limits: { agent_turns: 10, ") + control;
-    story(Setup::new(dialect).config(&config), async |world| {
+    let adjust: fn(&mut Config) = |config| {
+        config.policy.thresholds["control"]["actuators"]["model"]["strong_above"] = json!(0.5);
+    };
+    story(Setup { adjust, ..Setup::new(dialect).config(&config) }, async |world| {
         world.comment("/ralph run --backend claude").await;
         world.settle().await;
         // Nothing gets better, so the signal rises, and the strong model is for twice in a row above the bound.

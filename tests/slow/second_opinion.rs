@@ -1,6 +1,7 @@
 //! Second opinions: another backend reads finished work before it is handed over.
 
 use fake_forge::Dialect;
+use ralph_bot::config::Config;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::opinion::OpinionEnd;
@@ -36,11 +37,11 @@ case $prompt in
 esac
 "#;
 
-/// Returns the configuration of a reviewer that runs a shell script; `more` are further keys of `review`.
-fn reviewer(script: &str, more: &str) -> String {
+/// Returns the configuration of a reviewer that runs a shell script.
+fn reviewer(script: &str) -> String {
     let command = serde_json::to_string(&["/bin/sh", "-c", script]).expect("a list");
     format!(
-        "  judge: {{ type: script, command: {command}, roles: [reviewer] }}\nreview: {{ backend: judge{more} }}\n\
+        "  judge: {{ type: script, command: {command}, roles: [reviewer] }}\nreview: {{ backend: judge }}\n\
          limits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n"
     )
 }
@@ -77,7 +78,7 @@ async fn is_ready_without(world: &World, done: &Loop, says: &str) {
 
 async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect) {
     let folder = tempfile::tempdir().expect("a folder");
-    let setup = Setup::new(dialect).config(&reviewer(&counted(PICKY, &folder), "")).agent(AGENT);
+    let setup = Setup::new(dialect).config(&reviewer(&counted(PICKY, &folder))).agent(AGENT);
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
@@ -116,7 +117,7 @@ async fn useless_answer_is_told_and_the_loop_goes_on(dialect: Dialect) {
         ("cat >/dev/null; echo '{\"verdict\":\"changes\",\"summary\":\"\",\"findings\":[]}'", "`findings` has none"),
         ("cat >/dev/null; echo broken >&2; exit 3", "broken"),
     ] {
-        let setup = Setup::new(dialect).config(&reviewer(script, "")).agent(AGENT);
+        let setup = Setup::new(dialect).config(&reviewer(script)).agent(AGENT);
         story(setup, async |world| {
             let done = world.run().await;
             is_ready_without(world, &done, says).await;
@@ -126,7 +127,8 @@ async fn useless_answer_is_told_and_the_loop_goes_on(dialect: Dialect) {
 }
 
 async fn reviewer_that_never_answers_is_stopped(dialect: Dialect) {
-    let setup = Setup::new(dialect).config(&reviewer("sleep 600", ", timeout: 1s")).agent(AGENT);
+    let adjust: fn(&mut Config) = |config| config.policy.review.as_mut().expect("a reviewer").timeout_s = 1;
+    let setup = Setup { adjust, ..Setup::new(dialect).config(&reviewer("sleep 600")).agent(AGENT) };
     story(setup, async |world| {
         let done = world.run().await;
         is_ready_without(world, &done, "longer than 1 s").await;
@@ -136,7 +138,7 @@ async fn reviewer_that_never_answers_is_stopped(dialect: Dialect) {
 
 async fn limited_reviewer_is_not_waited_for(dialect: Dialect) {
     let script = "cat >/dev/null; echo 'Error: 429 Too Many Requests: rate limit exceeded, retry after 3600 seconds' >&2; exit 1";
-    let setup = Setup::new(dialect).config(&reviewer(script, "")).agent(AGENT);
+    let setup = Setup::new(dialect).config(&reviewer(script)).agent(AGENT);
     story(setup, async |world| {
         let done = world.run().await;
         is_ready_without(world, &done, "429").await;
@@ -174,7 +176,7 @@ async fn opinion_over_the_budget_is_not_asked_for(dialect: Dialect) {
 async fn reviewer_cannot_change_the_work(dialect: Dialect) {
     let script = r#"cat >/dev/null; echo 7 >answer.txt; rm -f check.sh; echo mine >new.txt
         echo '{"verdict":"sound","summary":"Good.","findings":[]}'"#;
-    let setup = Setup::new(dialect).config(&reviewer(script, "")).agent(AGENT).isolated();
+    let setup = Setup::new(dialect).config(&reviewer(script)).agent(AGENT).isolated();
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
@@ -190,7 +192,7 @@ async fn reviewer_cannot_change_the_work(dialect: Dialect) {
 async fn iteration_that_breaks_the_work_is_undone_and_the_work_handed_over(dialect: Dialect) {
     let folder = tempfile::tempdir().expect("a folder");
     let agent = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'add a note'*) echo 7 >answer.txt;; esac\n";
-    let config = reviewer(&counted(PICKY, &folder), "").replace("limits: { ", "limits: { iterations: 2, ");
+    let config = reviewer(&counted(PICKY, &folder)).replace("limits: { ", "limits: { iterations: 2, ");
     story(Setup::new(dialect).config(&config).agent(agent), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
@@ -206,7 +208,7 @@ async fn iteration_that_breaks_the_work_is_undone_and_the_work_handed_over(diale
 async fn repository_can_switch_second_opinions_off(dialect: Dialect) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = "checks: [sh check.sh]\nreview: { when: never }\n";
-    let setup = Setup::new(dialect).config(&reviewer(&counted(PICKY, &folder), "")).agent(AGENT);
+    let setup = Setup::new(dialect).config(&reviewer(&counted(PICKY, &folder))).agent(AGENT);
     story(setup.file(".ralph.yml", file), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
@@ -222,7 +224,7 @@ printf '%s\n' '{"type":"result","subtype":"success","is_error":false,"result":"{
 
 /// Returns the configuration of a reviewer that reports its cost.
 fn paid(folder: &tempfile::TempDir) -> String {
-    reviewer(&counted(PAID, folder), "").replace("type: script,", "type: script, output: claude,")
+    reviewer(&counted(PAID, folder)).replace("type: script,", "type: script, output: claude,")
 }
 
 /// Returns the costs of the second opinions that were booked.

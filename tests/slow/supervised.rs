@@ -401,7 +401,7 @@ async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
     .await;
     // The repository makes it more patient: it is noticed later.
     let early = story(stuck(dialect), async |hasty| hasty.run().await.spent.iterations).await;
-    let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { climb_after: 6, stuck: { critical_error_count: 10 } }\nstrategy: { escalation_threshold: 90 }\n";
+    let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { redirects: 9, stuck: { critical_error_count: 10 } }\nstrategy: { escalation_threshold: 90 }\n";
     let limits = format!("limits: {{ iterations: {}, comments_per_hour: 1000, comments_per_day: 1000 }}", early + 1);
     story(Setup::new(dialect).agent(STUCK).file(".ralph.yml", file).config(&limits), async |patient| {
         let stopped = patient.run().await;

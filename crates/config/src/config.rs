@@ -37,11 +37,9 @@ use url::Url;
 pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
 pub use key_sources::{KeySource, KeySources};
 pub use login_clients::LoginClientConfig;
-pub use operator::{
-    AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
-};
+pub use operator::{AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection};
 pub use problem::{ConfigProblem, ConfigProblems, SourceLocation};
-pub use removed::drop_from_sections;
+pub use removed::{drop_from_sections, without_removed_keys};
 pub use secret::WEBHOOK_SECRET_MIN;
 pub use validate_repository::parse_repository;
 
@@ -106,8 +104,6 @@ pub struct Config {
     pub signing: Option<CommitSigning>,
     /// Custom templates: name (`comment/status.md`) and content, sorted by name.
     pub templates: Vec<(String, String)>,
-    /// Reuse of work trees.
-    pub workspace: WorkspaceSection,
     /// Intervals and time limits of the service.
     pub engine: EngineSection,
     /// Retention of data.
@@ -135,7 +131,7 @@ pub struct Config {
     /// Warnings about deprecated keys in the file.
     pub warnings: Vec<ConfigProblem>,
     choice: BackendsSettings,
-    policy: Policy,
+    pub policy: Policy,
     allow: Vec<(ForgeName, UserId)>,
     teams: Vec<(ForgeName, TeamRef)>,
     allow_bots: Vec<(ForgeName, UserId)>,

@@ -78,9 +78,10 @@ pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, Cl
     for warning in config::drop_from_sections(&mut sections) {
         anstream::eprintln!("warning: {}: {warning}", path.display());
     }
-    SupervisionSettings::layered(&sections)
-        .map(Some)
-        .map_err(|problems| wrong(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
+    SupervisionSettings::layered(&sections).map(Some).map_err(|problems| {
+        let problems = problems.into_iter().map(|problem| config::without_removed_keys(problem).to_string());
+        wrong(problems.collect::<Vec<_>>().join("; "))
+    })
 }
 
 /// Reads a file as UTF-8.

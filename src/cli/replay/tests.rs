@@ -60,8 +60,8 @@ fn invalid_traces_are_reported_with_file_and_line() {
     let (folder, file) = folder(&[
         ("broken.jsonl", "{\"iteration\": 1}\n{\"errors\": \"three\"}\n"),
         ("empty.jsonl", "{\"max_iterations\": 3}\n"),
-        ("typo.yaml", "control:\n  slide_dorp: 3\n"),
-        ("range.yaml", "control: {slide_iterations: 0, oscillation_count: 0}\noversight: {climb_after: 0}\n"),
+        ("typo.yaml", "control:\n  base_profle: x\n"),
+        ("range.yaml", "control: {slide_iterations: 0, stuck_iterations: 9}\noversight: {redirects: 0}\n"),
         ("other.yaml", "oversite: {}\n"),
         ("strategy.yaml", "strategy: {escalation_threshold: soon}\n"),
         ("broken.yaml", "control: [\n"),
@@ -82,8 +82,8 @@ fn invalid_traces_are_reported_with_file_and_line() {
     latin.jsonl: line 2: invalid UTF-8
     missing.jsonl: could not read: No such file or directory (os error 2)
     : expected a file, found a folder
-    typo.yaml: `control.slide_dorp` is 3; there is no such key; did you mean `slide_drop`?
-    range.yaml: `control.oscillation_count` is 0; it must be between 1 and 100; `oversight.climb_after` is 0; it must be between 1 and 100
+    typo.yaml: `control.base_profle` is "x"; there is no such key; did you mean `base_profile`?
+    range.yaml: `control.stuck_iterations` is 9; it must be at most 5; `oversight.redirects` is 0; it must be between 1 and 100
     other.yaml: the file has none of the keys preset, control, oversight, strategy
     strategy.yaml: `strategy.escalation_threshold` is "soon"; expected a non-negative whole number
     "#);

@@ -65,15 +65,8 @@ pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, repor
     for (name, text) in &env.0 {
         let Some(path) = name.strip_prefix(PREFIX) else { continue };
         let mut steps: Vec<String> = path.split(SEPARATOR).map(str::to_lowercase).collect();
-        if let Some(first) = steps.first_mut()
-            && let Some((new, warning)) = renamed::current_name(first)
-        {
-            *first = new.to_owned();
+        if let Some(warning) = renamed::rename_path(&mut steps) {
             report.warn(SourceLocation::Variable(name.clone()), name, warning);
-        }
-        if let Some(warning) = renamed::removal(&steps) {
-            report.warn(SourceLocation::Variable(name.clone()), name, warning);
-            continue;
         }
         if steps.len() == 1 && !shape.keys().any(|key| Some(key) == steps.first().map(String::as_str)) {
             continue;

@@ -75,15 +75,13 @@ config_section! {
         pub checks: ChecksSection => section;
         /// Isolation of agents and checks.
         pub sandbox: SandboxSection;
-        /// Programs that decide whether a loop continues: `docs/guides/hooks.md`.
+        /// Programs that decide whether a loop continues.
         pub hooks: HooksSection;
         /// Second opinion of another backend before a pull request becomes ready.
         pub review: ReviewSection => section;
         /// Folder with custom templates, each in place of the built-in one of the same name (`comment/status.md`,
         /// `prompt/iteration.md`, …).
         pub templates: Option<PathBuf>;
-        /// Reuse of work trees.
-        pub workspace: WorkspaceSection;
         /// Intervals and time limits of the service.
         pub engine: EngineSection => section;
         /// Retention of data.
@@ -375,22 +373,10 @@ pub enum SandboxRequired {
 }
 
 config_section! {
-    /// Reuse of work trees.
-    pub struct WorkspaceSection {
-        /// Number of work trees of finished loops kept for reuse, per repository; 0 removes them at once.
-        pub pool: u32 = 2;
-    }
-}
-
-config_section! {
     /// Intervals and time limits of the service. The defaults suit a forge that is shared with others.
     pub struct EngineSection {
-        /// Interval at which a process polls for work of other processes, in milliseconds.
+        /// Interval at which a process polls for work of other processes, in milliseconds. Waits after failed calls are multiples of it.
         pub poll_ms: u32 = 500, in 10..=60_000;
-        /// Wait before the result of a call that timed out is looked up, in milliseconds: lists of forges lag behind.
-        pub ambiguity_wait_ms: u32 = 10_000, in 0..=600_000;
-        /// First wait after a failed call, in milliseconds; doubles with each failure, up to five minutes.
-        pub retry_first_ms: u32 = 2_000, in 10..=300_000;
         /// Minimum time between two changes on one forge, in milliseconds. By default there is none on Gitea and Forgejo; on
         /// GitHub it is 1000, and at most 80 changes a minute and 500 an hour are sent. `0` removes these limits, too.
         pub mutation_interval_ms: Option<u32>, in 0..=60_000;
@@ -418,7 +404,7 @@ config_section! {
 }
 
 config_section! {
-    /// A hook. It reads JSON from standard input and prints a verdict.
+    /// Program that decides whether a loop continues: `docs/guides/hooks.md`. It reads JSON from standard input and prints a verdict.
     pub struct HookSection {
         /// Short name: lower-case letters, digits and hyphens.
         pub name: String;
@@ -444,16 +430,14 @@ config_section! {
         pub backend: Option<String>;
         /// Time at which it is asked.
         pub when: ReviewTime;
-        /// Maximum time of one run; at most the time that the loop has left.
-        pub timeout: Duration = Duration::minutes(10), in Duration::seconds(1)..=Duration::hours(2);
     }
 }
 
 config_section! {
     /// Retention of data.
     pub struct RetentionSection {
-        /// Days that prompts and output of agents are kept after the end of a loop, and deliveries after they were processed. A
-        /// delivery that is received again later is processed again.
+        /// Days that prompts, output, answers and events of agents are kept, the summaries and reflections of loops after their end, and
+        /// deliveries after they were processed. A delivery that is received again later is processed again.
         pub days: u32 = 30, in 7..=3_650;
     }
 }

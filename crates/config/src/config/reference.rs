@@ -13,15 +13,28 @@ const THRESHOLDS: [&str; 3] = ["control", "oversight", "strategy"];
 /// Maximum length of a default in a table, in characters.
 const MAX_DEFAULT: usize = 40;
 
-/// Returns `docs/reference/configuration.md`, the reference of both files.
+/// Keys of the repository's file whose namesakes in the operator's file limit the whole service.
+const OF_ONE_REPOSITORY: [&str; 2] = ["limits.loops", "limits.cost_usd_per_day"];
+
+/// Mark of keys that are in both files.
+const SHARED_MARK: &str = " (R)";
+
+/// Returns `docs/reference/configuration.md`, the reference of both files. Keys of both files are in the operator's tables only.
 pub fn configuration() -> String {
-    let mut page = String::from(CONFIGURATION);
-    page.push_str("\n## Operator file\n\n");
-    let (schema, rules) = (schema::operator(), schema::operator_rules());
-    Reference { root: &schema, rules: &rules }.section(&mut page, "", &schema, "###");
+    let (operator, operator_rules) = (schema::operator(), schema::operator_rules());
+    let (repository, repository_rules) = (schema::repository(), schema::repository_rules());
+    let mut operators = Reference { root: &operator, rules: &operator_rules, shared: Vec::new(), is_marked: true };
+    let mut repositories =
+        Reference { root: &repository, rules: &repository_rules, shared: Vec::new(), is_marked: false };
+    let keys = repositories.keys();
+    let is_shared = |key: &(String, String)| keys.contains(key) && !OF_ONE_REPOSITORY.contains(&key.0.as_str());
+    let shared: Vec<_> = operators.keys().into_iter().filter(is_shared).map(|(key, _)| key).collect();
+    repositories.shared.clone_from(&shared);
+    operators.shared = shared;
+    let mut page = format!("{CONFIGURATION}{OPERATOR}");
+    operators.section(&mut page, "", &operator, "###");
     page.push_str(REPOSITORY);
-    let (schema, rules) = (schema::repository(), schema::repository_rules());
-    Reference { root: &schema, rules: &rules }.section(&mut page, "", &schema, "###");
+    repositories.section(&mut page, "", &repository, "###");
     page
 }
 
@@ -29,7 +42,7 @@ pub fn configuration() -> String {
 pub fn thresholds() -> String {
     let mut page = String::from(THRESHOLDS_PAGE);
     let (schema, rules) = (schema::operator(), schema::operator_rules());
-    let reference = Reference { root: &schema, rules: &rules };
+    let reference = Reference { root: &schema, rules: &rules, shared: Vec::new(), is_marked: false };
     for group in THRESHOLDS {
         let Some(property) = schema.pointer(&format!("/properties/{group}")) else { continue };
         let about = text_of(property, "description").unwrap_or_default().replace('\n', " ");
@@ -47,7 +60,7 @@ const CONFIGURATION: &str = "\
 There are two files: the operator's file configures the service, and an optional file in each repository configures the work
 on that repository. Unknown keys, wrong types and contradictions are errors with file, line, column and the nearest valid key;
 all of them are reported at once. `ralph-bot schema operator` and `ralph-bot schema repository` print JSON Schemas for editors.
-The numbers of supervision are in [thresholds.md](thresholds.md).
+The sections `control`, `oversight` and `strategy` of both files are in [thresholds.md](thresholds.md).
 
 ## Sources of values
 
@@ -68,7 +81,7 @@ item of a list is selected by its `name` or by its 0-based index. Values are tex
 `RALPH_LOG` (a filter such as `info` or `ralph=debug`) and `RALPH_LOG_FORMAT` (`text` or `json`) configure the log.
 
 Secrets must not be in the file. A key that ends in `_env` names an environment variable, one that ends in `_file` a file that
-contains the secret. A webhook secret has at least 32 bytes; `openssl rand -hex 32` generates one. `ralph-bot init --webhook` gives
+contains the secret; set one of both. A webhook secret has at least 32 bytes; `openssl rand -hex 32` generates one. `ralph-bot init --webhook` gives
 each repository a secret of its own, in `webhook-secrets` of the data folder; the forge's secret signs deliveries about all others.
 
 ## Conditions
@@ -98,11 +111,22 @@ and `contains`, and these names:
 Durations are written `90s`, `30m`, `2h`, `1h30m`, `7d`, or as a number of seconds. Amounts are in US dollars.
 ";
 
+const OPERATOR: &str = "
+## Operator file
+
+Keys with (R) can also be set in the [repository's file](#repository-file).
+
+";
+
 const REPOSITORY: &str = "
 ## Repository file
 
 `.github/ralph.yml`, `.gitea/ralph.yml` or `.ralph.yml`, the first that exists, read from the default branch only. An error in
 it stops the loop with a comment that shows the error.
+
+It can set the keys with (R) above, the keys of [thresholds.md](thresholds.md), and the keys below. `limits` and `intelligence` can
+only be lower than the operator's, `plan` and `protected.policy` only stricter, `review.when` only `never`. `protected.paths` are
+added to the operator's. All other keys replace the operator's value.
 
 ";
 
@@ -121,74 +145,148 @@ Shares and completion are between 0 and 1. [Configuration](configuration.md) has
 struct SectionTable {
     /// Full keys of the sections; empty for the file.
     paths: Vec<String>,
-    /// Description; `None` if the sections differ in it.
+    /// Description of the section's type; `None` if the sections differ in it.
     about: Option<String>,
+    /// Descriptions of the keys that contain the sections, by section.
+    notes: Vec<(String, String)>,
     /// Rows, each with a line break.
-    rows: String,
+    rows: Vec<String>,
+}
+
+impl SectionTable {
+    /// Returns the headline and the description.
+    fn head(&self, heading: &str) -> String {
+        let titles: Vec<String> = self.paths.iter().map(|path| format!("`{path}`")).collect();
+        let mut head = format!("\n{heading} {}\n\n", titles.join(", "));
+        match (&self.notes[..], &self.paths[..]) {
+            // The items of a list or map are described by its key, which has no row.
+            ([(_, note)], [path]) if path.ends_with("[]") || path.ends_with(".NAME") => {
+                head.push_str(&format!("{note}\n\n"));
+            }
+            (notes, paths) => {
+                head.extend(self.about.as_ref().map(|about| format!("{about}\n\n")));
+                if paths.len() > 1 && !notes.is_empty() {
+                    head.extend(notes.iter().map(|(path, note)| format!("- `{path}`: {note}\n")));
+                    head.push('\n');
+                }
+            }
+        }
+        head
+    }
 }
 
 /// Writes tables of the keys of one file.
 struct Reference<'a> {
     root: &'a Json,
     rules: &'a [KeyRule],
+    /// Keys that are in both files.
+    shared: Vec<String>,
+    /// Whether these keys are marked; otherwise they are omitted.
+    is_marked: bool,
 }
 
 impl Reference<'_> {
     /// Appends a table of the keys of `schema`, then the sections for keys with keys of their own. Sections with equal
-    /// tables share one.
+    /// rows share them.
     fn section(&self, page: &mut String, path: &str, schema: &Json, heading: &str) {
         let mut all = Vec::new();
-        self.tables(path, schema, &mut all);
+        self.tables(path, "", schema, &mut all);
         let mut sections: Vec<SectionTable> = Vec::new();
         for section in all.into_iter().filter(|section| !section.rows.is_empty()) {
             match sections.iter_mut().find(|other| other.rows == section.rows) {
                 Some(other) => {
                     other.paths.extend(section.paths);
+                    other.notes.extend(section.notes);
                     other.about = other.about.take().filter(|about| Some(about) == section.about.as_ref());
                 }
                 None => sections.push(section),
             }
         }
+        share_common_rows(&mut sections);
         for section in sections {
             if section.paths != [path] {
-                let titles: Vec<String> = section.paths.iter().map(|path| format!("`{path}`")).collect();
-                page.push_str(&format!("\n{heading} {}\n\n", titles.join(", ")));
-                page.extend(section.about.map(|about| format!("{about}\n\n")));
+                page.push_str(&section.head(heading));
             }
             page.push_str("| key | type | default | description |\n|---|---|---|---|\n");
-            page.push_str(&section.rows);
+            page.extend(section.rows);
         }
     }
 
     /// Collects the tables of `schema` and of the sections in it. A section has no row: its heading says what it is.
-    fn tables(&self, path: &str, schema: &Json, sections: &mut Vec<SectionTable>) {
+    fn tables(&self, path: &str, note: &str, schema: &Json, sections: &mut Vec<SectionTable>) {
         let about = text_of(schema, "description").map(|about| about.replace('\n', " "));
-        let mut table = SectionTable { paths: vec![path.to_owned()], about, rows: String::new() };
+        let notes = if note.is_empty() { Vec::new() } else { vec![(path.to_owned(), note.to_owned())] };
+        let mut table = SectionTable { paths: vec![path.to_owned()], about, notes, rows: Vec::new() };
         let mut nested = Vec::new();
-        for (key, property) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
+        let properties = schema.get("properties").and_then(Json::as_object);
+        for (key, property) in properties.into_iter().flatten() {
+            let full = join(path, key);
             let target = self.resolve(property);
-            let mut about = text_of(property, "description")
-                .or_else(|| text_of(target, "description"))
-                .unwrap_or_default()
-                .replace('\n', " ");
-            let full = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            if path.is_empty() && THRESHOLDS.contains(&key.as_str()) {
-                about.push_str(" See [thresholds.md](thresholds.md).");
-            } else {
-                let inner = self.nested(&full, target);
-                let is_section = inner.iter().any(|(path, _)| *path == full);
-                nested.extend(inner);
-                if is_section {
-                    continue;
-                }
+            let about = text_of(property, "description").or_else(|| text_of(target, "description"));
+            let mut about = about.unwrap_or_default().replace('\n', " ");
+            let is_only_section = self.is_only_section(&full, property);
+            let note = if is_only_section { about.as_str() } else { "" };
+            let inner = self.sections_of(&full, property).into_iter();
+            nested.extend(inner.map(|(path, schema)| (path, note.to_owned(), schema)));
+            if is_only_section {
+                continue;
             }
-            let (kind, default) = (self.type_with_bounds(&full, property), self.default_of(property));
-            table.rows.push_str(&format!("| `{key}` | {} | {default} | {} |\n", escape(&kind), escape(&about)));
+            let is_shared = self.shared.contains(&full);
+            if is_shared && !self.is_marked {
+                continue;
+            }
+            let mut name = format!("`{key}`");
+            // The two sources of a secret share a row.
+            let source = |base: Option<&str>, suffix: &str| {
+                base.is_some_and(|base| properties.is_some_and(|all| all.contains_key(&format!("{base}{suffix}"))))
+            };
+            if source(key.strip_suffix("_file"), "_env") {
+                continue;
+            }
+            if source(key.strip_suffix("_env"), "_file") {
+                name = format!("{name}, `{}_file`", key.trim_end_matches("_env"));
+                about = about.replacen("Environment variable", "Environment variable or file", 1);
+            }
+            let mark = if is_shared { SHARED_MARK } else { "" };
+            let kind = self.type_with_bounds(&full, property);
+            let default = self.default_of(property);
+            table.rows.push(format!("| {name}{mark} | {} | {default} | {} |\n", escape(&kind), escape(&about)));
         }
         sections.push(table);
-        for (path, schema) in nested {
-            self.tables(&path, &schema, sections);
+        for (path, note, schema) in nested {
+            self.tables(&path, &note, &schema, sections);
         }
+    }
+
+    /// Returns the full keys of the file that have rows, with their types.
+    fn keys(&self) -> Vec<(String, String)> {
+        let mut keys = Vec::new();
+        self.collect_keys("", self.root, &mut keys);
+        keys
+    }
+
+    fn collect_keys(&self, path: &str, schema: &Json, keys: &mut Vec<(String, String)>) {
+        for (key, property) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
+            let full = join(path, key);
+            if !self.is_only_section(&full, property) {
+                keys.push((full.clone(), self.type_of(property)));
+            }
+            for (path, schema) in self.sections_of(&full, property) {
+                self.collect_keys(&path, &schema, keys);
+            }
+        }
+    }
+
+    /// Returns the sections that the value of a key consists of; none for sections with a separate page.
+    fn sections_of(&self, key: &str, property: &Json) -> Vec<(String, Json)> {
+        if THRESHOLDS.contains(&key) { Vec::new() } else { self.nested(key, self.resolve(property)) }
+    }
+
+    /// Whether a key is a section, or a list or map of sections, and nothing else.
+    fn is_only_section(&self, key: &str, property: &Json) -> bool {
+        let kind = self.type_of(property);
+        THRESHOLDS.contains(&key)
+            || matches!(kind.as_str(), "map" | "list of map") && !self.sections_of(key, property).is_empty()
     }
 
     /// Returns the sections in `schema`, with their paths.
@@ -291,6 +389,23 @@ impl Reference<'_> {
             Some(other) => {
                 let text = other.to_string();
                 if text.len() <= MAX_DEFAULT { format!("`{text}`") } else { "see below".to_owned() }
+            }
+        }
+    }
+}
+
+/// Moves rows that several sections already share out of further sections with the same and other rows.
+fn share_common_rows(sections: &mut [SectionTable]) {
+    for group in 0..sections.len() {
+        if sections[group].paths.len() < 2 {
+            continue;
+        }
+        let common = sections[group].rows.clone();
+        for other in (0..sections.len()).filter(|other| *other != group) {
+            if common.iter().all(|row| sections[other].rows.contains(row)) {
+                sections[other].rows.retain(|row| !common.contains(row));
+                let paths = sections[other].paths.clone();
+                sections[group].paths.extend(paths);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Keys that no longer exist because no operator has a reason to change them. Files and environment variables that still set them are
-//! accepted with a warning; the built-in values apply.
+//! Keys that no longer exist because no operator has a reason to change them, and values of other keys. Files and environment
+//! variables that still set them are accepted with a warning; the built-in values apply.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -7,22 +7,23 @@ use serde_json::{Map, Value};
 use super::operator::OperatorFile;
 use super::problem::ProblemCollector;
 use super::yaml::{YamlNode, YamlValue};
-use crate::domain::model::settings::join;
+use crate::domain::model::settings::{KeyProblem, join};
 use crate::domain::supervision::{RENAMED_KEYS, SupervisionPreset, SupervisionSettings};
 
-/// Removed keys by section. The built-in values are those of the types; the types of supervision have one set of values
-/// per preset.
+/// Removed keys by section; those of the section `""` are whole sections.
 const REMOVED: &[(&str, &str)] = &[
+    ("", "workspace"),
     (
         "control",
-        "window decay deadband transition_smoothing schedule windup_guard complexity stuck_critical regression_critical \
-         slide_iterations emergency_percent quality_critical",
+        "window decay deadband adaptive_gains transition_smoothing profiles schedule windup_guard complexity min_progress_rate \
+         stuck_critical oscillation_count regression_rate regression_critical slide_drop slide_iterations emergency_percent \
+         resource_forecast quality_drop quality_critical integral_windup_limit derivative_spike",
     ),
     ("control.actuators.effort", "offset slope min max"),
-    ("control.actuators.model", "strong_iterations strong_profiles cheap_profiles"),
+    ("control.actuators.model", "strong_above strong_iterations strong_profiles cheap_below cheap_profiles"),
     ("control.actuators.breadth", "first_failure one_change everything"),
     ("control.actuators.memory", "base max"),
-    ("oversight", "min_progress"),
+    ("oversight", "climb_after grace_iterations min_progress"),
     ("oversight.test_tampering", "skipped repeats"),
     ("oversight.regression", "test_pass_to_fail sudden_loss coverage_drop_percent completion_fall restores"),
     ("oversight.agent_failure", "iterations window"),
@@ -58,7 +59,13 @@ const REMOVED: &[(&str, &str)] = &[
     ),
     ("images", "max_images max_mib max_total_mib max_pixels timeout"),
     ("cooldown", "longest"),
+    ("engine", "ambiguity_wait_ms retry_first_ms"),
+    ("review", "timeout"),
+    ("rotation", "iteration_cost"),
 ];
+
+/// Removed values: key, value, and the value as which it is read.
+const REMOVED_VALUES: &[(&str, &str, &str)] = &[("rotation.mode", "adaptive", "none")];
 
 /// Returns all removed keys.
 #[cfg(test)]
@@ -68,26 +75,28 @@ pub(super) fn keys() -> impl Iterator<Item = String> {
 
 /// Whether a key was removed.
 fn is_removed(key: &str) -> bool {
-    let Some((section, key)) = key.rsplit_once('.') else { return false };
+    let (section, key) = key.rsplit_once('.').unwrap_or(("", key));
     REMOVED.iter().any(|(of, keys)| *of == section && keys.split(' ').any(|removed| removed == key))
+}
+
+/// Returns a problem without the names of removed keys.
+pub fn without_removed_keys(problem: KeyProblem) -> KeyProblem {
+    problem.without(is_removed)
 }
 
 /// Returns the warning about a key that no longer exists, by its last name or an older one; `None` for all other keys.
 pub(super) fn warning(key: &str) -> Option<String> {
-    let (section, name) = key.rsplit_once('.')?;
+    let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
     let renamed = RENAMED_KEYS.iter().find(|(group, of, old, _)| *old == name && join(group, of) == section);
     let current = renamed.map_or_else(|| key.to_owned(), |(.., new)| join(section, new));
     is_removed(&current).then(|| {
-        let values = match built_in(&current) {
-            Some(value) => format!("the built-in value is {value}"),
-            None => "the built-in values apply".to_owned(),
-        };
-        format!("`{key}` has no effect any more; {values}; remove it")
+        let value = built_in(&current).map_or_else(String::new, |value| format!("the built-in value is {value}; "));
+        format!("`{key}` has no effect any more; {value}remove it")
     })
 }
 
 /// Returns the value of a removed key, for messages and documents; with the value of the preset `pinned` if it differs.
-/// `None` for lists, sections and keys that were not removed.
+/// `None` for lists, sections, keys without a value in any type, and keys that were not removed.
 pub(super) fn built_in(key: &str) -> Option<String> {
     if !is_removed(key) {
         return None;
@@ -111,8 +120,15 @@ fn values(settings: &impl Serialize) -> Value {
     serde_json::to_value(settings).unwrap_or_default()
 }
 
-/// Removes these keys from a file, with a warning for each.
+/// Removes these keys from a file and replaces these values, with a warning for each.
 pub(super) fn drop_from(node: &mut YamlNode, path: &str, report: &mut ProblemCollector) {
+    if let YamlValue::Text(value) = &mut node.value
+        && let Some((.., current)) = REMOVED_VALUES.iter().find(|(key, old, _)| *key == path && *old == value.as_str())
+    {
+        let message = format!("`{path}`: `{value}` no longer exists and is read as `{current}`; choose another value");
+        report.warn(node.place.clone(), path, message);
+        *value = (*current).to_owned();
+    }
     let YamlValue::Map(entries) = &mut node.value else { return };
     entries.retain_mut(|entry| {
         let key = join(path, &entry.key);

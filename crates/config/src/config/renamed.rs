@@ -1,4 +1,4 @@
-//! Old names of keys in the operator's file, and removed keys, which are accepted with a warning until version 1.0.
+//! Old names of keys in the operator's file, which are accepted with a warning until version 1.0.
 
 use super::problem::ProblemCollector;
 use super::yaml::{MapEntry, YamlNode, YamlValue};
@@ -6,13 +6,11 @@ use crate::domain::supervision::{PRESET, RENAMED_KEYS};
 
 /// Old and new names of top-level keys.
 const RENAMED: &[(&str, &str)] = &[("order", "priority"), ("parking", "cooldown"), ("context_processing", "context")];
-/// Keys that moved to another section: old section, key, new section.
-const MOVED: &[(&str, &str, &str)] = &[("memory", "summary_model", "context")];
-/// Keys that no longer have an effect, by section, key and reason.
-const REMOVED: &[(&str, &str, &str)] = &[("rotation", "iteration_cost", ADAPTIVE_REMOVED)];
-const ADAPTIVE_REMOVED: &str = "the mode `adaptive` was removed";
+/// Keys that moved to another section: old section and key, new section and key.
+const MOVED: &[[&str; 4]] =
+    &[["memory", "summary_model", "context", "summary_model"], ["memory", "retention_days", "retention", "days"]];
 
-/// Renames, moves and removes old keys in the file, and converts a `command` that is a single word to a list.
+/// Renames and moves old keys in the file, and converts a `command` that is a single word to a list.
 pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     for (old, new) in RENAMED {
         let has_new = root.get(new).is_some();
@@ -27,22 +25,8 @@ pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
         }
         entry.key = (*new).to_owned();
     }
-    for (section, key, to) in MOVED {
-        move_key(root, (section, key), to, report);
-    }
-    for (section, key, reason) in REMOVED {
-        let Some(YamlValue::Map(keys)) = child(root, section).map(|node| &mut node.value) else { continue };
-        let Some(at) = keys.iter().position(|entry| entry.key == *key) else { continue };
-        let path = format!("{section}.{key}");
-        report.warn(keys.remove(at).key_place, path.clone(), removed(&path, reason));
-    }
-    if let Some(mode) = child(root, "rotation").and_then(|section| child(section, "mode"))
-        && mode.value == YamlValue::Text("adaptive".to_owned())
-    {
-        let message =
-            format!("{ADAPTIVE_REMOVED} and is read as `none`; choose another, this one is read until version 1.0");
-        report.warn(mode.place.clone(), "rotation.mode", message);
-        mode.value = YamlValue::Text("none".to_owned());
+    for moved in MOVED {
+        move_key(root, *moved, report);
     }
     commands(root);
 }
@@ -79,15 +63,16 @@ fn child<'n>(node: &'n mut YamlNode, key: &str) -> Option<&'n mut YamlNode> {
 }
 
 /// Moves a key to the section to which it belongs.
-fn move_key(root: &mut YamlNode, (section, key): (&str, &str), to: &str, report: &mut ProblemCollector) {
-    let has_new = root.has(&format!("{to}.{key}"));
+fn move_key(root: &mut YamlNode, [section, key, to, new_key]: [&str; 4], report: &mut ProblemCollector) {
+    let (old, new) = (format!("{section}.{key}"), format!("{to}.{new_key}"));
+    let has_new = root.has(&new);
     let YamlValue::Map(sections) = &mut root.value else { return };
     let of = |sections: &mut Vec<MapEntry>, name: &str| sections.iter().position(|entry| entry.key == name);
     let Some(from) = of(sections, section) else { return };
     let YamlValue::Map(entries) = &mut sections[from].node.value else { return };
     let Some(at) = entries.iter().position(|entry| entry.key == key) else { return };
-    let entry = entries.remove(at);
-    let (old, new) = (format!("{section}.{key}"), format!("{to}.{key}"));
+    let mut entry = entries.remove(at);
+    entry.key = new_key.to_owned();
     if has_new {
         let message = format!("`{old}` is the old name of `{new}`, which is also set; keep `{new}`");
         return report.add(entry.key_place, old, message);
@@ -126,23 +111,15 @@ fn commands(root: &mut YamlNode) {
     }
 }
 
-/// Returns the new name of a key that an environment variable names by its old one, with a warning; `None` if it was
-/// not renamed.
-pub(super) fn current_name(key: &str) -> Option<(&'static str, String)> {
-    let (old, new) = RENAMED.iter().find(|(old, _)| *old == key)?;
-    Some((*new, warning(old, new)))
-}
-
-/// Returns the warning about an environment variable that names a removed key by `path`; `None` if the key was not
-/// removed.
-pub(super) fn removal(path: &[String]) -> Option<String> {
-    let [section, key] = path else { return None };
-    let (.., reason) = REMOVED.iter().find(|(of, name, _)| of == section && name == key)?;
-    Some(removed(&format!("{section}.{key}"), reason))
-}
-
-fn removed(path: &str, reason: &str) -> String {
-    format!("`{path}` has no effect: {reason}; remove the key, it is accepted until version 1.0")
+/// Replaces the old name of a key, the path of which an environment variable names. Returns a warning if there was one.
+pub(super) fn rename_path(path: &mut Vec<String>) -> Option<String> {
+    if let Some((old, new)) = RENAMED.iter().find(|(old, _)| path.first().is_some_and(|first| first == old)) {
+        path[0] = (*new).to_owned();
+        return Some(warning(old, new));
+    }
+    let [section, key, to, new_key] = MOVED.iter().find(|[section, key, ..]| path[..] == [*section, *key])?;
+    *path = vec![(*to).to_owned(), (*new_key).to_owned()];
+    Some(warning(&format!("{section}.{key}"), &format!("{to}.{new_key}")))
 }
 
 fn warning(old: &str, new: &str) -> String {

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::problem::ProblemCollector;
+use super::removed;
 use super::yaml::YamlNode;
 use crate::domain::model::settings::{self, Settings};
 use crate::domain::supervision::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone};
@@ -42,7 +43,8 @@ impl SupervisionKeys {
         let mut merged = base.clone();
         settings::overlay(&mut merged, &given);
         for problem in SupervisionSettings::layered(&merged).err().into_iter().flatten() {
-            let other = problem.other.as_deref().unwrap_or_default();
+            let problem = removed::without_removed_keys(problem);
+            let other = problem.other().unwrap_or_default();
             if report.is_removed(other) {
                 continue;
             }

@@ -778,6 +778,14 @@ fn reference_pages_match_the_types() {
     }
 }
 
+#[test]
+fn reference_pages_have_at_most_200_rows() {
+    let pages = reference::configuration() + &reference::thresholds();
+    let (_, tables) = pages.split_once("## Operator file").expect("the first table of keys");
+    let rows = tables.lines().filter(|line| line.starts_with("| `")).count();
+    assert!((100..=200).contains(&rows), "{rows} rows");
+}
+
 /// Asserts that the table between the markers `<!-- name -->` and `<!-- /name -->` of a page is `table`; writes it if
 /// documentation is to be updated.
 fn assert_table(page: &str, name: &str, table: &str) {
@@ -888,7 +896,7 @@ base: develop
 limits: { iterations: 3, timeout: 30m, cost_usd: 1.5 }
 detect: false
 preset: pinned
-control: { stuck_iterations: 4, profiles: { mine: { kp: 0.5, ki: 0, kd: 0 } } }
+control: { stuck_iterations: 4, base_profile: cautious }
 oversight: { stuck: { no_progress_iterations: 4 } }
 strategy: { escalation_threshold: 9 }
 "#;

@@ -15,6 +15,7 @@ use url::Url;
 
 use super::operator::{AccountEntry, ForgeKindName, ForgeSection, OperatorFile, SandboxRequired, UpdatesName};
 use super::problem::{ConfigProblems, ProblemCollector};
+use super::removed;
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::supervision_keys::SupervisionKeys;
 use super::yaml::YamlNode;
@@ -97,7 +98,6 @@ pub(super) fn operator(
         other_secrets,
         signing,
         templates,
-        workspace: file.workspace,
         engine: file.engine,
         retention: file.retention,
         backends,
@@ -145,8 +145,9 @@ impl Validator<'_> {
     /// Adds problems of settings with their position in the file.
     fn settings(&mut self, problems: Vec<settings::KeyProblem>) {
         for problem in problems {
+            let problem = removed::without_removed_keys(problem);
             // The file may set only the other one of two contradicting keys.
-            let other = problem.other.as_deref().unwrap_or_default();
+            let other = problem.other().unwrap_or_default();
             let written = if self.root.has(&problem.key) || !self.root.has(other) { &problem.key } else { other };
             let place = self.root.place_at(written);
             self.report.add(place, problem.key.clone(), problem.message);

@@ -71,8 +71,9 @@ impl Engine {
             }
         }
         let settings = &self.settings.memory;
-        let retention =
-            sessions::SessionRetention { days: settings.retention_days, max_raw_turns: settings.max_raw_turns };
+        let kept_ms = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX);
+        let days = u32::try_from(kept_ms / DAY_MS).unwrap_or(u32::MAX);
+        let retention = sessions::SessionRetention { days, max_raw_turns: settings.max_raw_turns };
         for _ in 0..ROUNDS {
             let removed = self.store.write(move |c| sessions::apply_retention(c, retention, now)).await?;
             tracing::debug!(?removed, "old turns and events were removed");

@@ -75,7 +75,7 @@ pub struct EngineSettings {
     pub program: Option<PathBuf>,
     /// Folder of prompts and agent output.
     pub logs: PathBuf,
-    /// Time for which these files are kept after a loop's end, and processed deliveries after their receipt.
+    /// Time for which these files and the session memory are kept after a loop's end, and processed deliveries after their receipt.
     pub keep: Duration,
     /// Folder of temporary files of runs.
     pub scratch: PathBuf,

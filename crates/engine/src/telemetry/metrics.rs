@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::table::{Declarations, Labeled, MetricType};
 use crate::domain::loops::{ControlFigures, Iteration};
 use crate::domain::report::notice::level_name;
-use crate::domain::supervision::control::{BUILT_IN, ProfileTransition};
+use crate::domain::supervision::control::ProfileTransition;
 use crate::domain::supervision::oversight::{DetectionKind, EscalationLevel};
 
 /// Media type of OpenMetrics.
@@ -31,8 +31,6 @@ const LEVELS: [EscalationLevel; 4] =
     [EscalationLevel::Info, EscalationLevel::Warning, EscalationLevel::Critical, EscalationLevel::Emergency];
 /// Outcomes of judged iterations.
 const OUTCOMES: [&str; 3] = ["complete", "incomplete", "failed"];
-/// Label for a gain profile that is not built in, because configured names are not from a fixed set.
-const CUSTOM_PROFILE: &str = "custom";
 
 /// Counter with a fractional value.
 type AmountCounter = Counter<f64, AtomicU64>;
@@ -92,11 +90,6 @@ fn durations() -> Histogram {
     Histogram::new(BUCKETS_S)
 }
 
-/// Returns the label of a gain profile.
-fn profile_label(name: &str) -> &str {
-    if BUILT_IN.iter().any(|(known, _)| *known == name) { name } else { CUSTOM_PROFILE }
-}
-
 /// Returns a count as the value of a gauge, saturating.
 fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -142,7 +135,7 @@ impl Metrics {
             control_signal: d.histogram("ralph_control_signal", "Control signal of iterations, 0 to 1", Histogram::new(BUCKETS_SIGNAL)),
             control_terms: d.labeled(H, "ralph_control_term", &["term"], "Terms of the control signals of iterations: proportional (p), integral (i), derivative (d)", || Histogram::new(BUCKETS_WEIGHTED)),
             control_gains: d.labeled(H, "ralph_control_gain", &["gain"], "Gains of control in iterations: kp, ki, kd", || Histogram::new(BUCKETS_WEIGHTED)),
-            profile_changes: d.labeled(C, "ralph_profile_changes_total", &["from", "to"], "Changes of the gain profile; `custom` for profiles of the configuration", Counter::default),
+            profile_changes: d.labeled(C, "ralph_profile_changes_total", &["from", "to"], "Changes of the gain profile", Counter::default),
             health: d.labeled(C, "ralph_iteration_health_total", &["health"], "Judged iterations by the health of their loop", Counter::default),
             learnings: d.labeled(G, "ralph_learnings", &["state"], "Learnings in the memory", Gauge::default),
             build: d.labeled(G, "ralph_build_info", &["version"], "1, with the version of the service", Gauge::default),
@@ -234,7 +227,7 @@ impl Metrics {
                 self.control_gains.of([gain]).observe(value);
             }
             if let Some(ProfileTransition { from, to, .. }) = transition {
-                self.profile_changes.of([profile_label(from), profile_label(to)]).inc();
+                self.profile_changes.of([from.as_str(), to.as_str()]).inc();
             }
         }
         for found in &judged.found {
@@ -393,7 +386,7 @@ mod tests {
             gains: Gains { kp: 0.5, ki: 0.15, kd: 0.25 },
             transition: Some(ProfileTransition {
                 from: "standard".into(),
-                to: "of-team-7".into(),
+                to: "recovery".into(),
                 reason: String::new(),
             }),
             alarms: vec![KeptAlarm {
@@ -463,7 +456,7 @@ mod tests {
             "ralph_control_term_sum{term=\"p\"} 0.2",
             "ralph_control_term_count{term=\"d\"} 1",
             "ralph_control_gain_sum{gain=\"kd\"} 0.25",
-            "ralph_profile_changes_total{from=\"standard\",to=\"custom\"} 1",
+            "ralph_profile_changes_total{from=\"standard\",to=\"recovery\"} 1",
             "ralph_iteration_health_total{health=\"warning\"} 1",
             "ralph_learnings{state=\"active\"} 4",
             "ralph_agent_runs_total{backend=\"claude\",outcome=\"ok\"} 2",

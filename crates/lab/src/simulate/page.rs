@@ -376,8 +376,6 @@ pub(super) fn differences() -> Vec<(String, Value, Value)> {
     let value = |preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap_or_default();
     let mut found = Vec::new();
     collect_differences("", &value(SupervisionPreset::Pinned), &value(SupervisionPreset::Default), &mut found);
-    // The preset `pinned` repeats the built-in profiles.
-    found.retain(|(key, ..)| !key.starts_with("control.profiles"));
     found
 }
 

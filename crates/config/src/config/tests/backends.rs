@@ -345,9 +345,9 @@ fn removed_rotation_mode_and_its_key_are_read_with_a_warning() {
     assert_eq!((rotation.mode, rotation.interval), (RotationMode::None, Duration::hours(2)));
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(warnings.join("\n"), @r"
-    ralph-control.yaml:4:43: `rotation.iteration_cost` has no effect: the mode `adaptive` was removed; remove the key, it is accepted until version 1.0
-    ralph-control.yaml:4:19: the mode `adaptive` was removed and is read as `none`; choose another, this one is read until version 1.0
-    environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` has no effect: the mode `adaptive` was removed; remove the key, it is accepted until version 1.0
+    ralph-control.yaml:4:19: `rotation.mode`: `adaptive` no longer exists and is read as `none`; choose another value
+    ralph-control.yaml:4:43: `rotation.iteration_cost` has no effect any more; remove it
+    environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` has no effect any more; remove it
     ");
 }
 
@@ -407,7 +407,7 @@ memory:
   enabled: true
   summary_interval: 10
   summary_model: haiku
-  retention_days: 30
+  retention_days: 45
 context_processing:
   enabled: true
   model: haiku
@@ -430,11 +430,17 @@ fn full_sample_is_read_except_for_the_address_of_its_model() {
     assert_eq!(config.backends["kimi"].settings.command, ["kimi"]);
     assert_eq!(config.context.model.as_deref(), Some("haiku"));
     assert_eq!(config.context.summary_model.as_deref(), Some("haiku"));
-    assert_eq!((config.context.max_output_tokens, config.memory.retention_days), (500, 30));
+    assert_eq!((config.context.max_output_tokens, config.retention.days), (500, 45));
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings.iter().any(|text| text.contains("`context_processing` is now called `context`")), "{warnings:?}");
-    let moved = "`memory.summary_model` is now called `context.summary_model`";
-    assert!(warnings.iter().any(|text| text.contains(moved)), "{warnings:?}");
+    for moved in [
+        "`memory.summary_model` is now called `context.summary_model`",
+        "`memory.retention_days` is now called `retention.days`",
+    ] {
+        assert!(warnings.iter().any(|text| text.contains(moved)), "{warnings:?}");
+    }
+    let config = with_env(&text.replace("  retention_days: 45\n", ""), &[("RALPH_MEMORY__RETENTION_DAYS", "60")]);
+    assert_eq!(config.expect("valid").retention.days, 60);
 }
 
 #[test]

@@ -3,8 +3,6 @@
 use super::*;
 use serde_json::json;
 
-use crate::domain::supervision::SupervisionSettings;
-
 /// Returns the policy of an operator's file that contains `text`.
 fn operator(text: &str) -> Policy {
     parse(&format!("{SMALL}{text}")).expect("valid").policy(&ForgeName::new("work"))
@@ -18,16 +16,16 @@ fn over(operator: &Policy, text: &str) -> String {
 #[test]
 fn policy_keeps_only_keys_that_the_files_set() {
     let operator = operator(
-        "preset: pinned\ncontrol: { stuck_iterations: 4, quality_drop: , profiles: { standard: { kp: 0.6 } } }\noversight: { stuck: { enabled: false } }\nstrategy: {}\n",
+        "preset: pinned\ncontrol: { stuck_iterations: 4, max_iterations_percent: , actuators: { tone: { enabled: true } } }\noversight: { stuck: { enabled: false } }\nstrategy: {}\n",
     );
-    let file = "preset: default\ncontrol: { profiles: { standard: { ki: 0.2 } } }\noversight: { stuck: { no_progress_iterations: 4 } }\n";
+    let file = "preset: default\ncontrol: { actuators: { effort: { enabled: true } } }\noversight: { stuck: { no_progress_iterations: 4 } }\n";
     let settings = parse_repository(".ralph.yml", file, &operator).expect("valid");
     let policy = operator.with_repository(&settings);
     assert_eq!(
         json!(policy.thresholds),
         json!({
             "preset": "default",
-            "control": { "stuck_iterations": 4, "profiles": { "standard": { "kp": 0.6, "ki": 0.2 } } },
+            "control": { "stuck_iterations": 4, "actuators": { "tone": { "enabled": true }, "effort": { "enabled": true } } },
             "oversight": { "stuck": { "enabled": false, "no_progress_iterations": 4 } },
         })
     );
@@ -39,36 +37,32 @@ fn policy_keeps_only_keys_that_the_files_set() {
 #[test]
 fn invalid_thresholds_of_the_operator_report_their_position() {
     insta::assert_snapshot!(problems(&format!(
-        "{SMALL}preset: pined\ncontrol:\n  slide_dorp: 7\n  stuck_iterations: 9\n  oscillation_count: 0\n  quality_drop: slow\n  base_profile: agressive\n  profiles: {{ mine: {{ kpp: 1 }} }}\n\
-         oversight:\n  stuk: {{}}\n  stuck: {{ enabled: 1, critical_error_count: 4, no_progress_iterations: 2.5 }}\n  climb_after: 0\n\
+        "{SMALL}preset: pined\ncontrol:\n  base_profle: 7\n  stuck_iterations: 9\n  max_iterations_percent: -1\n  auto_intervene: 3\n  base_profile: agressive\n\
+         oversight:\n  stuk: {{}}\n  stuck: {{ enabled: 1, critical_error_count: 4, no_progress_iterations: 2.5 }}\n  redirects: 0\n\
          strategy: {{ escalation_threshold: 0, outlok: 1 }}\n"
     )), @r"
     conf/ralph-control.yaml:4:9: `preset`: unknown value `pined`; allowed: `default`, `pinned`; did you mean `pinned`?
-    conf/ralph-control.yaml:6:3: unknown key `slide_dorp` in `control`; did you mean `slide_drop`?
-    conf/ralph-control.yaml:7:21: `control.stuck_iterations` is 9; it must be at most `control.window`, which is 5
-    conf/ralph-control.yaml:8:22: `control.oscillation_count` is 0; it must be between 1 and 100
-    conf/ralph-control.yaml:9:17: `control.quality_drop`: expected a number, found text
+    conf/ralph-control.yaml:6:3: unknown key `base_profle` in `control`; did you mean `base_profile`?
+    conf/ralph-control.yaml:7:21: `control.stuck_iterations` is 9; it must be at most 5
+    conf/ralph-control.yaml:8:27: `control.max_iterations_percent` is -1; it must be between 0 and 1
+    conf/ralph-control.yaml:9:19: `control.auto_intervene`: expected true or false, found a number
     conf/ralph-control.yaml:10:17: `control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?
-    conf/ralph-control.yaml:11:21: `control.profiles.mine.ki` is missing; a custom profile needs kp, ki and kd
-    conf/ralph-control.yaml:11:21: `control.profiles.mine.kd` is missing; a custom profile needs kp, ki and kd
-    conf/ralph-control.yaml:11:23: unknown key `kpp` in `control.profiles.mine`; did you mean `kp`?
-    conf/ralph-control.yaml:13:3: unknown key `stuk` in `oversight`; did you mean `stuck`?
-    conf/ralph-control.yaml:14:21: `oversight.stuck.enabled`: expected true or false, found a number
-    conf/ralph-control.yaml:14:46: `oversight.stuck.same_error_count` is 5; it must be at most `oversight.stuck.critical_error_count`, which is 4
-    conf/ralph-control.yaml:14:73: `oversight.stuck.no_progress_iterations`: expected a whole number, found a fraction
-    conf/ralph-control.yaml:15:16: `oversight.climb_after` is 0; it must be between 1 and 100
-    conf/ralph-control.yaml:16:35: `strategy.escalation_threshold` is 0; it must be between 1 and 100
-    conf/ralph-control.yaml:16:35: `strategy.blocker_count` is 2; it must be at most `strategy.escalation_threshold`, which is 0
-    conf/ralph-control.yaml:16:35: `strategy.patience` is 2; it must be at most `strategy.escalation_threshold`, which is 0
-    conf/ralph-control.yaml:16:38: unknown key `outlok` in `strategy`; did you mean `outlook`?
-    18 errors in the configuration; nothing was started
+    conf/ralph-control.yaml:12:3: unknown key `stuk` in `oversight`; did you mean `stuck`?
+    conf/ralph-control.yaml:13:21: `oversight.stuck.enabled`: expected true or false, found a number
+    conf/ralph-control.yaml:13:46: `oversight.stuck.critical_error_count` is 4; it must be at least 5
+    conf/ralph-control.yaml:13:73: `oversight.stuck.no_progress_iterations`: expected a whole number, found a fraction
+    conf/ralph-control.yaml:14:14: `oversight.redirects` is 0; it must be between 1 and 100
+    conf/ralph-control.yaml:15:35: `strategy.escalation_threshold` is 0; it must be between 1 and 100
+    conf/ralph-control.yaml:15:35: `strategy.escalation_threshold` is 0; it must be at least 2
+    conf/ralph-control.yaml:15:38: unknown key `outlok` in `strategy`; did you mean `outlook`?
+    14 errors in the configuration; nothing was started
     ");
 }
 
 #[test]
 fn contradictions_of_invalid_values_are_not_reported() {
-    insta::assert_snapshot!(problems(&format!("{SMALL}control: {{ quality_drop: ten }}\n")), @r"
-    conf/ralph-control.yaml:4:26: `control.quality_drop`: expected a number, found text
+    insta::assert_snapshot!(problems(&format!("{SMALL}control: {{ max_iterations_percent: ten }}\n")), @r"
+    conf/ralph-control.yaml:4:36: `control.max_iterations_percent`: expected a number, found text
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{SMALL}control: 5\noversight: []\nstrategy: x\n")), @r"
@@ -82,9 +76,8 @@ fn contradictions_of_invalid_values_are_not_reported() {
 #[test]
 fn contradiction_of_a_built_in_value_is_reported_at_the_set_key() {
     insta::assert_snapshot!(problems(&format!("{SMALL}strategy:\n  escalation_threshold: 1\n")), @r"
-    conf/ralph-control.yaml:5:25: `strategy.blocker_count` is 2; it must be at most `strategy.escalation_threshold`, which is 1
-    conf/ralph-control.yaml:5:25: `strategy.patience` is 2; it must be at most `strategy.escalation_threshold`, which is 1
-    2 errors in the configuration; nothing was started
+    conf/ralph-control.yaml:5:25: `strategy.escalation_threshold` is 1; it must be at least 2
+    1 error in the configuration; nothing was started
     ");
 }
 
@@ -93,15 +86,15 @@ fn invalid_variables_are_reported_by_name() {
     let wrong = with_env(
         SMALL,
         &[
-            ("RALPH_CONTROL__OSCILLATION_COUNT", "1000"),
+            ("RALPH_CONTROL__STUCK_ITERATIONS", "1000"),
             ("RALPH_OVERSIGHT__STUK__ENABLED", "true"),
             ("RALPH_STRATEGY__ESCALATION_THRESHOLD", "soon"),
             ("RALPH_PRESET", "pinnned"),
         ],
     );
     insta::assert_snapshot!(wrong.expect_err("mistakes"), @r"
-    environment variable RALPH_CONTROL__OSCILLATION_COUNT: `control.oscillation_count` is 1000; it must be between 1 and 100
-    environment variable RALPH_CONTROL__OSCILLATION_COUNT: `control.oscillation_count` is 1000; it must be below `control.window`, which is 5
+    environment variable RALPH_CONTROL__STUCK_ITERATIONS: `control.stuck_iterations` is 1000; it must be between 1 and 100
+    environment variable RALPH_CONTROL__STUCK_ITERATIONS: `control.stuck_iterations` is 1000; it must be at most 5
     environment variable RALPH_OVERSIGHT__STUK__ENABLED: unknown key `stuk` in `oversight`; did you mean `stuck`?
     environment variable RALPH_PRESET: `preset`: unknown value `pinnned`; allowed: `default`, `pinned`; did you mean `pinned`?
     environment variable RALPH_STRATEGY__ESCALATION_THRESHOLD: `strategy.escalation_threshold`: expected a whole number, found text
@@ -114,10 +107,9 @@ fn invalid_thresholds_of_a_repository_report_their_position() {
     let plain = Policy::default();
     insta::assert_snapshot!(over(&plain, "thresholds: {}\ncontrol:\n  stuck_iterations: 9\noversight:\n  stuck: { no_progres_iterations: 1 }\nstrategy: { escalation_threshold: 1 }\n"), @r"
     .ralph.yml:1:1: unknown key `thresholds`
-    .ralph.yml:3:21: `control.stuck_iterations` is 9; it must be at most `control.window`, which is 5
+    .ralph.yml:3:21: `control.stuck_iterations` is 9; it must be at most 5
     .ralph.yml:5:12: unknown key `no_progres_iterations` in `oversight.stuck`; did you mean `no_progress_iterations`?
-    .ralph.yml:6:35: `strategy.blocker_count` is 2; it must be at most `strategy.escalation_threshold`, which is 1
-    .ralph.yml:6:35: `strategy.patience` is 2; it must be at most `strategy.escalation_threshold`, which is 1
+    .ralph.yml:6:35: `strategy.escalation_threshold` is 1; it must be at least 2
     ");
 }
 
@@ -177,7 +169,7 @@ fn settings_of_the_supervision_page_exist_and_load() {
         }
         keys += 1;
         let last = names.next_back().expect("a key");
-        let is_known = [last, key].iter().any(|name| reference.contains(&format!("`{name}`")));
+        let is_known = [last, key, &format!("{key}[]")].iter().any(|name| reference.contains(&format!("`{name}`")));
         assert!(is_known, "docs/guides/supervision.md names `{key}`, which is no key");
         if let Some(value) = value {
             settings += 1;
@@ -211,7 +203,8 @@ fn old_names_of_thresholds_are_read_with_a_warning() {
 fn removed_keys_have_no_effect_and_a_warning() {
     let text = format!(
         "{SMALL}control: {{ window: 7, schedule: {{ stuck: zzz }}, stuck_iterations: 4 }}\n\
-         oversight: {{ stuck: {{ window: many, alarm_beside: 1 }} }}\nmemory: {{ half_life_days: 1 }}\n"
+         oversight: {{ stuck: {{ window: many, alarm_beside: 1 }} }}\nmemory: {{ half_life_days: 1 }}\n\
+         workspace: {{ pool: 1 }}\nreview: {{ timeout: 1m }}\n"
     );
     let variables = [("RALPH_CONTROL__SCHEDULE__EARLY", "x"), ("RALPH_PARKING__LONGEST", "2d")];
     let config = with_env(&text, &variables).expect("valid");
@@ -220,11 +213,13 @@ fn removed_keys_have_no_effect_and_a_warning() {
     let warnings = config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
     insta::assert_snapshot!(warnings.join("\n"), @r"
     ralph-control.yaml:4:12: `control.window` has no effect any more; the built-in value is 5; remove it
-    ralph-control.yaml:4:23: `control.schedule` has no effect any more; the built-in values apply; remove it
+    ralph-control.yaml:4:23: `control.schedule` has no effect any more; remove it
     ralph-control.yaml:5:23: `oversight.stuck.window` has no effect any more; the built-in value is 10, or 5 with `preset: pinned`; remove it
     ralph-control.yaml:5:37: `oversight.stuck.alarm_beside` has no effect any more; the built-in value is 2, or 0 with `preset: pinned`; remove it
     ralph-control.yaml:6:11: `memory.half_life_days` has no effect any more; the built-in value is 180; remove it
-    environment variable RALPH_CONTROL__SCHEDULE__EARLY: `control.schedule` has no effect any more; the built-in values apply; remove it
+    ralph-control.yaml:7:1: `workspace` has no effect any more; remove it
+    ralph-control.yaml:8:11: `review.timeout` has no effect any more; remove it
+    environment variable RALPH_CONTROL__SCHEDULE__EARLY: `control.schedule` has no effect any more; remove it
     environment variable RALPH_PARKING__LONGEST: `parking` is now called `cooldown`; rename it, the old name is read until version 1.0
     environment variable RALPH_PARKING__LONGEST: `cooldown.longest` has no effect any more; the built-in value is 8d; remove it
     ");
@@ -236,15 +231,10 @@ fn removed_keys_have_no_effect_and_a_warning() {
     assert_eq!(json!(repository.thresholds), json!({}));
 }
 
-/// The schemas have no key of the table, and each of its rows still has a built-in value.
 #[test]
 fn removed_keys_are_in_no_schema() {
     let schemas = [schema::operator(), schema::repository()];
-    let values = json!({ "supervision": SupervisionSettings::default(), "file": OperatorFile::default() });
     for key in removed::keys() {
-        let pointer = format!("/{}", key.replace('.', "/"));
-        let has_value = ["/supervision", "/file"].iter().any(|of| values.pointer(&format!("{of}{pointer}")).is_some());
-        assert!(has_value, "{key}");
         assert!(schemas.iter().all(|schema| schema::find(schema, &key).is_none()), "{key}");
     }
 }

@@ -16,6 +16,9 @@ use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::{ModelRules, Schedule};
 use crate::domain::trust::policy::{ReviewPolicy, ReviewTime};
 
+/// Maximum time of a second opinion, in seconds: a backend that takes longer must not hold up a finished loop.
+const REVIEW_TIMEOUT_S: u64 = 600;
+
 impl Validator<'_> {
     pub(super) fn backends(&mut self, backends: &BTreeMap<String, BackendSettings>) -> BTreeMap<String, BackendConfig> {
         let enabled: Vec<_> = backends.iter().filter(|(_, backend)| backend.enabled).collect();
@@ -83,7 +86,7 @@ impl Validator<'_> {
             self.wrong("review.backend", format!("there is no backend `{backend}` in `backends`{near}"));
             return None;
         }
-        let policy = ReviewPolicy { backend, timeout_s: review.timeout.as_seconds() };
+        let policy = ReviewPolicy { backend, timeout_s: REVIEW_TIMEOUT_S };
         (review.when == ReviewTime::Ready).then_some(policy)
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -273,7 +274,8 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
     if value >= bound {
         let rule = if strictly { "it must be below" } else { "it must be at most" };
         let message = format!("`{key}` is {value}; {rule} `{other}`, which is {bound}");
-        problems.push(KeyProblem { key, other: Some(other), message });
+        let order = KeyOrder { other, value: value.to_string(), bound: bound.to_string(), strictly };
+        problems.push(KeyProblem { key, order: Some(order), message });
     }
 }
 
@@ -282,10 +284,23 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
 pub struct KeyProblem {
     /// Full key, separated by dots.
     pub key: String,
-    /// Other key that `key` contradicts; `None` if the value is invalid by itself.
-    pub other: Option<String>,
+    /// Contradiction to another key; `None` if the value is invalid by itself.
+    pub order: Option<KeyOrder>,
     /// Sentence with the key, its value and the allowed values.
     pub message: String,
+}
+
+/// Values of two keys that contradict each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyOrder {
+    /// Key that has to be greater.
+    pub other: String,
+    /// Value of the key with the problem.
+    pub value: String,
+    /// Value of `other`.
+    pub bound: String,
+    /// Whether the values must not be equal.
+    pub strictly: bool,
 }
 
 impl KeyProblem {
@@ -293,7 +308,26 @@ impl KeyProblem {
     pub fn new(key: impl Into<String>, what: impl fmt::Display) -> Self {
         let key = key.into();
         let message = format!("`{key}` {what}");
-        Self { key, other: None, message }
+        Self { key, order: None, message }
+    }
+
+    /// Returns the other key that the value contradicts.
+    pub fn other(&self) -> Option<&str> {
+        self.order.as_ref().map(|order| order.other.as_str())
+    }
+
+    /// Returns the same problem without the name of a key that no file can set: the other key is at fault, or its value is the bound.
+    pub fn without(self, is_fixed: impl Fn(&str) -> bool) -> Self {
+        let Some(KeyOrder { other, value, bound, strictly }) = &self.order else { return self };
+        if is_fixed(&self.key) {
+            let rule = if *strictly { "above" } else { "at least" };
+            Self::new(other.as_str(), format!("is {bound}; it must be {rule} {value}"))
+        } else if is_fixed(other) {
+            let rule = if *strictly { "below" } else { "at most" };
+            Self::new(self.key.as_str(), format!("is {value}; it must be {rule} {bound}"))
+        } else {
+            self
+        }
     }
 }
 
@@ -306,14 +340,9 @@ impl fmt::Display for KeyProblem {
 impl std::error::Error for KeyProblem {}
 
 /// A top-level section of the configuration whose values can be merged with those of another file.
-pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
+pub trait Settings: ConfigSection + Serialize + DeserializeOwned + JsonSchema {
     /// Key of the section.
     const GROUP: &'static str;
-
-    /// Returns the initial value for a new entry under `key`; `None` if the section has a fixed set of keys.
-    fn new_name(_key: &str) -> Option<Value> {
-        None
-    }
 
     /// Adds problems that ranges and orders cannot express. Keys are relative to the section.
     fn check_further(&self, _problems: &mut SectionProblems) {}
@@ -326,7 +355,8 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
         let unreadable =
             |error: serde_json::Error| vec![KeyProblem::new(Self::GROUP, format!("cannot be read: {error}"))];
         let mut value = serde_json::to_value(self).map_err(unreadable)?;
-        let mut merge = Merge { problems: SectionProblems::new(Self::GROUP), new_name: Self::new_name };
+        let schema = || schemars::schema_for!(Self).to_value();
+        let mut merge = Merge { problems: SectionProblems::new(Self::GROUP), schema };
         merge.value(&mut value, layer, "");
         if !merge.problems.list.is_empty() {
             return Err(merge.problems.list);
@@ -369,7 +399,8 @@ impl SectionProblems {
 /// State of merging a layer into settings.
 struct Merge {
     problems: SectionProblems,
-    new_name: fn(&str) -> Option<Value>,
+    /// Returns the schema of the section, which has only the keys that a file can set.
+    schema: fn() -> Value,
 }
 
 impl Merge {
@@ -388,17 +419,28 @@ impl Merge {
 
     fn key(&mut self, base: &mut Map<String, Value>, key: &str, value: &Value, path: &str) {
         let full = join(path, &shortened(key));
-        if !base.contains_key(key) {
-            let Some(new) = (self.new_name)(path) else {
-                let near = did_you_mean(key, base.keys().map(String::as_str));
-                return self.problems.add(&full, format!("is {}; there is no such key{near}", shown(value)));
-            };
-            base.insert(key.to_owned(), new);
-        }
-        if let Some(slot) = base.get_mut(key) {
-            self.value(slot, value, &full);
+        match base.get_mut(key) {
+            Some(slot) => self.value(slot, value, &full),
+            None => {
+                let schema = (self.schema)();
+                let keys = keys_of(&schema, path).into_iter().flatten();
+                let near = did_you_mean(key, keys.map(|(name, _)| name.as_str()));
+                self.problems.add(&full, format!("is {}; there is no such key{near}", shown(value)));
+            }
         }
     }
+}
+
+/// Returns the keys of the section at `path` in the schema.
+fn keys_of<'s>(schema: &'s Value, path: &str) -> Option<&'s Map<String, Value>> {
+    let mut section = schema;
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        section = section.get("properties")?.get(name)?;
+        if let Some(reference) = section.get("$ref").and_then(Value::as_str) {
+            section = schema.pointer(reference.strip_prefix('#')?)?;
+        }
+    }
+    section.get("properties")?.as_object()
 }
 
 /// Whether `value` has a type that can replace `slot`. Only numbers can be replaced by null.
@@ -551,6 +593,11 @@ mod tests {
         ");
         let sample = Sample { low: 6, ..Sample::default() };
         insta::assert_snapshot!(lines(&sample.check("")), @"`low` is 6; it must be below `high`, which is 5");
+        let [problem] = &sample.check("")[..] else { panic!("one problem") };
+        let without = |fixed: &str| problem.clone().without(|key| key == fixed).to_string();
+        assert_eq!(without("high"), "`low` is 6; it must be below 5");
+        assert_eq!(without("low"), "`high` is 5; it must be above 6");
+        assert_eq!(without("most"), problem.to_string());
     }
 
     #[test]

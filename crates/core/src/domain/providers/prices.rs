@@ -266,10 +266,7 @@ impl Default for PriceTable {
 }
 
 fn problem_with(key: &str, name: &str, entry: &PriceEntry, problems: &mut Vec<KeyProblem>) {
-    let mut wrong = |key: String, what: String| {
-        let message = format!("`{key}` {what}");
-        problems.push(KeyProblem { key, other: None, message });
-    };
+    let mut wrong = |key: String, what: String| problems.push(KeyProblem::new(key, what));
     if name.trim().is_empty() {
         wrong(key.to_owned(), "names no model".to_owned());
     }

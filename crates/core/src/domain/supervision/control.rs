@@ -34,7 +34,7 @@ pub use complexity::{ComplexitySettings, complexity};
 pub use gains::{ProfileTransition, ScheduledGains};
 pub use laws::{ActuatorSettings, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw, ToneLaw};
 pub use metrics::{ControlMetrics, ControlSample, Trend};
-pub use profile::{BUILT_IN, GainPatch, Gains, ProfileSchedule};
+pub use profile::{BUILT_IN, Gains, ProfileSchedule};
 pub use settings::{AUTO, ControlSettings};
 pub use signal::{Terms, Urgency};
 pub use state::{ControlState, MAX_STATE, out_of_range};

@@ -60,10 +60,12 @@ detectors! {
         /// Whether a critical regression ends the loop at once, without an attempt to restore its best iteration.
         pub strict_regression: bool = false;
         /// Number of iterations that a detection may persist before its intervention rises by one level.
+        #[schemars(skip)]
         pub climb_after: u32 = 1, in 1..=100;
         /// Number of REDIRECTs, each to another approach, that a detection causes before it pauses the loop.
         pub redirects: u32 = 3, in 1..=100;
         /// Number of iterations after a person resumed the loop in which the detections that paused it only warn.
+        #[schemars(skip)]
         pub grace_iterations: u32 = 3, in 0..=100;
         /// Minimum gain of completion of an iteration with progress.
         #[schemars(skip)]

@@ -48,8 +48,12 @@ pub const RENAMED_KEYS: [(&str, &str, &str, &str); 5] = [
     ("strategy", "outlook", "learnt_within", "trial_iterations"),
 ];
 
-/// Renames the old keys of a group. If a key is set by both names, the value of the new name is kept.
+/// Renames the old keys of a group. If a key is set by both names, the value of the new name is kept. Removes the gain profiles that
+/// loops of earlier versions stored, and which no longer exist.
 fn rename_keys(group: &str, layer: &mut Map<String, Value>) {
+    if group == ControlSettings::GROUP {
+        layer.remove("profiles");
+    }
     for (_, section, old, new) in RENAMED_KEYS.into_iter().filter(|row| row.0 == group) {
         let Some(keys) = layer.get_mut(section).and_then(Value::as_object_mut) else { continue };
         if let Some(value) = keys.remove(old) {
@@ -126,7 +130,7 @@ fn preset(overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) -> Super
         let near = did_you_mean(name, ["default", "pinned"]);
         let message =
             format!("`{PRESET}` is {}; `default` or `pinned` is allowed{near}", shortened(&named.to_string()));
-        problems.push(KeyProblem { key: PRESET.to_owned(), other: None, message });
+        problems.push(KeyProblem { key: PRESET.to_owned(), order: None, message });
         SupervisionPreset::default()
     })
 }
@@ -169,7 +173,6 @@ fn switches(value: &Value, path: &str, keys: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::domain::model::settings::{lines, overlay};
-    use crate::domain::supervision::control::BUILT_IN;
     use crate::domain::supervision::oversight::DetectionKind;
     use serde_json::json;
 
@@ -194,24 +197,20 @@ mod tests {
             (pinned.control.validate(), pinned.oversight.validate(), pinned.strategy.validate()),
             (vec![], vec![], vec![])
         );
-        for (name, _) in BUILT_IN {
-            let patch = pinned.control.profiles.get(name).copied().unwrap();
-            assert!(patch.kp.is_some() && patch.ki.is_some() && patch.kd.is_some(), "{name}");
-        }
     }
 
     #[test]
     fn layers_override_the_named_preset() {
         assert_eq!(SupervisionSettings::layered(&Map::new()), Ok(SupervisionSettings::default()));
         let mut both = map(json!({
-            "control": { "window": 7, "profiles": { "standard": { "kp": 0.6 } } },
+            "control": { "window": 7, "schedule": { "stuck": "aggressive" }, "profiles": { "mine": { "kp": 1 } } },
             "oversight": { "stuck": { "enabled": false } },
         }));
         overlay(
             &mut both,
             &map(json!({
                 "preset": "pinned",
-                "control": { "stuck_iterations": 6, "profiles": { "standard": { "ki": 0.2 } } },
+                "control": { "stuck_iterations": 6, "schedule": { "early": "standard" } },
                 "oversight": { "stuck": { "same_error_count": 4 } },
                 "strategy": { "early": 0.1 },
             })),
@@ -219,8 +218,8 @@ mod tests {
         let settings = SupervisionSettings::layered(&both).unwrap();
         let mut expected = SupervisionSettings::of(SupervisionPreset::Pinned);
         (expected.control.window, expected.control.stuck_iterations) = (7, 6);
-        let standard = expected.control.profiles.get_mut("standard").unwrap();
-        (standard.kp, standard.ki) = (Some(0.6), Some(0.2));
+        expected.control.schedule.stuck = "aggressive".to_owned();
+        expected.control.schedule.early = "standard".to_owned();
         (expected.oversight.stuck.enabled, expected.oversight.stuck.same_error_count) = (false, 4);
         expected.strategy.early = 0.1;
         assert_eq!(settings, expected);
@@ -258,7 +257,7 @@ mod tests {
         }));
         insta::assert_snapshot!(lines(&SupervisionSettings::layered(&wrong).unwrap_err()), @r#"
         `preset` is "pined"; `default` or `pinned` is allowed; did you mean `pinned`?
-        `control.windw` is 7; there is no such key; did you mean `window`?
+        `control.windw` is 7; there is no such key
         `oversight.no_change.iterations` is 5; it must be at most `oversight.no_change.high_iterations`, which is 3
         `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
         "#);

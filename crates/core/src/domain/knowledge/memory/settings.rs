@@ -68,8 +68,6 @@ config_section! {
         pub archive_below: f64 = 0.2, in 0.0..=1.0, below min_confidence;
         /// Number of iterations per summary of a loop; at most half of the loop's maximum.
         pub summary_interval: u32 = 10, in 1..=1_000;
-        /// Days for which prompts, answers and events of loops are kept, and the summaries and reflections of those that ended.
-        pub retention_days: u32 = 30, in 1..=100_000;
         /// Maximum number of prompts and answers kept per loop. The oldest are deleted first; summaries are kept.
         pub max_raw_turns: u32 = 1_000, in 1..=1_000_000;
         /// Maximum number of rare words of a task that are searched for. Words of its failing checks, their errors and its

@@ -1,12 +1,10 @@
 //! Choice of the target gain profile, and the gradual transition to it.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::{ControlMetrics, Trend};
-use super::profile::{BUILT_IN, Gains, STANDARD};
+use super::profile::{Gains, gains_of};
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::supervision::TaskFacts;
 
@@ -53,23 +51,6 @@ pub struct ProfileTransition {
 }
 
 impl ControlSettings {
-    /// Returns the gains of a profile; `None` if it does not exist, or if a custom profile lacks a gain.
-    pub fn profile(&self, name: &str) -> Option<Gains> {
-        let built_in = BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, gains)| *gains);
-        let patch = self.profiles.get(name).copied().unwrap_or_default();
-        Some(Gains {
-            kp: patch.kp.or(built_in.map(|gains| gains.kp))?,
-            ki: patch.ki.or(built_in.map(|gains| gains.ki))?,
-            kd: patch.kd.or(built_in.map(|gains| gains.kd))?,
-        })
-    }
-
-    /// Returns all profiles with their gains, by name.
-    pub fn all_profiles(&self) -> BTreeMap<&str, Gains> {
-        let names = BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
-        names.filter_map(|name| Some((name, self.profile(name)?))).collect()
-    }
-
     /// Returns the name of the profile that a loop begins with and returns to.
     pub(super) fn base_profile(&self, facts: &TaskFacts, complexity: f64) -> &str {
         if self.base_profile != AUTO {
@@ -116,7 +97,6 @@ impl ControlSettings {
         task: &ProfileInput<'_>,
         metrics: &ControlMetrics,
     ) -> (ScheduledGains, Option<ProfileTransition>) {
-        let gains_of = |name: &str| self.profile(name).unwrap_or(STANDARD);
         let first = || ScheduledGains { profile: task.base.to_owned(), gains: gains_of(task.base) };
         let before = before.cloned().unwrap_or_else(first);
         if !self.adaptive_gains {

@@ -45,6 +45,7 @@ config_section! {
         /// Whether the actuator is used.
         pub enabled: bool = false;
         /// Value of u above which, in two consecutive iterations, the strong model is used. The profile `recovery` always uses it.
+        #[schemars(skip)]
         pub strong_above: f64 = 0.8, in 0.0..=1.0;
         /// Number of consecutive iterations.
         #[schemars(skip)]
@@ -53,6 +54,7 @@ config_section! {
         #[schemars(skip)]
         pub strong_profiles: Vec<String> = names(&["recovery"]);
         /// Value of u below which the profile `cautious` uses the cheap model.
+        #[schemars(skip)]
         pub cheap_below: f64 = 0.3, in 0.0..=1.0, at_most strong_above;
         /// Profiles that can use the cheap model.
         #[schemars(skip)]

@@ -1,12 +1,10 @@
-//! Gain profiles: built-in ones, configured changes to them, and the choice of a profile for each purpose.
+//! Gain profiles and the choice of a profile for each purpose.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::model::settings::config_section;
-
 /// Maximum absolute value of a gain.
-pub(super) const MAX_GAIN: f64 = 10.0;
+const MAX_GAIN: f64 = 10.0;
 
 /// Weights of P, I and D.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,10 +35,9 @@ impl Gains {
     }
 }
 
-/// Gains for an unknown profile name. Valid settings contain no such name.
-pub(super) const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
+const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
 
-/// Built-in profiles.
+/// Profiles by name. The preset `pinned` has the same gains, so they do not change.
 pub const BUILT_IN: [(&str, Gains); 7] = [
     ("conservative", Gains::new(0.3, 0.05, 0.4)),
     ("standard", STANDARD),
@@ -51,17 +48,9 @@ pub const BUILT_IN: [(&str, Gains); 7] = [
     ("exploration", Gains::new(0.3, 0.1, 0.2)),
 ];
 
-config_section! {
-    /// Gains of a profile as configured; omitted ones are those of the built-in profile.
-    #[derive(Copy)]
-    pub struct GainPatch {
-        /// Weight of P.
-        pub kp: Option<f64>, in 0.0..=MAX_GAIN;
-        /// Weight of I.
-        pub ki: Option<f64>, in 0.0..=MAX_GAIN;
-        /// Weight of D.
-        pub kd: Option<f64>, in -MAX_GAIN..=MAX_GAIN;
-    }
+/// Returns the gains of a profile; those of `standard` for an unknown name, which valid settings do not contain.
+pub(super) fn gains_of(name: &str) -> Gains {
+    BUILT_IN.iter().find(|(known, _)| *known == name).map_or(STANDARD, |(_, gains)| *gains)
 }
 
 /// Profile names by purpose.

@@ -1,11 +1,9 @@
 //! Settings of control, with their defaults.
 
-use std::collections::BTreeMap;
-
 use super::bounds::{MAX_INTEGRAL, MAX_WINDOW};
 use super::complexity::ComplexitySettings;
 use super::laws::ActuatorSettings;
-use super::profile::{GainPatch, ProfileSchedule};
+use super::profile::ProfileSchedule;
 use crate::domain::model::settings::config_section;
 
 /// Value of `base_profile` that lets the task determine the profile.
@@ -26,12 +24,11 @@ config_section! {
         #[schemars(skip)]
         pub deadband: f64 = 0.05, in 0.0..=0.5;
         /// Whether the gains adapt to the loop; otherwise the initial ones are kept.
+        #[schemars(skip)]
         pub adaptive_gains: bool = true;
         /// Share of the distance to the target profile that the gains move per iteration.
         #[schemars(skip)]
         pub transition_smoothing: f64 = 0.3, in 0.0..=1.0;
-        /// Gain profiles by name: changes to the built-in ones, and custom ones. A custom profile needs all three gains.
-        pub profiles: BTreeMap<String, GainPatch> => section;
         /// Profile that a loop begins with and returns to; `auto` chooses by the task.
         pub base_profile: String = AUTO.to_owned();
         /// Profile names by purpose.
@@ -49,19 +46,23 @@ config_section! {
         pub stuck_iterations: u32 = 3, in 1..=MAX_WINDOW, at_most window;
         /// stuck_loop: change of P below which there is no progress. integral_windup is not raised while P falls at least
         /// this fast.
+        #[schemars(skip)]
         pub min_progress_rate: f64 = 0.02, in 0.0..=1.0;
         /// stuck_loop: P above which the alarm is critical.
         #[schemars(skip)]
         pub stuck_critical: f64 = 0.5, in 0.0..=1.0;
         /// oscillation: number of sign changes within the window at which the alarm is raised.
+        #[schemars(skip)]
         pub oscillation_count: u32 = 2, in 1..=MAX_WINDOW, below window;
         /// regression: D, without deadband, above which the alarm is raised.
+        #[schemars(skip)]
         pub regression_rate: f64 = 0.1, in 0.0..=1.0, below regression_critical;
         /// regression: D, without deadband, or loss of completion against the best iteration, above which the alarm is
         /// critical.
         #[schemars(skip)]
         pub regression_critical: f64 = 0.2, in 0.0..=1.0;
         /// regression: loss of completion against the best iteration that counts as sliding.
+        #[schemars(skip)]
         pub slide_drop: f64 = 0.1, in 0.0..=1.0, below regression_critical;
         /// regression: number of consecutive sliding iterations after which the alarm is raised.
         #[schemars(skip)]
@@ -72,15 +73,19 @@ config_section! {
         #[schemars(skip)]
         pub emergency_percent: f64 = 0.95, in 0.0..=1.0;
         /// resource_burn: whether the alarm is raised only if the forecast exceeds the remaining budget.
+        #[schemars(skip)]
         pub resource_forecast: bool = true;
         /// quality_degradation: decrease of quality within the window above which the alarm is raised.
+        #[schemars(skip)]
         pub quality_drop: f64 = 0.15, in 0.0..=1.0, below quality_critical;
         /// quality_degradation: decrease above which the alarm is critical.
         #[schemars(skip)]
         pub quality_critical: f64 = 0.3, in 0.0..=1.0;
         /// integral_windup: I above which the alarm is raised.
+        #[schemars(skip)]
         pub integral_windup_limit: f64 = 4.0, in 0.0..=MAX_INTEGRAL;
         /// derivative_spike: change of P in one iteration above which the alarm is raised.
+        #[schemars(skip)]
         pub derivative_spike: f64 = 0.2, in 0.0..=1.0;
         /// Effects of the control signal.
         pub actuators: ActuatorSettings => section;

@@ -1,23 +1,12 @@
 //! Validation of the settings of control: ranges, contradictory thresholds, names of profiles.
 
-use serde_json::Value;
-
 use super::bounds::MAX_INTEGRAL;
-use super::profile::{BUILT_IN, GainPatch};
+use super::profile::BUILT_IN;
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::model::settings::{SectionProblems, Settings, did_you_mean, shortened};
 
-/// Maximum length of a profile's name, in bytes.
-const MAX_NAME: usize = 64;
-/// Maximum number of profiles. Their number is limited because they are stored with every loop.
-const MAX_PROFILES: usize = 32;
-
 impl Settings for ControlSettings {
     const GROUP: &'static str = "control";
-
-    fn new_name(key: &str) -> Option<Value> {
-        (key == "profiles").then(|| serde_json::to_value(GainPatch::default()).unwrap_or_default())
-    }
 
     fn check_further(&self, problems: &mut SectionProblems) {
         self.check_reachable(problems);
@@ -45,25 +34,8 @@ impl ControlSettings {
     }
 
     fn check_profiles(&self, problems: &mut SectionProblems) {
-        if self.profiles.len() > MAX_PROFILES {
-            problems.add("profiles", format!("has {} names; at most {MAX_PROFILES} are allowed", self.profiles.len()));
-        }
-        for (name, patch) in &self.profiles {
-            let built_in = BUILT_IN.iter().any(|(known, _)| known == name);
-            let shown = shortened(name);
-            if name.is_empty() || name.len() > MAX_NAME || name == AUTO {
-                let rule = format!("a name must have 1 to {MAX_NAME} bytes and not be `{AUTO}`");
-                problems.add("profiles", format!("has `{shown}`; {rule}"));
-            }
-            for (key, value) in [("kp", patch.kp), ("ki", patch.ki), ("kd", patch.kd)] {
-                if value.is_none() && !built_in {
-                    let key = format!("profiles.{shown}.{key}");
-                    problems.add(&key, "is missing; a custom profile needs kp, ki and kd");
-                }
-            }
-        }
         if self.base_profile != AUTO {
-            self.check_profile_name(problems, "base_profile", &self.base_profile);
+            check_profile_name(problems, "base_profile", &self.base_profile);
         }
         let s = &self.schedule;
         for (key, name) in [
@@ -77,7 +49,7 @@ impl ControlSettings {
             ("simple", &s.simple),
             ("otherwise", &s.otherwise),
         ] {
-            self.check_profile_name(problems, &format!("schedule.{key}"), name);
+            check_profile_name(problems, &format!("schedule.{key}"), name);
         }
         let (model, breadth) = (&self.actuators.model, &self.actuators.breadth);
         for (key, names) in [
@@ -88,18 +60,18 @@ impl ControlSettings {
             ("breadth.everything", &breadth.everything),
         ] {
             for name in names {
-                self.check_profile_name(problems, &format!("actuators.{key}"), name);
+                check_profile_name(problems, &format!("actuators.{key}"), name);
             }
         }
     }
+}
 
-    /// Adds a problem if there is no profile with this name.
-    fn check_profile_name(&self, problems: &mut SectionProblems, key: &str, name: &str) {
-        let known = || BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
-        if !known().any(|known| known == name) {
-            let near = did_you_mean(name, known());
-            problems.add(key, format!("is `{}`; there is no such profile{near}", shortened(name)));
-        }
+/// Adds a problem if there is no profile with this name.
+fn check_profile_name(problems: &mut SectionProblems, key: &str, name: &str) {
+    let known = || BUILT_IN.iter().map(|(name, _)| *name);
+    if !known().any(|known| known == name) {
+        let near = did_you_mean(name, known());
+        problems.add(key, format!("is `{}`; there is no such profile{near}", shortened(name)));
     }
 }
 
@@ -107,7 +79,7 @@ impl ControlSettings {
 mod tests {
     use super::*;
     use crate::domain::model::settings::{lines, without_range};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn with(layer: Value) -> String {
         ControlSettings::default().merged(&layer).map_or_else(|problems| lines(&problems), |_| String::new())
@@ -123,17 +95,14 @@ mod tests {
     fn setting_one_key_keeps_others() {
         let operator = ControlSettings::default().merged(&json!({
             "window": 7,
-            "profiles": { "standard": { "kp": 0.6 }, "mine": { "kp": 1, "ki": 0.2, "kd": 0.3 } },
             "actuators": { "effort": { "max": 2.0 } },
         }));
         let operator = operator.unwrap();
-        let layer = json!({ "profiles": { "standard": { "ki": 0.2 }, "mine": { "kd": 0 } }, "stuck_iterations": 4 });
+        let layer = json!({ "stuck_iterations": 4, "actuators": { "effort": { "enabled": true } } });
         let both = operator.merged(&layer).unwrap();
-        let gains = |name| both.profile(name).map(|gains| (gains.kp, gains.ki, gains.kd));
-        assert_eq!(gains("standard"), Some((0.6, 0.2, 0.25)));
-        assert_eq!(gains("mine"), Some((1.0, 0.2, 0.0)));
         assert_eq!((both.window, both.stuck_iterations, both.oscillation_count), (7, 4, 2));
-        assert_eq!((both.actuators.effort.min, both.actuators.effort.max), (0.5, 2.0));
+        let effort = &both.actuators.effort;
+        assert_eq!((effort.enabled, effort.min, effort.max), (true, 0.5, 2.0));
         assert_eq!(both.merged(&json!({})).unwrap(), both);
     }
 
@@ -143,14 +112,14 @@ mod tests {
             "windov": 7,
             "window": 2.5,
             "decay": "slow",
-            "profiles": { "mine": { "kpp": 1.0 } },
+            "auto_interven": true,
             "actuators": { "tone": false, "breadth": { "everything": [1] } },
             "adaptive_gains": null,
         })), @r#"
-        `control.windov` is 7; there is no such key; did you mean `window`?
+        `control.windov` is 7; there is no such key
         `control.window` is 2.5; expected a non-negative whole number
         `control.decay` is "slow"; expected a number
-        `control.profiles.mine.kpp` is 1.0; there is no such key; did you mean `kp`?
+        `control.auto_interven` is true; there is no such key; did you mean `auto_intervene`?
         `control.actuators.tone` is false; expected a section
         `control.actuators.breadth.everything` is [1]; expected a list of text
         `control.adaptive_gains` is null; expected true or false
@@ -201,18 +170,5 @@ mod tests {
     fn invalid_profiles_are_rejected() {
         insta::assert_snapshot!(with(json!({ "base_profile": "agressive" })), @r"`control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?");
         insta::assert_snapshot!(with(json!({ "actuators": { "breadth": { "one_change": ["zzz"] } } })), @r"`control.actuators.breadth.one_change` is `zzz`; there is no such profile");
-        insta::assert_snapshot!(with(json!({ "profiles": { "mine": { "kp": -1, "ki": 0.1 }, "auto": {} } })), @r"
-        `control.profiles.mine.kp` is -1; it must be between 0 and 10
-        `control.profiles` has `auto`; a name must have 1 to 64 bytes and not be `auto`
-        `control.profiles.auto.kp` is missing; a custom profile needs kp, ki and kd
-        `control.profiles.auto.ki` is missing; a custom profile needs kp, ki and kd
-        `control.profiles.auto.kd` is missing; a custom profile needs kp, ki and kd
-        `control.profiles.mine.kd` is missing; a custom profile needs kp, ki and kd
-        ");
-        let mine = json!({ "profiles": { "mine": { "kp": 1, "ki": 0.1, "kd": -1 } }, "schedule": { "stuck": "mine" } });
-        assert_eq!(with(mine), "");
-        let many: serde_json::Map<String, Value> =
-            (0..40).map(|n| (n.to_string(), json!({ "kp": 1, "ki": 0, "kd": 0 }))).collect();
-        insta::assert_snapshot!(with(json!({ "profiles": many })), @r"`control.profiles` has 40 names; at most 32 are allowed");
     }
 }

@@ -44,7 +44,7 @@ fn faults_say_what_is_allowed() {
     };
     let types = json!({"stuck": {"windw": 3, "window": 2.5, "observe": 1}, "regression": 7, "min_progress": "a", "climb_after": -1});
     insta::assert_snapshot!(faults(types), @r#"
-    `oversight.stuck.windw` is 3; there is no such key; did you mean `window`?
+    `oversight.stuck.windw` is 3; there is no such key
     `oversight.stuck.window` is 2.5; expected a non-negative whole number
     `oversight.stuck.observe` is 1; expected true or false
     `oversight.regression` is 7; expected a section
