@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sha2::{Digest as _, Sha256};
 use test_regions::{ChangedFile, Judgement, Reason, RegionName, TestModuleFile};
 
-use super::verify::{ReplacedFile, VerifyContext};
-use crate::domain::loops::{BranchFinding, ChangedTestFile};
+use crate::domain::loops::{BranchFinding, ChangedTestFile, Loop};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{TamperFinding, TamperKind};
 use crate::domain::trust::tamper;
@@ -44,27 +43,28 @@ pub(super) struct ProgramTests {
 type Contents = HashMap<String, Vec<u8>>;
 
 impl Engine {
-    /// Compares the tests in the program files of the branch with the base's. Files in `replaced` are left out. If a person
-    /// accepted a change of a file, the accepted version counts as the base's.
+    /// Compares the tests in the program files of the branch with the base's. Files in `replaced` are left out, as are files that
+    /// `start` depends on. If a person accepted a change of a file, the accepted version counts as the base's.
     pub(super) async fn program_tests(
         &self,
-        of: VerifyContext<'_>,
+        repo: &RepoRef,
+        current: &Loop,
+        start: &tamper::CheckStart<'_>,
         (base, commit): (&Sha, &Sha),
-        replaced: &[ReplacedFile],
+        replaced: &BTreeSet<&str>,
         findings: &[BranchFinding],
     ) -> Result<ProgramTests, EffectError> {
-        let names = (&of.current.id, of.repo);
-        let known: BTreeSet<&str> = replaced.iter().map(|file| file.path.as_str()).collect();
+        let names = (&current.id, repo);
         let differing = self.workspaces.differing_files(names, base, commit).await?;
         let all: BTreeSet<&str> = differing.iter().map(String::as_str).collect();
         let is_program =
-            |path: &&str| !known.contains(path) && !tamper::is_test_file(path) && !of.start.depends_on(path);
+            |path: &&str| !replaced.contains(path) && !tamper::is_test_file(path) && !start.depends_on(path);
         let paths: Vec<&str> = all.into_iter().filter(is_program).collect();
         let mut old = self.contents(names, base, &paths).await?;
         let new = self.contents(names, commit, &paths).await?;
         let mut accepted: BTreeMap<&Sha, Vec<&str>> = BTreeMap::new();
         for path in &paths {
-            if let Some(version) = of.current.guard.accepted_version(findings, path) {
+            if let Some(version) = current.guard.accepted_version(findings, path) {
                 accepted.entry(version).or_default().push(path);
             }
         }

@@ -25,11 +25,11 @@ const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
 /// Data that the runs of one verification share.
 #[derive(Clone, Copy)]
-pub(super) struct VerifyContext<'a> {
-    pub repo: &'a RepoRef,
-    pub current: &'a Loop,
+struct VerifyContext<'a> {
+    repo: &'a RepoRef,
+    current: &'a Loop,
     /// Base commit and the commands with which it starts the checks.
-    pub start: &'a tamper::CheckStart<'a>,
+    start: &'a tamper::CheckStart<'a>,
     cancel: &'a CancellationToken,
 }
 
@@ -41,8 +41,8 @@ struct CheckedTree {
 }
 
 /// File that the checks run without, or with another version.
-pub(super) struct ReplacedFile {
-    pub path: String,
+struct ReplacedFile {
+    path: String,
     is_new: bool,
     /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
     version: Sha,
@@ -119,7 +119,8 @@ impl Engine {
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
         let replaced = self.replaced_files(of, (base, commit), &complete.text, &findings).await?;
-        let program_tests = self.program_tests(of, (base, commit), &replaced, &findings).await?;
+        let known = replaced.iter().map(|file| file.path.as_str()).collect();
+        let program_tests = self.program_tests(repo, current, start, (base, commit), &known, &findings).await?;
         findings.extend(program_tests.findings);
         let merged = program_tests.files;
         let base_tests = match replaced.is_empty() && merged.is_empty() {

@@ -319,7 +319,7 @@ fn invalid_settings_are_rejected() {
     `strategy.patience` is 8; it must be at most `strategy.escalation_threshold`, which is 7
     ");
     insta::assert_snapshot!(wrong(serde_json::json!({ "earl": 0.8, "late": "soon" })), @r#"
-    `strategy.earl` is 0.8; there is no such key; did you mean `early`?
+    `strategy.earl` is 0.8; there is no such key
     `strategy.late` is "soon"; expected a number
     "#);
 }
