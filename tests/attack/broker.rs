@@ -763,8 +763,8 @@ fn priced() -> Vec<(&'static str, Vec<Vec<u8>>, i64)> {
         parts.pop();
         parts
     };
-    // The estimate of the request's 77 bytes.
-    let input = (MESSAGE.len().div_ceil(4) * 100) as i64;
+    // The estimate of the request's 77 bytes, at three bytes a token.
+    let input = (MESSAGE.len().div_ceil(3) * 100) as i64;
     vec![
         ("document", told(), 20_000),
         ("stream", stream(&[start.clone(), delta.clone(), end, stop]), 20_000),
