@@ -290,7 +290,10 @@ async fn context_and_summaries_come_from_assistants(dialect: Dialect) {
     let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
     // So dear that a question more or less is seen in every text: two cents and a fifth.
     let question = Money(1_100 * 20);
-    let config = format!("{}{FULL}memory: {{ summary_interval: 2 }}\n", helper("helper", &models.url, 20.0));
+    let config = format!(
+        "{}{FULL}context: {{ max_output_tokens: 400 }}\nmemory: {{ summary_interval: 2 }}\n",
+        helper("helper", &models.url, 20.0)
+    );
     let agent = "n=$RALPH_ITERATION; [ $n -lt 4 ] || n=42; echo $n >answer.txt\n\
                  printf '{\"summary\": \"Wrote %s.\", \"approach\": \"write %s\"}' $n $n >\"$RALPH_REPORT\"\n";
     let mut setup = Setup::new(dialect).config(&config).agent(agent).file("AGENTS.md", &guide);
