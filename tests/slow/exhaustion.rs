@@ -122,8 +122,7 @@ async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
     }
     let grown = memory_mib(&child, "VmRSS").saturating_sub(at_rest);
     println!("{slowest:?} at most for a delivery beside {IDLE} idle connections, which take {grown} MiB");
-    // A delivery that had to wait for idle connections to end would take as long as they may.
-    assert!(slowest < HEAD, "it took {slowest:?}");
+    assert!(slowest < Duration::from_secs(2), "it took {slowest:?}");
     assert!(grown < 128, "{grown} MiB for {IDLE} connections");
     let watch = Stopwatch::start();
     let ends = idle.iter_mut().map(async |stream| stream.read(&mut [0; 256]).await.unwrap_or(0));

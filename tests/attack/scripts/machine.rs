@@ -336,7 +336,7 @@ impl AttackedMachine {
         let gone = before.keys().filter(|path| !path.exists());
         broken.extend(gone.map(|path| format!("g19 {} is gone", path.display())));
         // The kernel ends them with the sandbox, but not before its first process is reported as ended.
-        let gone = tokio::time::timeout(Duration::from_secs(30), async {
+        let gone = tokio::time::timeout(Duration::from_secs(5), async {
             while !self.living().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
