@@ -153,7 +153,7 @@ fn segments(path: &str) -> Path {
 }
 
 /// Returns the sets of two or more names that reach each other.
-fn components(edges: &BTreeMap<&str, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
+pub fn components(edges: &BTreeMap<&str, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reachable = |from: &str| {
         let mut seen = BTreeSet::new();
         let mut open = vec![from.to_owned()];

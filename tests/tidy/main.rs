@@ -6,6 +6,7 @@ mod codes;
 mod layers;
 mod names;
 mod papers;
+mod ratchets;
 mod rust_version;
 mod sizes;
 mod source;

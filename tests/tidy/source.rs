@@ -47,7 +47,7 @@ pub fn line_of(text: &str, at: usize) -> usize {
 pub fn sources(folder: &str) -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
-    collect(&root.join(folder), &mut paths);
+    collect(&root.join(folder), "rs", &mut paths);
     paths.sort();
     assert!(!paths.is_empty(), "no Rust files under {folder}/");
     let read = |path: PathBuf| {
@@ -60,12 +60,20 @@ pub fn sources(folder: &str) -> Vec<SourceFile> {
     paths.into_iter().map(read).collect()
 }
 
-fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
+/// Returns the texts of all files with an extension under a folder of the package, in order.
+pub fn texts(folder: &str, extension: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), extension, &mut paths);
+    paths.sort();
+    paths.iter().map(|path| fs::read_to_string(path).expect("a file is readable text")).collect()
+}
+
+fn collect(folder: &Path, wanted: &str, paths: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder is readable").flatten() {
         let path = entry.path();
         if path.is_dir() {
-            collect(&path, paths);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            collect(&path, wanted, paths);
+        } else if path.extension().is_some_and(|extension| extension == wanted) {
             paths.push(path);
         }
     }
