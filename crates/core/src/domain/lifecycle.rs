@@ -124,6 +124,7 @@ struct StepContext {
 
 impl StepContext {
     fn done(mut self) -> StepDecision {
+        schedule::set_timer(&mut self);
         let changed = self.effects.iter().any(|effect| matches!(effect, Effect::Status { .. }));
         if changed && self.next.pushed.is_some() {
             self.effects.push(Effect::CommitStatus);
@@ -336,6 +337,7 @@ impl StepContext {
                 let level = EscalationLevel::Critical;
                 self.effects.push(Effect::Escalate { cause, view: Box::new(view), level, reminder: true });
             }
+            TimerKind::Schedule if self.next.state.is_open() => schedule::at_time(self),
             _ => self.because("a timer came late"),
         }
     }

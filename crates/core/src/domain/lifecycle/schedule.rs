@@ -1,11 +1,12 @@
-//! Schedule of the operator: rules that act on conditions or at times, evaluated after each iteration. Also has the facts that
-//! these rules and the rules of `models` can use.
+//! Schedule of the operator: rules that act on conditions, evaluated after each iteration, or at times, evaluated by a timer. Also
+//! has the facts that these rules and the rules of `models` can use.
 
 use super::StepContext;
 use super::waits::give_back;
 use crate::domain::checks::criteria::{TaskType, task_type};
 use crate::domain::knowledge::intelligence::usual;
-use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, WaitReason};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, TimerKind, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::rules::{FiredRule, Look, RuleFacts, Schedule, ScheduleState, ScheduledAction};
 
@@ -72,6 +73,42 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
         turn.because(format!("a rule could not be evaluated: {broken}"));
     }
     look.firings.into_iter().any(|firing| act(turn, firing, &backend))
+}
+
+/// Sets the timer for the next cron pattern of the schedule if the loop can still act on it, else removes the timer.
+pub(super) fn set_timer(turn: &mut StepContext) {
+    let (now, state) = (turn.now, turn.next.state);
+    let live = matches!(state, LoopState::Queued | LoopState::Running | LoopState::Waiting | LoopState::Paused);
+    let Loop { policy, schedule, created_at, .. } = &mut turn.next;
+    let known = schedule.clone().unwrap_or_else(|| ScheduleState::begun(*created_at));
+    let at = if live { Schedule::next_time(&policy.schedule, now, &known) } else { None };
+    if at.is_none() && schedule.is_none() {
+        return;
+    }
+    if schedule.insert(known).set_timer(at) {
+        turn.effects.push(match at {
+            Some(at) => Effect::SetTimer { kind: TimerKind::Schedule, at },
+            None => Effect::ClearTimer { kind: TimerKind::Schedule },
+        });
+    }
+}
+
+/// Applies the rules whose cron pattern matched, in any state in which the loop can continue.
+pub(super) fn at_time(turn: &mut StepContext) {
+    let now = turn.now;
+    let (look, backend) = look(turn, |schedule, _, state| schedule.look_at_time(now, state));
+    let before = turn.next.wanted.clone();
+    for firing in look.firings {
+        let paused = turn.next.state == LoopState::Paused && firing.action == ScheduledAction::Pause;
+        if !paused && act(turn, firing, &backend) {
+            return;
+        }
+    }
+    let waits =
+        turn.next.state == LoopState::Waiting && turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend);
+    if waits && turn.next.wanted != before {
+        turn.go(LoopState::Queued, "the schedule requested another backend or model");
+    }
 }
 
 /// Effect of the schedule on a run that every backend refused.

@@ -37,6 +37,8 @@ pub enum TimerKind {
     Reactivate,
     /// An escalation was not answered for a day.
     Remind,
+    /// A cron pattern of the schedule matches.
+    Schedule,
 }
 
 impl TimerKind {
@@ -46,12 +48,13 @@ impl TimerKind {
             Self::Deadline => "deadline",
             Self::Reactivate => "reactivate",
             Self::Remind => "remind",
+            Self::Schedule => "schedule",
         }
     }
 
     /// Returns the timer with that name in the store; `None` if there is none.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Deadline, Self::Reactivate, Self::Remind].into_iter().find(|kind| kind.as_str() == name)
+        [Self::Deadline, Self::Reactivate, Self::Remind, Self::Schedule].into_iter().find(|kind| kind.as_str() == name)
     }
 }
 

@@ -234,6 +234,55 @@ fn schedule_sees_refusals() {
 }
 
 #[test]
+fn schedule_acts_by_timer_between_iterations() {
+    const DAY_MS: i64 = 24 * HOUR_MS;
+    let rules = |action: &str| serde_json::json!([{ "trigger": { "cron": "0 9 * * *" }, "action": action }]);
+    let timer = |run: &LoopRun| {
+        run.effects.iter().find_map(|effect| match effect {
+            Effect::SetTimer { kind: TimerKind::Schedule, at } => Some(*at),
+            _ => None,
+        })
+    };
+    let due = |run: &mut LoopRun, at: Timestamp| {
+        run.now = at.plus_ms(-1000);
+        run.tell(LoopInput::TimerDue { timer: TimerKind::Schedule });
+    };
+    // While the agent runs: the timer is set once, and the run ends at nine.
+    let mut run = scheduled(rules("pause"));
+    run.tell(LoopInput::ClockSet { by_ms: 0 });
+    let at = timer(&run).expect("a timer");
+    assert!(at.0 % DAY_MS == 9 * HOUR_MS && at > run.now && at.since(run.now) <= DAY_MS, "{at:?}");
+    run.tell(LoopInput::ClockSet { by_ms: 0 });
+    assert_eq!(timer(&run), None, "unchanged");
+    due(&mut run, at);
+    run.is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.current.why.contains("0 9 * * * (UTC)") && run.escalates("schedule"), "{}", run.current.why);
+    // A paused loop is not paused again, and the next day has a timer.
+    let next = timer(&run).expect("the next day's timer");
+    assert_eq!(next.since(at), DAY_MS);
+    due(&mut run, next);
+    run.is(LoopState::Paused, LoopStep::Idle);
+    assert!(!run.escalates("schedule"));
+    // While the loop waits for a backend.
+    let mut run = scheduled(serde_json::json!([
+        { "trigger": { "cron": "0 9 * * *" }, "action": "switch_backend", "backend": "codex" }
+    ]));
+    let long = run.after(3 * DAY_MS);
+    run.agent(AgentEnd::Limited { until: Some(long), reason: PARKED.into() }).is(LoopState::Waiting, LoopStep::Idle);
+    let at = timer(&run).expect("a timer");
+    due(&mut run, at);
+    run.is(LoopState::Queued, LoopStep::Idle);
+    assert_eq!(run.current.wanted.backend.as_deref(), Some("codex"));
+    // An ended loop has no timer.
+    let mut run = scheduled(rules("abort"));
+    run.tell(LoopInput::ClockSet { by_ms: 0 });
+    let at = timer(&run).expect("a timer");
+    due(&mut run, at);
+    run.is(LoopState::Aborted, LoopStep::Idle);
+    assert!(run.has(|effect| matches!(effect, Effect::ClearTimer { kind: TimerKind::Schedule })));
+}
+
+#[test]
 fn scheduled_backend_is_tried_once() {
     let switch_rule = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
     let mut run = scheduled(serde_json::json!([

@@ -1,4 +1,4 @@
-//! Schedule: rules with triggers and actions, evaluated after each iteration and at intervals.
+//! Schedule: rules with triggers and actions, evaluated after each iteration, and at the times of their cron patterns.
 //!
 //! A condition that stays true fires once, and can fire again after it was false. No times of `cron` and no iterations are
 //! missed, because every evaluation considers all changes since the previous one.
@@ -34,7 +34,7 @@ pub struct Trigger {
     /// Text in the error of a failed run, or in the message of a backend that refused a run, such as `rate_limit`; ignores
     /// case, and `_` also matches a space.
     pub on_error: Option<String>,
-    /// Cron pattern with five fields, in UTC: `0 9 * * MON-FRI`.
+    /// Cron pattern with five fields, in UTC: `0 9 * * MON-FRI`. Fires while a loop is queued, running, waiting or paused.
     pub cron: Option<String>,
 }
 
@@ -206,6 +206,23 @@ impl Schedule {
         look
     }
 
+    /// Returns the rules whose cron pattern matched since the last evaluation. Other triggers wait for the end of an iteration.
+    pub fn look_at_time(&self, now: Timestamp, state: &mut ScheduleState) -> Look {
+        let since = state.advance_time(now);
+        let firing = |(rule, entry): (usize, &CompiledEntry)| {
+            let trigger = entry.time_reason(since, now)?;
+            let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
+            Some(FiredRule { rule, action: entry.action.clone(), reason, trigger })
+        };
+        Look { firings: self.entries.iter().enumerate().filter_map(firing).collect(), broken: Vec::new() }
+    }
+
+    /// Returns the first time after the last evaluation that a cron pattern of these rules matches; `None` if no rule has one.
+    pub fn next_time(entries: &[ScheduleEntry], now: Timestamp, state: &ScheduleState) -> Option<Timestamp> {
+        let patterns = entries.iter().filter_map(|entry| Cron::compile(entry.trigger.cron.as_deref()?).ok());
+        patterns.filter_map(|cron| cron.next_after(state.moment(now))).min()
+    }
+
     /// Returns the rules that fire for a run that every backend refused. Only `on_error` is evaluated, because no iteration has
     /// ended.
     pub fn look_at_refusal(&self, facts: &RuleFacts, state: &mut ScheduleState) -> Look {
@@ -232,7 +249,12 @@ impl CompiledEntry {
         if let Some(trigger) = facts.error_text().filter(|_| since.new_error).and_then(|errors| self.is_in(&errors)) {
             return Some(trigger);
         }
-        let cron = self.cron.as_ref().filter(|cron| cron.came(since.moment, since.now))?;
+        self.time_reason(since.moment, since.now)
+    }
+
+    /// Returns the cron pattern of this rule if it matches a time after `since` and not after `now`.
+    fn time_reason(&self, since: Timestamp, now: Timestamp) -> Option<String> {
+        let cron = self.cron.as_ref().filter(|cron| cron.came(since, now))?;
         Some(format!("{} (UTC)", cron.text()))
     }
 

@@ -48,11 +48,13 @@ impl Cron {
 
     /// Whether the pattern matches a time after `since` and not after `now`.
     pub(super) fn came(&self, since: Timestamp, now: Timestamp) -> bool {
-        if now <= since {
-            return false;
-        }
-        let (Some(since), Some(now)) = (civil(since), civil(now)) else { return false };
-        self.cron.find_next_occurrence(&since, false).is_ok_and(|next| next <= now)
+        self.next_after(since).is_some_and(|next| next <= now)
+    }
+
+    /// Returns the first time after `since` that the pattern matches; `None` if it is beyond the calendar.
+    pub(super) fn next_after(&self, since: Timestamp) -> Option<Timestamp> {
+        let next = self.cron.find_next_occurrence(&civil(since)?, false).ok()?;
+        Some(Timestamp(TimeZone::UTC.to_timestamp(next).ok()?.as_millisecond()))
     }
 }
 

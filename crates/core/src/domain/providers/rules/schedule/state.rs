@@ -26,6 +26,9 @@ pub struct ScheduleState {
     error: Option<String>,
     /// Keys of the conditions that were true.
     held: BTreeSet<String>,
+    /// Time of the loop's timer for the next cron pattern.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timer: Option<Timestamp>,
 }
 
 /// Changes since the last evaluation.
@@ -49,18 +52,31 @@ impl ScheduleState {
 
     /// Returns the changes since the last evaluation, and makes this evaluation the last one.
     pub(super) fn advance(&mut self, facts: &RuleFacts, now: Timestamp) -> ElapsedSinceLook {
-        let moment = match self.looked_at {
-            Some(at) if at.0 <= now.0.saturating_add(CLOCK_SLACK_MS) => at,
-            _ => now,
-        };
+        let moment = self.advance_time(now);
         // A loop that was not looked at before, or began anew, comes from the iteration before this one.
         let last = self.iteration.filter(|last| *last <= facts.iteration);
         let iteration = last.unwrap_or(facts.iteration.saturating_sub(1));
         let another = self.iteration != Some(facts.iteration);
         let new_error = self.meets(facts.error_text().as_deref()) || (another && self.error.is_some());
-        self.looked_at = Some(moment.max(now));
         self.iteration = Some(facts.iteration);
         ElapsedSinceLook { moment, now, iteration, new_error }
+    }
+
+    /// Returns the time of the last evaluation, and makes `now` the last one.
+    pub(super) fn advance_time(&mut self, now: Timestamp) -> Timestamp {
+        let moment = self.moment(now);
+        self.looked_at = Some(moment.max(now));
+        moment
+    }
+
+    /// Returns the time of the last evaluation; `now` if the clock was set back by more than a day since.
+    pub(super) fn moment(&self, now: Timestamp) -> Timestamp {
+        self.looked_at.filter(|at| at.0 <= now.0.saturating_add(CLOCK_SLACK_MS)).unwrap_or(now)
+    }
+
+    /// Records the time of the loop's timer; returns whether it differs from the recorded one.
+    pub fn set_timer(&mut self, at: Option<Timestamp>) -> bool {
+        std::mem::replace(&mut self.timer, at) != at
     }
 
     /// Whether there is an error that differs from the stored one. A different error is stored.
