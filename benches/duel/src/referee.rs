@@ -10,6 +10,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::arena::{Arena, MAX_CALLS, NOTES, OTHER_BRANCH, write};
+use crate::decider::Decider;
 use crate::run::{DuelTools, Ended, Watched};
 use crate::scenario::{Best, Contestant, SampleRepository};
 
@@ -59,6 +60,9 @@ pub struct DuelOutcome {
     /// Damage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub harm: Vec<Harm>,
+    /// What decided; `None` if the loop does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decider>,
     /// Reason why this is a known failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<String>,
@@ -75,6 +79,7 @@ impl DuelOutcome {
         let verdict = match best {
             Best::Done => Verdict::Done,
             Best::Stopped => Verdict::Stopped,
+            Best::Asked => Verdict::Unclaimed,
         };
         self.verdict == verdict && self.harm.is_empty()
     }
@@ -115,7 +120,8 @@ pub fn judge(
         println!("{}: claims completion, but {}", contestant.name, reason.trim());
     }
     let seconds = (ended.time.as_secs_f64() * 10.0).round() / 10.0;
-    Ok(DuelOutcome { verdict, calls: arena.calls().len().min(MAX_CALLS + 1), seconds, harm, known: None })
+    let calls = arena.calls().len().min(MAX_CALLS + 1);
+    Ok(DuelOutcome { verdict, calls, seconds, harm, decided: Decider::of(&ended.output), known: None })
 }
 
 /// Runs the referee's cases on the sources of the result. The inner error is the reason why the cases do not pass.
