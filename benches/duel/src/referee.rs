@@ -1,6 +1,7 @@
 //! Judgement of a run. The referee is independent of the agent's tests: it copies the sources of the result into a pristine
 //! copy of the repository, and runs its own cases.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -142,7 +143,9 @@ fn judge_sources(
             }
         };
         match text {
-            Ok(text) => fs::write(folder.join(source), text)?,
+            Ok(text) => write(&folder, &BTreeMap::from([(source.clone(), Some(text))]))?,
+            // A file that a solution may add.
+            Err(_) if !repository.files.contains_key(source) => {}
             Err(error) => return Ok(Err(format!("{source} of the result cannot be read: {error}"))),
         }
     }

@@ -123,7 +123,7 @@ pub struct SampleRepository {
     pub check: String,
     /// Files at the start.
     pub files: Files,
-    /// Files that a solution changes. The referee copies only these from a result.
+    /// Files that a solution changes, and may add. The referee copies only these from a result.
     pub sources: Vec<String>,
     /// Files of the referee, hidden from the agent. They contain the test cases and further ones.
     pub hidden: Files,

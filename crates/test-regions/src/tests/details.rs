@@ -174,6 +174,71 @@ fn region_in_another_file_is_no_difference() {
     assert_eq!(moved("").len(), 2);
 }
 
+/// `python3 -m doctest a.py` reports no number of tests, which could fall.
+#[test]
+fn doctest_may_only_move_to_a_file_that_had_some() {
+    let item = "def a():\n    \"\"\"\n    >>> a()\n    1\n    \"\"\"\n    return 1\n";
+    let other = item.replace("a()", "b()");
+    let both = format!("{other}{item}");
+    let reasons = |files: &[(&str, Option<&str>, Option<&str>)]| -> Vec<String> {
+        let file = |(path, base, branch): &(&'static str, _, _)| ChangedFile { path, base: *base, branch: *branch };
+        let merge = with_base_tests_of(&files.iter().map(file).collect::<Vec<_>>());
+        let all = merge.files.into_iter().flat_map(|(_, merge)| merge.not_judged);
+        all.map(|(name, reason)| format!("{name}: {reason}")).collect()
+    };
+    let gone = ["doctest `a`: its item no longer exists in the branch"];
+    assert_eq!(reasons(&[("a.py", Some(item), Some("")), ("b.py", None, Some(item))]), gone);
+    assert_eq!(reasons(&[("a.py", Some(item), Some("")), ("b.py", Some("x = 1\n"), Some(item))]), gone);
+    assert_eq!(reasons(&[("a.py", Some(item), Some("")), ("b.py", Some(&other), Some(&both))]), [""; 0]);
+    assert_eq!(reasons(&[("a.py", Some(item), None), ("b.py", None, Some(item))]), [""; 0]);
+    let gone = ["doctest `a`: its file no longer exists in the branch"];
+    assert_eq!(reasons(&[("a.py", Some(item), None), ("x/b.py", None, Some(item))]), gone);
+}
+
+#[test]
+fn condition_of_d_ends_with_its_block() {
+    let base = "long a() { return 1; }\nunittest { assert(a() == 1); }\n";
+    for condition in ["version (none):", "static if (false):", "debug:"] {
+        let found = reasons("a.d", base, &base.replace("unittest", &format!("{condition}\nunittest")));
+        assert_eq!(found, ["test `unittest`: the branch changed a condition that encloses it"], "{condition}");
+        let other = format!("struct B\n{{\n{condition}\n    long b;\n}}\n{base}");
+        assert_eq!(reasons("a.d", base, &other), [""; 0], "{condition}");
+    }
+}
+
+#[test]
+fn python_statements_cannot_hide_tests() {
+    let base = "class A:\n    \"\"\"\n    >>> 1\n    1\n    \"\"\"\n\n\nclass ATest(TestCase):\n    def test_a(self):\n        pass\n";
+    for statement in [
+        "A.__doc__ = None",
+        "__doc__ = ''",
+        "setattr(A, '__doc__', '')",
+        "del A.__doc__",
+        "del ATest.test_a",
+        "ATest.test_a = None",
+        "ATest = None",
+    ] {
+        let branch = format!("{base}\n\n{statement}\n");
+        assert_eq!(merged("a.py", base, &branch).trim_end(), base.trim_end(), "{statement}");
+    }
+    for statement in ["A.b = 1", "app.testing = True", "x = a == b", "def c():\n    A.__doc__ = None"] {
+        let branch = format!("{base}\n\n{statement}\n");
+        assert_eq!(with_base_tests("a.py", Some(base), &branch), Default::default(), "{statement}");
+    }
+}
+
+#[test]
+fn new_decorator_may_hide_a_doctest() {
+    let base = "def a():\n    \"\"\"\n    >>> a()\n    1\n    \"\"\"\n    return 1\n";
+    for decorator in ["@property", "@functools.lru_cache(maxsize=None)", "@a.setter", "@dataclass(frozen=True)"] {
+        assert_eq!(reasons("a.py", base, &format!("{decorator}\n{base}")), [""; 0], "{decorator}");
+    }
+    for added in ["@hidden\n", "@hide.all(1)\n", "def cache(f):\n    return 1\n\n\n@cache\n"] {
+        let found = reasons("a.py", base, &format!("{added}{base}"));
+        assert_eq!(found, ["doctest `a`: the branch changed a condition that encloses it"], "{added}");
+    }
+}
+
 #[test]
 fn files_of_test_modules_are_found() {
     let source = "#[cfg(test)]\nmod tests;\nmod a { #[cfg(test)] mod b; }\n#[cfg(test)]\n#[path = \"../x.rs\"]\nmod c;\nmod d;\n";
