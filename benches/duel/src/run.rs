@@ -128,8 +128,9 @@ pub fn run(
     fs::create_dir_all(&parts)?;
     let parts = parts.canonicalize()?.display().to_string();
     let check = &check.replace("{parts}", &parts);
+    let shown = [parts.as_str(), "/etc/nim", "/etc/racket"].into_iter().filter(|folder| Path::new(folder).exists());
     let values = [
-        ("parts", parts),
+        ("shown", shown.map(|folder| format!("{folder:?}")).collect::<Vec<_>>().join(", ")),
         ("repo", arena.path("repo").display().to_string()),
         ("dir", arena.path("").display().to_string().trim_end_matches('/').to_owned()),
         ("bot", tools.bot.display().to_string()),

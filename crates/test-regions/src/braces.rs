@@ -425,6 +425,10 @@ impl BraceReader<'_> {
             self.scan.add_test(kind, (&parent, join(&prefix, &name)), &condition, range);
             return after;
         }
+        // Text of D that tests compile by `mixin`.
+        if word == "enum" && header.starts_with("enum string ") && body.is_none() {
+            self.scan.macros.push(MacroDefinition { name: statement.word(2).to_owned(), range: range.clone() });
+        }
         let is_block = is_condition && body.is_some() && !is_container;
         let inner = if is_block { and(&frame.condition, &squeezed(header)) } else { frame.condition.clone() };
         if let Some(doc) = annotations.doc {

@@ -97,6 +97,19 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
+    /// Words of program code that asks whether tests run, or replaces what runs them. Languages whose programs the caller's
+    /// rules read have none.
+    pub fn asking_words(self) -> &'static [&'static str] {
+        match self {
+            Self::D => &["version (unittest)", "version(unittest)", "UnitTester"],
+            Self::Zig => &["is_test"],
+            // Below the top level: there it begins the main program.
+            Self::Nim => &[" isMainModule"],
+            Self::Elixir => &["ExUnit", "Mix.env() == :test"],
+            _ => &[],
+        }
+    }
+
     /// Reads a file.
     pub fn scan(self, source: &str) -> FileScan {
         match self {

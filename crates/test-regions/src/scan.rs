@@ -80,6 +80,8 @@ pub(crate) struct FileScan {
     pub found: Vec<FoundRegion>,
     /// Macros outside of tests.
     pub macros: Vec<MacroDefinition>,
+    /// Lines of the program that ask whether tests run.
+    pub asking: Vec<String>,
     /// Offset of the first unbalanced bracket, text or comment.
     pub fault: Option<usize>,
     /// Whether only the last of several items with a name counts.
@@ -96,7 +98,23 @@ impl FileScan {
         let language = SourceLanguage::of(path, source)?;
         let mut scan = language.scan(source);
         scan.finish();
+        scan.asking = scan.asking_lines(source, language.asking_words());
         Some(scan)
+    }
+
+    /// Returns the lines outside of regions, and not at the top level, with one of some words.
+    fn asking_lines(&self, source: &str, words: &[&str]) -> Vec<String> {
+        let mut at = 0;
+        let mut found = Vec::new();
+        for line in source.split_inclusive('\n') {
+            let start = at;
+            at += line.len();
+            let is_inside = line.starts_with([' ', '\t']);
+            if is_inside && has_any(line, words) && !self.found.iter().any(|one| one.range.contains(&start)) {
+                found.push(squeezed(line));
+            }
+        }
+        found
     }
 
     /// Begins the result with the file itself as an item.

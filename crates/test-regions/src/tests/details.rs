@@ -180,7 +180,7 @@ fn doctest_may_only_move_to_a_file_that_had_some() {
     let item = "def a():\n    \"\"\"\n    >>> a()\n    1\n    \"\"\"\n    return 1\n";
     let other = item.replace("a()", "b()");
     let both = format!("{other}{item}");
-    let reasons = |files: &[(&str, Option<&str>, Option<&str>)]| -> Vec<String> {
+    let reasons = |files: &[(&'static str, Option<&str>, Option<&str>)]| -> Vec<String> {
         let file = |(path, base, branch): &(&'static str, _, _)| ChangedFile { path, base: *base, branch: *branch };
         let merge = with_base_tests_of(&files.iter().map(file).collect::<Vec<_>>());
         let all = merge.files.into_iter().flat_map(|(_, merge)| merge.not_judged);
@@ -204,6 +204,42 @@ fn condition_of_d_ends_with_its_block() {
         let other = format!("struct B\n{{\n{condition}\n    long b;\n}}\n{base}");
         assert_eq!(reasons("a.d", base, &other), [""; 0], "{condition}");
     }
+}
+
+#[test]
+fn new_question_for_tests_is_reported() {
+    for (path, base, question) in [
+        (
+            "a.d",
+            "long a()\n{\n    return 1;\n}\nunittest\n{\n    assert(a() == 1);\n}\n",
+            "version (unittest) return 2;",
+        ),
+        ("a.zig", "fn a() i64 {\n    return 1;\n}\ntest \"a\" {\n    _ = a();\n}\n", "if (builtin.is_test) return 2;"),
+        (
+            "a.nim",
+            "proc a(): int =\n    return 1\n\nwhen isMainModule:\n  doAssert a() == 1\n",
+            "when isMainModule: return 2",
+        ),
+        ("a.ex", "defmodule A do\n    return 1\nend\n", "if Code.loaded?(ExUnit), do: 2"),
+    ] {
+        let branch = base.replace("    return 1", &format!("    {question}\n    return 1"));
+        let reason = format!("tests of the file: the program asks whether tests run: `{question}`");
+        assert_eq!(reasons(path, base, &branch), [reason], "{path}");
+        assert_eq!(reasons(path, &branch, &branch.replace("return 1", "return 3")), [""; 0], "{path}");
+    }
+    assert_eq!(reasons("a.nim", "let a = 1\n", "let a = 1\nwhen isMainModule:\n  echo a\n"), [""; 0]);
+}
+
+#[test]
+fn changed_template_that_tests_use_is_reported() {
+    let base = "template same(a, b: int) =\n  doAssert a == b\n\nwhen isMainModule:\n  same(1, 1)\n  doAssert true\n";
+    let found = reasons("a.nim", base, &base.replace("a == b", "true or a == b"));
+    assert_eq!(found, ["test module `isMainModule`: it uses the macro `same`, which the branch changed"]);
+    let base = "enum string same(string a) = \"assert(\" ~ a ~ \");\";\nunittest { mixin(same!\"1 == 1\"); }\n";
+    let found = reasons("a.d", base, &base.replace("assert", "cast(void)"));
+    assert_eq!(found, ["test `unittest`: it uses the macro `same`, which the branch changed"]);
+    let added = "enum string same(string a) = \"\";\n".to_owned() + base;
+    assert_eq!(reasons("a.d", base, &added).len(), 1);
 }
 
 #[test]
