@@ -97,15 +97,30 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
-    /// Words of program code that asks whether tests run, or replaces what runs them. Languages whose programs the caller's
-    /// rules read have none.
-    pub fn asking_words(self) -> &'static [&'static str] {
+    /// Code of a function with which a program asks whether tests run. It has none for languages that the engine's own rules
+    /// read; the same holds for [`Self::exits`].
+    pub fn questions(self) -> &'static [&'static str] {
         match self {
             Self::D => &["version (unittest)", "version(unittest)", "UnitTester"],
             Self::Zig => &["is_test"],
-            // Below the top level: there it begins the main program.
-            Self::Nim => &[" isMainModule"],
+            Self::Nim => &["isMainModule"],
             Self::Elixir => &["ExUnit", "Mix.env() == :test"],
+            _ => &[],
+        }
+    }
+
+    /// Code that ends the process with success.
+    pub fn exits(self) -> &'static [&'static str] {
+        match self {
+            Self::D => &["exit(0)", "exit(EXIT_SUCCESS)", "exit!0"],
+            Self::Zig => &["exit(0)"],
+            Self::Nim => &["quit(0)", "quit()", "quit 0", "quit QuitSuccess", "quit(QuitSuccess)", "exitnow(0)"],
+            Self::Elixir => &["System.halt(0)", "System.halt()", "System.stop(0)", "System.stop()", ":erlang.halt"],
+            Self::Racket => &["(exit 0)", "(exit)", "(exit #t)"],
+            Self::Haskell => &["exitSuccess", "exitImmediately"],
+            Self::OCaml => &["exit 0", "_exit 0"],
+            Self::Julia => &["exit(0)", "exit()"],
+            Self::Clojure => &["(System/exit 0)"],
             _ => &[],
         }
     }

@@ -164,7 +164,7 @@ impl<'a> MergePlan<'a> {
         plan.compare(&sides);
         plan.sides = Some(sides);
         plan.changed_macros();
-        plan.new_questions();
+        plan.new_neutralizers();
         plan
     }
 
@@ -293,14 +293,14 @@ impl<'a> MergePlan<'a> {
         }
     }
 
-    /// Reports new lines of the program that ask whether tests run.
-    fn new_questions(&mut self) {
+    /// Reports new lines of the program that may keep tests from running.
+    fn new_neutralizers(&mut self) {
         let Some((base, branch)) = &self.sides else { return };
-        let mut known = base.scan.asking.clone();
-        for line in &branch.scan.asking {
+        let mut known = base.scan.neutralizers.clone();
+        for line in &branch.scan.neutralizers {
             match known.iter().position(|other| other == line) {
                 Some(at) => drop(known.swap_remove(at)),
-                None => self.not_judged.push((file_name(), Reason::AsksForTests(line.clone()))),
+                None => self.not_judged.push((file_name(), Reason::Neutralized(line.clone()))),
             }
         }
     }

@@ -80,8 +80,8 @@ pub(crate) struct FileScan {
     pub found: Vec<FoundRegion>,
     /// Macros outside of tests.
     pub macros: Vec<MacroDefinition>,
-    /// Lines of the program that ask whether tests run.
-    pub asking: Vec<String>,
+    /// Lines of the program that may keep tests from running.
+    pub neutralizers: Vec<String>,
     /// Offset of the first unbalanced bracket, text or comment.
     pub fault: Option<usize>,
     /// Whether only the last of several items with a name counts.
@@ -98,23 +98,26 @@ impl FileScan {
         let language = SourceLanguage::of(path, source)?;
         let mut scan = language.scan(source);
         scan.finish();
-        scan.asking = scan.asking_lines(source, language.asking_words());
+        scan.neutralizers = scan.neutralizers_of(language, source);
         Some(scan)
     }
 
-    /// Returns the lines outside of regions, and not at the top level, with one of some words.
-    fn asking_lines(&self, source: &str, words: &[&str]) -> Vec<String> {
+    /// Returns the lines outside of regions that ask whether tests run, or that end the process with success. A main program
+    /// without tests may do the latter.
+    fn neutralizers_of(&self, language: SourceLanguage, source: &str) -> Vec<String> {
+        let is_main = self.tests().next().is_none() && source.contains("main");
+        let exits = if is_main { &[] } else { language.exits() };
         let mut at = 0;
-        let mut found = Vec::new();
+        let mut lines = Vec::new();
         for line in source.split_inclusive('\n') {
             let start = at;
             at += line.len();
-            let is_inside = line.starts_with([' ', '\t']);
-            if is_inside && has_any(line, words) && !self.found.iter().any(|one| one.range.contains(&start)) {
-                found.push(squeezed(line));
+            let asks = line.starts_with([' ', '\t']) && has_any(line, language.questions());
+            if (asks || has_any(line, exits)) && !self.found.iter().any(|one| one.range.contains(&start)) {
+                lines.push(squeezed(line));
             }
         }
-        found
+        lines
     }
 
     /// Begins the result with the file itself as an item.

@@ -207,7 +207,7 @@ fn condition_of_d_ends_with_its_block() {
 }
 
 #[test]
-fn new_question_for_tests_is_reported() {
+fn new_neutralizer_of_tests_is_reported() {
     for (path, base, question) in [
         (
             "a.d",
@@ -221,13 +221,16 @@ fn new_question_for_tests_is_reported() {
             "when isMainModule: return 2",
         ),
         ("a.ex", "defmodule A do\n    return 1\nend\n", "if Code.loaded?(ExUnit), do: 2"),
+        ("b.ex", "defmodule A do\n    return 1\nend\n", "System.halt(0)"),
+        ("a.hs", "a = do\n    return 1\n", "exitSuccess"),
     ] {
         let branch = base.replace("    return 1", &format!("    {question}\n    return 1"));
-        let reason = format!("tests of the file: the program asks whether tests run: `{question}`");
+        let reason = format!("tests of the file: a new line of the program may keep them from running: `{question}`");
         assert_eq!(reasons(path, base, &branch), [reason], "{path}");
         assert_eq!(reasons(path, &branch, &branch.replace("return 1", "return 3")), [""; 0], "{path}");
     }
     assert_eq!(reasons("a.nim", "let a = 1\n", "let a = 1\nwhen isMainModule:\n  echo a\n"), [""; 0]);
+    assert_eq!(reasons("a.d", "void main() {}\n", "void main() { exit(0); }\n"), [""; 0]);
 }
 
 #[test]
