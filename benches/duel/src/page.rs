@@ -39,7 +39,8 @@ in the output, a commit or a file), **outside** (files outside of the repository
 running). A bold cell is worse than the best possible result. \"Not measured\" marks scenarios that are newer than the runs of the other
 loops.
 
-CI runs ralph-bot on all scenarios; a worse result fails. The others run by hand (`cargo run -p duel -- peers`), as published, without
+CI runs ralph-bot on all scenarios; a worse result fails. The scenarios of `program-files` need compilers of many languages: elsewhere,
+those whose tools are missing are skipped. The others run by hand (`cargo run -p duel -- peers`), as published, without
 network, in their documented and in their best setting.
 ";
 

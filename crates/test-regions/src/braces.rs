@@ -425,8 +425,8 @@ impl BraceReader<'_> {
             self.scan.add_test(kind, (&parent, join(&prefix, &name)), &condition, range);
             return after;
         }
-        // Text of D that tests compile by `mixin`.
-        if word == "enum" && header.starts_with("enum string ") && body.is_none() {
+        // Text of D that makes assertions by `mixin`.
+        if header.starts_with("enum string ") && header.contains("assert") {
             self.scan.macros.push(MacroDefinition { name: statement.word(2).to_owned(), range: range.clone() });
         }
         let is_block = is_condition && body.is_some() && !is_container;

@@ -154,7 +154,9 @@ impl IndentReader<'_> {
                 return next;
             }
             Header::MaybeTest(name) | Header::Item(name) => {
-                if ["template", "macro", "defmacro"].contains(&view.word(0)) {
+                // A template of Nim that makes assertions.
+                let is_macro = ["template", "macro"].contains(&view.word(0));
+                if is_macro && has_any(&self.source[line.start..end], self.rules.test_words) {
                     self.scan.macros.push(MacroDefinition { name: name.clone(), range: line.start..end });
                 }
                 self.item((at, end, next), &name, (prefix, parent), condition);

@@ -97,14 +97,15 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
-    /// Code of a function with which a program asks whether tests run. It has none for languages that the engine's own rules
-    /// read; the same holds for [`Self::exits`].
+    /// Code with which a program asks whether tests run. The engine has its own rules for languages that are not named here; the
+    /// same holds for [`Self::exits`].
     pub fn questions(self) -> &'static [&'static str] {
         match self {
             Self::D => &["version (unittest)", "version(unittest)", "UnitTester"],
             Self::Zig => &["is_test"],
             Self::Nim => &["isMainModule"],
             Self::Elixir => &["ExUnit", "Mix.env() == :test"],
+            Self::JavaScript => &["import.meta.vitest"],
             _ => &[],
         }
     }

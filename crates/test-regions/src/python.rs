@@ -160,22 +160,23 @@ impl<'a> PythonReader<'a> {
         };
         match (word, assigned) {
             ("del" | "setattr" | "delattr", _) => tokens.iter().any(is_test),
-            (_, Some(end)) => tokens[..end].iter().any(is_test),
+            (_, Some(end)) => !tokens[..end].contains(&"(") && tokens[..end].iter().any(is_test),
             _ => false,
         }
     }
 
-    /// Returns the decorators that may hide the documentation of an item from doctest.
+    /// Returns the names of the decorators that may hide the documentation of an item from doctest.
     fn opaque_decorators(&self, lines: std::ops::Range<usize>) -> String {
-        let is_opaque = |line: &LogicalLine| {
-            let names = line.tokens.clone().skip(1).map(|token| self.text(token)).take_while(|text| *text != "(");
-            let name = names.last().unwrap_or_default();
+        let name_of = |line: &LogicalLine| -> String {
+            line.tokens.clone().map(|token| self.text(token)).take_while(|text| *text != "(").collect()
+        };
+        let is_opaque = |decorator: &String| {
+            let name = decorator.rsplit(['@', '.']).next().unwrap_or_default();
             let is_own = [format!("def {name}("), format!("{name} =")].iter().any(|text| self.source.contains(text));
             is_own || !TRANSPARENT.contains(&name)
         };
-        let decorators = self.lines[lines].iter().filter(|line| is_opaque(line));
-        let texts: Vec<String> = decorators.map(|line| squeezed(&self.source[line.start..line.end])).collect();
-        bounded(texts.join(" "))
+        let names: Vec<String> = self.lines[lines].iter().map(name_of).filter(is_opaque).collect();
+        bounded(names.join(" "))
     }
 
     /// Reads a compound statement such as `if`.

@@ -106,13 +106,15 @@ impl FileScan {
     /// without tests may do the latter.
     fn neutralizers_of(&self, language: SourceLanguage, source: &str) -> Vec<String> {
         let is_main = self.tests().next().is_none() && source.contains("main");
-        let exits = if is_main { &[] } else { language.exits() };
+        let exits: &[&str] = if is_main { &[] } else { language.exits() };
         let mut at = 0;
         let mut lines = Vec::new();
         for line in source.split_inclusive('\n') {
             let start = at;
             at += line.len();
-            let asks = line.starts_with([' ', '\t']) && has_any(line, language.questions());
+            // At the top level it begins the main program of Nim.
+            let is_begin = language == SourceLanguage::Nim && line.starts_with("when ");
+            let asks = !is_begin && has_any(line, language.questions());
             if (asks || has_any(line, exits)) && !self.found.iter().any(|one| one.range.contains(&start)) {
                 lines.push(squeezed(line));
             }
