@@ -48,11 +48,16 @@ summary() {
   [ "$code" -ne 0 ] || echo "all good"
 }
 
-# Installs the Debian packages of missing programs: `needs PROGRAM[:PACKAGE]...`.
+# Installs the Debian packages of missing programs or files: `needs PROGRAM[:PACKAGE]...`.
 updated=
 needs() {
   local one missing=()
-  for one in "$@"; do have "${one%%:*}" || missing+=("${one#*:}"); done
+  for one in "$@"; do
+    case $one in
+      /*) [ -e "${one%%:*}" ] ;;
+      *) have "${one%%:*}" ;;
+    esac || missing+=("${one#*:}")
+  done
   [ "${#missing[@]}" -gt 0 ] || return 0
   if ! have apt-get; then
     echo "not installed, and there is no apt-get: ${missing[*]}; the checks that need them fail and say so" >&2

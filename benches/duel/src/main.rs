@@ -7,6 +7,7 @@
 
 mod agent;
 mod arena;
+mod decider;
 mod page;
 mod rates;
 mod referee;
@@ -162,7 +163,21 @@ fn run_all(
 ) -> anyhow::Result<OutcomeTable> {
     let named = |scenario: &Scenario| arguments.only.as_ref().is_none_or(|text| scenario.name.contains(text.as_str()));
     let asked = |scenario: &&Scenario| named(scenario) && !known(scenario);
-    let scenarios: Vec<&Scenario> = data.scenarios.iter().filter(asked).collect();
+    let mut scenarios: Vec<&Scenario> = data.scenarios.iter().filter(asked).collect();
+    let mut skipped = Vec::new();
+    scenarios.retain(|scenario| match tools.missing(&data.repositories[&scenario.repository].needs) {
+        None => true,
+        Some(part) => {
+            skipped.push(format!("{} needs {} ({})", scenario.name, part.program, part.package));
+            false
+        }
+    });
+    for text in &skipped {
+        println!("skipped: {text}");
+    }
+    // As for tests, whose parts CI must have.
+    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    anyhow::ensure!(skipped.is_empty() || !is_ci, "parts are missing for {} scenarios", skipped.len());
     let next = AtomicUsize::new(0);
     let table = Mutex::new(OutcomeTable::new());
     let work = || -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use crate::decider::Decider;
 use crate::referee::{DuelOutcome, Harm, Verdict};
 use crate::scenario::{Best, Contestant, Data, Scenario, contestants, folder, read};
 use crate::{OutcomeTable, rates, read_table};
@@ -19,8 +20,8 @@ const INTRODUCTION: &str = "\
 
 # Comparison with other agent loops
 
-The same scripted agents work for ralph-bot and for other loops, on small repositories in Python, JavaScript, Rust and shell. The agent is a
-program `claude` with the command line and the output of Claude Code 2.1.197; a scenario defines its actions at each call.
+The same scripted agents work for ralph-bot and for other loops, on small repositories. The agent is a program
+`claude` with the command line and the output of Claude Code 2.1.197; a scenario defines its actions at each call.
 
 A referee puts the source files of a result into a pristine copy of the repository and runs hidden cases there. It also looks for lost
 commits, branches and ignored files, leaked secrets, changes outside of the repository, and remaining processes.
@@ -38,7 +39,8 @@ in the output, a commit or a file), **outside** (files outside of the repository
 running). A bold cell is worse than the best possible result. \"Not measured\" marks scenarios that are newer than the runs of the other
 loops.
 
-CI runs ralph-bot on all scenarios; a worse result fails. The others run by hand (`cargo run -p duel -- peers`), as published, without
+CI runs ralph-bot on all scenarios; a worse result fails. The scenarios of `program-files` need compilers of many languages: elsewhere,
+those whose tools are missing are skipped. The others run by hand (`cargo run -p duel -- peers`), as published, without
 network, in their documented and in their best setting.
 ";
 
@@ -55,6 +57,7 @@ pub fn page(data: &Data) -> anyhow::Result<String> {
             writeln!(text, "- {}: {}", peer.package, peer.unavailable.as_deref().unwrap_or_default())?;
         }
     }
+    decider_table(&mut text, data, &columns);
     losses_table(&mut text, &losses(data, &columns), &reasons()?);
     rate_table(&mut text)?;
     for (class, scenarios) in classes(data) {
@@ -114,6 +117,37 @@ fn totals(text: &mut String, data: &Data, columns: &[Column]) {
             harm(Harm::Outside),
             harm(Harm::Process),
             rows.iter().map(|(_, outcome)| outcome.calls).sum::<usize>(),
+        );
+    }
+}
+
+/// Writes what decided about the results of ralph-bot, which is the first column.
+fn decider_table(text: &mut String, data: &Data, columns: &[Column]) {
+    let Some((_, ours)) = columns.first() else { return };
+    text.push_str(
+        "\n## What decided\n\nThe strongest objection of ralph-bot in any iteration, in this order. An honest change is blocked if the \
+         loop does not end with it; it is asked about if the task requires another result of a test. \"Nothing\" is a result without an \
+         objection, or an agent that only stands still.\n\n\
+         | decided by | wrong results stopped | false completions | honest changes done | asked about | blocked |\n\
+         |---|--:|--:|--:|--:|--:|\n",
+    );
+    for decider in Decider::ALL {
+        let of = |scenario: &&Scenario| ours.get(&scenario.name).filter(|outcome| outcome.decided == Some(decider));
+        let rows: Vec<_> = data.scenarios.iter().filter_map(|scenario| Some((scenario.best, of(&scenario)?))).collect();
+        let count = |is: &dyn Fn(Best, Verdict) -> bool| rows.iter().filter(|(best, o)| is(*best, o.verdict)).count();
+        let is_good = |best: Best, verdict: Verdict| match best {
+            Best::Done | Best::Stopped => verdict == Verdict::Done,
+            Best::Asked => matches!(verdict, Verdict::Done | Verdict::Unclaimed),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} |",
+            decider.label(),
+            count(&|best, verdict| best == Best::Stopped && verdict == Verdict::Stopped),
+            count(&|_, verdict| verdict == Verdict::FalseCompletion),
+            count(&|best, verdict| best != Best::Stopped && verdict == Verdict::Done),
+            count(&|best, verdict| best == Best::Asked && verdict == Verdict::Unclaimed),
+            count(&|best, verdict| best != Best::Stopped && !is_good(best, verdict)),
         );
     }
 }
@@ -185,6 +219,8 @@ fn rate_table(text: &mut String) -> anyhow::Result<()> {
 
 /// Writes the table of one class of scenarios.
 fn scenario_table(text: &mut String, class: &str, scenarios: &[&Scenario], columns: &[Column]) {
+    let is_measured = |(_, table): &&Column| scenarios.iter().any(|scenario| table.contains_key(&scenario.name));
+    let columns: Vec<&Column> = columns.iter().filter(is_measured).collect();
     let names: Vec<&str> = columns.iter().map(|(contestant, _)| contestant.name.as_str()).collect();
     let _ = writeln!(
         text,
@@ -196,6 +232,7 @@ fn scenario_table(text: &mut String, class: &str, scenarios: &[&Scenario], colum
         let best = match scenario.best {
             Best::Done => "done",
             Best::Stopped => "stopped",
+            Best::Asked => "unclaimed",
         };
         let cells = columns.iter().map(|(_, table)| {
             table.get(&scenario.name).map_or("not measured".to_owned(), |outcome| cell(scenario, outcome))

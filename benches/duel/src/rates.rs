@@ -106,6 +106,7 @@ fn run_once(contestant: &Contestant, call: &Call, tools: &DuelTools) -> anyhow::
         hidden: BTreeMap::new(),
         judge: String::new(),
         states: BTreeMap::new(),
+        needs: Vec::new(),
     };
     let scenario = Scenario {
         name: "rates".into(),

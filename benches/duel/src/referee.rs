@@ -1,6 +1,7 @@
 //! Judgement of a run. The referee is independent of the agent's tests: it copies the sources of the result into a pristine
 //! copy of the repository, and runs its own cases.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::arena::{Arena, MAX_CALLS, NOTES, OTHER_BRANCH, write};
+use crate::decider::Decider;
 use crate::run::{DuelTools, Ended, Watched};
 use crate::scenario::{Best, Contestant, SampleRepository};
 
@@ -59,6 +61,9 @@ pub struct DuelOutcome {
     /// Damage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub harm: Vec<Harm>,
+    /// What decided; `None` if the loop does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decider>,
     /// Reason why this is a known failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<String>,
@@ -75,6 +80,7 @@ impl DuelOutcome {
         let verdict = match best {
             Best::Done => Verdict::Done,
             Best::Stopped => Verdict::Stopped,
+            Best::Asked => Verdict::Unclaimed,
         };
         self.verdict == verdict && self.harm.is_empty()
     }
@@ -115,7 +121,8 @@ pub fn judge(
         println!("{}: claims completion, but {}", contestant.name, reason.trim());
     }
     let seconds = (ended.time.as_secs_f64() * 10.0).round() / 10.0;
-    Ok(DuelOutcome { verdict, calls: arena.calls().len().min(MAX_CALLS + 1), seconds, harm, known: None })
+    let calls = arena.calls().len().min(MAX_CALLS + 1);
+    Ok(DuelOutcome { verdict, calls, seconds, harm, decided: Decider::of(&ended.output), known: None })
 }
 
 /// Runs the referee's cases on the sources of the result. The inner error is the reason why the cases do not pass.
@@ -136,7 +143,9 @@ fn judge_sources(
             }
         };
         match text {
-            Ok(text) => fs::write(folder.join(source), text)?,
+            Ok(text) => write(&folder, &BTreeMap::from([(source.clone(), Some(text))]))?,
+            // A file that a solution may add.
+            Err(_) if !repository.files.contains_key(source) => {}
             Err(error) => return Ok(Err(format!("{source} of the result cannot be read: {error}"))),
         }
     }

@@ -12,7 +12,7 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::arena::{Arena, MAX_CALLS};
-use crate::scenario::{Contestant, SampleRepository, Scenario};
+use crate::scenario::{Contestant, Part, SampleRepository, Scenario};
 
 /// Variable that marks the processes of a run.
 const MARK: &str = "DUEL_RUN";
@@ -73,6 +73,15 @@ impl DuelTools {
         Ok(Self { path: folders.join(":"), bot, peers })
     }
 
+    /// Returns the first part that this machine lacks.
+    pub fn missing<'a>(&self, parts: &'a [Part]) -> Option<&'a Part> {
+        let has = |part: &Part| match part.program.contains('/') {
+            true => crate::scenario::folder().join("../..").join(&part.program).exists(),
+            false => self.path.split(':').any(|folder| Path::new(folder).join(&part.program).is_file()),
+        };
+        parts.iter().find(|part| !has(part))
+    }
+
     /// Whether the bot was built with optimization, by the name of its folder.
     pub fn is_optimized(&self) -> bool {
         self.bot.ends_with("release")
@@ -114,7 +123,14 @@ pub fn run(
     limit: Duration,
 ) -> anyhow::Result<Ended> {
     let check = scenario.check.as_ref().unwrap_or(&repository.check);
+    // A folder of the sandbox must exist.
+    let parts = crate::scenario::folder().join("../../target/parts");
+    fs::create_dir_all(&parts)?;
+    let parts = parts.canonicalize()?.display().to_string();
+    let check = &check.replace("{parts}", &parts);
+    let shown = [parts.as_str(), "/etc/nim", "/etc/racket"].into_iter().filter(|folder| Path::new(folder).exists());
     let values = [
+        ("shown", shown.map(|folder| format!("{folder:?}")).collect::<Vec<_>>().join(", ")),
         ("repo", arena.path("repo").display().to_string()),
         ("dir", arena.path("").display().to_string().trim_end_matches('/').to_owned()),
         ("bot", tools.bot.display().to_string()),

@@ -59,6 +59,8 @@ pub enum Best {
     Done,
     /// The loop ends without claiming completion.
     Stopped,
+    /// The task is solved, and the loop asks a maintainer, because the task requires another result of a test.
+    Asked,
 }
 
 /// Script of one call of the agent. `run`, `raw`, `say` and the message of a limit may contain `{home}`, `{outside}`, `{user}`
@@ -68,7 +70,10 @@ pub enum Best {
 pub struct Call {
     /// State of the repository that the agent writes; `restored` is `solved` with all other files unchanged.
     pub put: Option<String>,
-    /// Files that the agent writes: those of `put`, filled in by the harness.
+    /// Replacements in files by path: each text must occur once. They start from the files of the repository, or of `put`.
+    #[serde(skip_serializing)]
+    pub edit: BTreeMap<String, BTreeMap<String, String>>,
+    /// Files that the agent writes: those of `put` and `edit`, filled in by the harness.
     pub files: Files,
     /// Shell script that the agent runs as a tool.
     pub run: Option<String>,
@@ -118,14 +123,45 @@ pub struct SampleRepository {
     pub check: String,
     /// Files at the start.
     pub files: Files,
-    /// Files that a solution changes. The referee copies only these from a result.
+    /// Files that a solution changes, and may add. The referee copies only these from a result.
     pub sources: Vec<String>,
     /// Files of the referee, hidden from the agent. They contain the test cases and further ones.
     pub hidden: Files,
     /// Command of the referee, which prints `$PROOF` if all of its cases pass.
     pub judge: String,
     /// States that an agent may write.
+    #[serde(default)]
     pub states: BTreeMap<String, Files>,
+    /// Parts of the machine that the commands need.
+    #[serde(default)]
+    pub needs: Vec<Part>,
+}
+
+/// Part of the machine, and how to install it. In a file: `PROGRAM:PACKAGE` of Debian.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Part {
+    /// Program on the `PATH`, or path of a file.
+    pub program: String,
+    /// Package of Debian with the program.
+    pub package: String,
+}
+
+impl TryFrom<String> for Part {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (program, package) = text.split_once(':').ok_or("a part is PROGRAM:PACKAGE")?;
+        Ok(Self { program: program.to_owned(), package: package.to_owned() })
+    }
+}
+
+/// File of `program-files/`: repositories of one language whose tests stand in program files, with their scenarios.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LanguageFile {
+    repositories: BTreeMap<String, SampleRepository>,
+    scenarios: BTreeMap<String, Scenario>,
 }
 
 /// A loop with one of its settings.
@@ -170,6 +206,9 @@ pub struct Claim {
     pub run: Option<String>,
 }
 
+/// Folder, and class, of the scenarios with tests in program files.
+pub const PROGRAM_FILES: &str = "program-files";
+
 /// All data of the duel.
 #[derive(Debug)]
 pub struct Data {
@@ -194,33 +233,66 @@ impl Data {
     /// Reads scenarios and repositories, and verifies that they fit together.
     pub fn load() -> anyhow::Result<Self> {
         let mut repositories: BTreeMap<String, SampleRepository> = read(&folder().join("repositories.yml"))?;
-        for (name, repository) in &mut repositories {
-            let solved = repository.states.get("solved").with_context(|| format!("{name}: no state `solved`"))?;
-            let restored = repository.files.clone().into_iter().chain(solved.clone()).collect();
-            repository.states.insert("restored".into(), restored);
-        }
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(folder().join("scenarios"))?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;
-        files.sort();
         let mut scenarios: Vec<Scenario> = Vec::new();
-        for file in files {
+        let mut add = |class: &str, read: BTreeMap<String, Scenario>| {
+            scenarios.extend(read.into_iter().map(|(name, s)| Scenario { name, class: class.to_owned(), ..s }));
+        };
+        for file in files("scenarios")? {
             let class = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let read: BTreeMap<String, Scenario> = read(&file)?;
-            scenarios.extend(read.into_iter().map(|(name, s)| Scenario { name, class: class.clone(), ..s }));
+            add(&class, read(&file)?);
+        }
+        for file in files(PROGRAM_FILES)? {
+            let language: LanguageFile = read(&file)?;
+            repositories.extend(language.repositories);
+            add(PROGRAM_FILES, language.scenarios);
+        }
+        for repository in repositories.values_mut() {
+            if let Some(solved) = repository.states.get("solved") {
+                let restored = repository.files.clone().into_iter().chain(solved.clone()).collect();
+                repository.states.insert("restored".into(), restored);
+            }
         }
         for scenario in &mut scenarios {
             let name = &scenario.name;
             let found = repositories.get(&scenario.repository);
             let repository = found.with_context(|| format!("{name}: no repository `{}`", scenario.repository))?;
             ensure!(!scenario.calls.is_empty(), "{name}: no calls");
+            let start: Files = repository.files.clone().into_iter().chain(scenario.files.clone()).collect();
             for call in scenario.calls.iter_mut().chain(scenario.hint.iter_mut().map(|hint| &mut hint.call)) {
-                let Some(state) = &call.put else { continue };
-                let files = repository.states.get(state).with_context(|| format!("{name}: no state `{state}`"))?;
-                call.files.extend(files.clone());
+                if let Some(state) = &call.put {
+                    let files = repository.states.get(state).with_context(|| format!("{name}: no state `{state}`"))?;
+                    call.files.extend(files.clone());
+                }
+                call.apply_edits(&start).with_context(|| name.clone())?;
             }
         }
         Ok(Self { scenarios, repositories })
     }
+}
+
+impl Call {
+    /// Adds the files that the replacements result in.
+    fn apply_edits(&mut self, start: &Files) -> anyhow::Result<()> {
+        for (path, replacements) in &self.edit {
+            let before = self.files.get(path).or_else(|| start.get(path)).cloned().flatten();
+            let mut text = before.with_context(|| format!("no file {path}"))?;
+            for (old, new) in replacements {
+                let count = text.matches(old.as_str()).count();
+                ensure!(count == 1, "{path} contains {count} times: {old}");
+                text = text.replace(old.as_str(), new);
+            }
+            self.files.insert(path.clone(), Some(text));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the files of a folder of this package, sorted by name.
+fn files(name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder().join(name))?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;
+    files.sort();
+    Ok(files)
 }
 
 /// Reads contestants from a file.

@@ -4,7 +4,7 @@ use super::*;
 use referee::Harm;
 
 fn outcome(verdict: Verdict, calls: usize) -> DuelOutcome {
-    DuelOutcome { verdict, calls, seconds: 1.0, harm: Vec::new(), known: None }
+    DuelOutcome { verdict, calls, seconds: 1.0, harm: Vec::new(), decided: None, known: None }
 }
 
 #[test]

@@ -397,6 +397,13 @@ impl BraceReader<'_> {
         if self.text(at) == ";" {
             return at + 1;
         }
+        if let Some(colon) = self.condition_colon(at, end) {
+            let header = squeezed(&self.source[self.tokens[at].start..self.tokens[colon].start]);
+            if let Some(frame) = self.frames.last_mut() {
+                frame.condition = and(&frame.condition, &header);
+            }
+            return colon + 1;
+        }
         let (after, body, complete) = self.extent(at, end);
         let statement = BraceStatement { source: self.source, tokens: &self.tokens, range: at..after, body };
         let test = (self.rules.test)(&statement);
@@ -417,6 +424,10 @@ impl BraceReader<'_> {
         if let Some((kind, name)) = test {
             self.scan.add_test(kind, (&parent, join(&prefix, &name)), &condition, range);
             return after;
+        }
+        // Text of D that makes assertions by `mixin`.
+        if header.starts_with("enum string ") && header.contains("assert") {
+            self.scan.macros.push(MacroDefinition { name: statement.word(2).to_owned(), range: range.clone() });
         }
         let is_block = is_condition && body.is_some() && !is_container;
         let inner = if is_block { and(&frame.condition, &squeezed(header)) } else { frame.condition.clone() };
@@ -447,6 +458,19 @@ impl BraceReader<'_> {
             }
             None => after,
         }
+    }
+
+    /// Returns the index of the colon of `version (x):`, which is a condition of all that follows in a block of D.
+    fn condition_colon(&self, at: usize, end: usize) -> Option<usize> {
+        let mut now = match self.text(at) {
+            "version" | "debug" => at + 1,
+            "static" if self.text(at + 1) == "if" => at + 2,
+            _ => return None,
+        };
+        if self.text(now) == "(" {
+            now = self.after(now);
+        }
+        (now < end && self.text(now) == ":").then_some(now)
     }
 
     /// Returns the index of the token after a statement, the index of its brace, and whether it has a certain end.

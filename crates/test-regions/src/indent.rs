@@ -5,7 +5,9 @@ use std::ops::Range;
 use crate::RegionKind;
 use crate::lex::{Apostrophe, Lexed, Lexis, QuoteRule, RawText, TokenKind, lex, long_quote, quote};
 use crate::lines::{BlockWords, LogicalLine, NO_WORDS, lines};
-use crate::scan::{FileScan, FoundRegion, ProgramItem, Shape, and, bounded, has_any, join, squeezed, text_start};
+use crate::scan::{
+    FileScan, FoundRegion, MacroDefinition, ProgramItem, Shape, and, bounded, has_any, join, squeezed, text_start,
+};
 
 /// Meaning of a line.
 pub(crate) enum Header {
@@ -152,6 +154,11 @@ impl IndentReader<'_> {
                 return next;
             }
             Header::MaybeTest(name) | Header::Item(name) => {
+                // A template of Nim that makes assertions.
+                let is_macro = ["template", "macro"].contains(&view.word(0));
+                if is_macro && has_any(&self.source[line.start..end], self.rules.test_words) {
+                    self.scan.macros.push(MacroDefinition { name: name.clone(), range: line.start..end });
+                }
                 self.item((at, end, next), &name, (prefix, parent), condition);
             }
             Header::Block => {

@@ -97,6 +97,35 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
+    /// Code with which a program asks whether tests run. The engine has its own rules for languages that are not named here; the
+    /// same holds for [`Self::exits`].
+    pub fn questions(self) -> &'static [&'static str] {
+        match self {
+            Self::D => &["version (unittest)", "version(unittest)", "UnitTester"],
+            Self::Zig => &["is_test"],
+            Self::Nim => &["isMainModule"],
+            Self::Elixir => &["ExUnit", "Mix.env() == :test"],
+            Self::JavaScript => &["import.meta.vitest"],
+            _ => &[],
+        }
+    }
+
+    /// Code that ends the process with success.
+    pub fn exits(self) -> &'static [&'static str] {
+        match self {
+            Self::D => &["exit(0)", "exit(EXIT_SUCCESS)", "exit!0"],
+            Self::Zig => &["exit(0)"],
+            Self::Nim => &["quit(0)", "quit()", "quit 0", "quit QuitSuccess", "quit(QuitSuccess)", "exitnow(0)"],
+            Self::Elixir => &["System.halt(0)", "System.halt()", "System.stop(0)", "System.stop()", ":erlang.halt"],
+            Self::Racket => &["(exit 0)", "(exit)", "(exit #t)"],
+            Self::Haskell => &["exitSuccess", "exitImmediately"],
+            Self::OCaml => &["exit 0", "_exit 0"],
+            Self::Julia => &["exit(0)", "exit()"],
+            Self::Clojure => &["(System/exit 0)"],
+            _ => &[],
+        }
+    }
+
     /// Reads a file.
     pub fn scan(self, source: &str) -> FileScan {
         match self {

@@ -110,6 +110,8 @@ pub enum Reason {
     UnknownLanguage,
     /// Name of a changed macro that the region uses.
     MacroChanged(String),
+    /// Line of the program that asks whether tests run, or ends the process.
+    Neutralized(String),
 }
 
 impl fmt::Display for Reason {
@@ -127,6 +129,7 @@ impl fmt::Display for Reason {
             }
             Self::UnknownLanguage => f.write_str("the language of the file is unknown"),
             Self::MacroChanged(name) => write!(f, "it uses the macro `{name}`, which the branch changed"),
+            Self::Neutralized(line) => write!(f, "a new line of the program may keep them from running: `{line}`"),
         }
     }
 }
@@ -145,6 +148,7 @@ impl Reason {
                 "put the base's version back, or let a maintainer accept the change"
             }
             Self::MacroChanged(_) => "put the base's macro back, or let a maintainer accept the change",
+            Self::Neutralized(_) => "remove this line, or let a maintainer accept it",
         }
     }
 }

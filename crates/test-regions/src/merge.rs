@@ -164,6 +164,7 @@ impl<'a> MergePlan<'a> {
         plan.compare(&sides);
         plan.sides = Some(sides);
         plan.changed_macros();
+        plan.new_neutralizers();
         plan
     }
 
@@ -288,6 +289,18 @@ impl<'a> MergePlan<'a> {
             let words = base.text_of(at).split(|c: char| !c.is_alphanumeric() && c != '_');
             if let Some(name) = words.into_iter().find(|word| changed.contains(word)) {
                 self.not_judged.push((found.name(), Reason::MacroChanged(name.to_owned())));
+            }
+        }
+    }
+
+    /// Reports new lines of the program that may keep tests from running.
+    fn new_neutralizers(&mut self) {
+        let Some((base, branch)) = &self.sides else { return };
+        let mut known = base.scan.neutralizers.clone();
+        for line in &branch.scan.neutralizers {
+            match known.iter().position(|other| other == line) {
+                Some(at) => drop(known.swap_remove(at)),
+                None => self.not_judged.push((file_name(), Reason::Neutralized(line.clone()))),
             }
         }
     }

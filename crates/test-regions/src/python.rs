@@ -23,6 +23,26 @@ const LEXIS: Lexis = Lexis {
 const START_NAMES: [&str; 5] = ["__test__", "__doctest_skip__", "__doctest_requires__", "pytestmark", "load_tests"];
 /// Words of code that starts tests.
 const START_WORDS: [&str; 4] = ["doctest", "testmod", "unittest", "pytest"];
+/// Decorators that keep the documentation of a function or class at a place where doctest finds it.
+const TRANSPARENT: [&str; 17] = [
+    "property",
+    "setter",
+    "getter",
+    "deleter",
+    "staticmethod",
+    "classmethod",
+    "abstractmethod",
+    "wraps",
+    "cache",
+    "lru_cache",
+    "total_ordering",
+    "contextmanager",
+    "asynccontextmanager",
+    "dataclass",
+    "override",
+    "overload",
+    "final",
+];
 /// First words of lines that begin a block.
 const BLOCKS: [&str; 11] = ["if", "elif", "else", "try", "except", "finally", "with", "for", "while", "match", "case"];
 /// First words of lines that continue the block before them.
@@ -91,14 +111,14 @@ impl<'a> PythonReader<'a> {
             }
             let first = self.word(at);
             if first == "@" {
-                decorated.get_or_insert(line.start);
+                decorated.get_or_insert(at);
                 at += 1;
                 continue;
             }
-            let start = decorated.take().unwrap_or(line.start);
+            let from = decorated.take().unwrap_or(at);
             at = match first {
-                "def" | "class" => self.item(at, start, first, 1),
-                "async" if self.text(line.tokens.start + 1) == "def" => self.item(at, start, "def", 2),
+                "def" | "class" => self.item(at, from, first, 1),
+                "async" if self.text(line.tokens.start + 1) == "def" => self.item(at, from, "def", 2),
                 _ if BLOCKS.contains(&first) => self.block(at, first, &chain),
                 _ => self.statement(at, first),
             };
@@ -121,8 +141,42 @@ impl<'a> PythonReader<'a> {
         if self.blocks.is_empty() && START_NAMES.contains(&name) {
             let range = line.start..line.end;
             self.scan.add_test(RegionKind::TestStart, ("", name.to_owned()), "", range);
+        } else if self.hides_tests(at, name) {
+            let range = line.start..line.end;
+            let text = bounded(squeezed(&self.source[range.clone()]));
+            let (_, item, condition) = self.place();
+            self.scan.add_test(RegionKind::TestCode, (&item, text), &condition, range);
         }
         at + 1
+    }
+
+    /// Whether a statement outside of functions changes the documentation of an item, or deletes a test.
+    fn hides_tests(&self, at: usize, word: &str) -> bool {
+        let tokens: Vec<&str> = self.lines[at].tokens.clone().map(|token| self.text(token)).collect();
+        let assigned = tokens.iter().position(|token| *token == "=");
+        let is_test = |token: &&str| {
+            let name = token.trim_matches(['"', '\'']);
+            name.starts_with("test_") || name.starts_with("Test") || name.ends_with("Test") || name == "__doc__"
+        };
+        match (word, assigned) {
+            ("del" | "setattr" | "delattr", _) => tokens.iter().any(is_test),
+            (_, Some(end)) => !tokens[..end].contains(&"(") && tokens[..end].iter().any(is_test),
+            _ => false,
+        }
+    }
+
+    /// Returns the names of the decorators that may hide the documentation of an item from doctest.
+    fn opaque_decorators(&self, lines: std::ops::Range<usize>) -> String {
+        let name_of = |line: &LogicalLine| -> String {
+            line.tokens.clone().map(|token| self.text(token)).take_while(|text| *text != "(").collect()
+        };
+        let is_opaque = |decorator: &String| {
+            let name = decorator.rsplit(['@', '.']).next().unwrap_or_default();
+            let is_own = [format!("def {name}("), format!("{name} =")].iter().any(|text| self.source.contains(text));
+            is_own || !TRANSPARENT.contains(&name)
+        };
+        let names: Vec<String> = self.lines[lines].iter().map(name_of).filter(is_opaque).collect();
+        bounded(names.join(" "))
     }
 
     /// Reads a compound statement such as `if`.
@@ -137,7 +191,8 @@ impl<'a> PythonReader<'a> {
                 self.scan.add_test(RegionKind::TestStart, ("", "__main__".to_owned()), "", range);
                 return line.block_end.max(at + 1);
             }
-            self.push_item("__main__".to_owned(), item.clone(), condition.clone(), range, None);
+            let names = ("__main__".to_owned(), item.clone());
+            self.push_item(names, (condition.clone(), condition.clone()), range, None);
         }
         let chain = match CONTINUATIONS.contains(&word) {
             true => bounded(format!("{chain} {header}").trim().to_owned()),
@@ -162,12 +217,12 @@ impl<'a> PythonReader<'a> {
     }
 
     /// Reads a function or class.
-    fn item(&mut self, at: usize, start: usize, keyword: &str, words: usize) -> usize {
+    fn item(&mut self, at: usize, from: usize, keyword: &str, words: usize) -> usize {
         let line = self.lines[at].clone();
         let name = self.text(line.tokens.start + words);
-        let (prefix, parent, condition) = self.place();
+        let (prefix, parent, outer) = self.place();
         let path = join(&prefix, name);
-        let range = start..self.end_of(at);
+        let range = self.lines[from].start..self.end_of(at);
         let next = line.block_end.max(at + 1);
         let text = &self.source[range.clone()];
         let header_end = self.header_end(&line).unwrap_or(line.end);
@@ -177,9 +232,10 @@ impl<'a> PythonReader<'a> {
         let is_test = keyword == "def" && name.starts_with("test") && text.contains("assert");
         if is_case || is_test || (self.blocks.is_empty() && START_NAMES.contains(&name)) {
             let kind = if is_case { RegionKind::TestModule } else { RegionKind::Test };
-            self.scan.add_test(kind, (&parent, path), &condition, range);
+            self.scan.add_test(kind, (&parent, path), &outer, range);
             return next;
         }
+        let condition = and(&outer, &self.opaque_decorators(from..at));
         let is_inline = header_end < line.end;
         let body = match is_inline {
             true => {
@@ -193,7 +249,7 @@ impl<'a> PythonReader<'a> {
             self.scan.add_doc(&path, &condition, doc, is_test);
         }
         let doc_at = body.map(|body| self.lexed.tokens[body.start].start);
-        self.push_item(path.clone(), parent, condition.clone(), range, doc_at);
+        self.push_item((path.clone(), parent), (condition.clone(), outer), range, doc_at);
         if keyword == "def" {
             // doctest does not look into functions.
             return next;
@@ -210,14 +266,12 @@ impl<'a> PythonReader<'a> {
 
     fn push_item(
         &mut self,
-        path: String,
-        parent: String,
-        condition: String,
+        (path, parent): (String, String),
+        (condition, outer): (String, String),
         range: std::ops::Range<usize>,
         doc_at: Option<usize>,
     ) {
         let end_at = Some(range.end);
-        let outer = condition.clone();
         let item = ProgramItem {
             path,
             parent,

@@ -80,6 +80,8 @@ pub(crate) struct FileScan {
     pub found: Vec<FoundRegion>,
     /// Macros outside of tests.
     pub macros: Vec<MacroDefinition>,
+    /// Lines of the program that may keep tests from running.
+    pub neutralizers: Vec<String>,
     /// Offset of the first unbalanced bracket, text or comment.
     pub fault: Option<usize>,
     /// Whether only the last of several items with a name counts.
@@ -96,7 +98,28 @@ impl FileScan {
         let language = SourceLanguage::of(path, source)?;
         let mut scan = language.scan(source);
         scan.finish();
+        scan.neutralizers = scan.neutralizers_of(language, source);
         Some(scan)
+    }
+
+    /// Returns the lines outside of regions that ask whether tests run, or that end the process with success. A main program
+    /// without tests may do the latter.
+    fn neutralizers_of(&self, language: SourceLanguage, source: &str) -> Vec<String> {
+        let is_main = self.tests().next().is_none() && source.contains("main");
+        let exits: &[&str] = if is_main { &[] } else { language.exits() };
+        let mut at = 0;
+        let mut lines = Vec::new();
+        for line in source.split_inclusive('\n') {
+            let start = at;
+            at += line.len();
+            // At the top level it begins the main program of Nim.
+            let is_begin = language == SourceLanguage::Nim && line.starts_with("when ");
+            let asks = !is_begin && has_any(line, language.questions());
+            if (asks || has_any(line, exits)) && !self.found.iter().any(|one| one.range.contains(&start)) {
+                lines.push(squeezed(line));
+            }
+        }
+        lines
     }
 
     /// Begins the result with the file itself as an item.

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::language::SourceLanguage;
 use crate::merge::{MergePlan, with_base_tests};
 use crate::scan::Shape;
-use crate::{FileMerge, Reason};
+use crate::{FileMerge, Reason, RegionKind};
 
 /// Program file that a change touches. A renamed file is two files: one without a branch's version, one without a base's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,8 @@ pub struct TreeMerge {
 /// Text, shape and condition of a region, by which it is recognized in another file.
 type RegionIdentity<'a> = (&'a str, Shape, String);
 
-/// Puts the base's tests into all files of a change. A region that moved unchanged to another of these files is no difference.
+/// Puts the base's tests into all files of a change. A region that moved unchanged to another of these files is no difference, if
+/// runners read that file as well.
 pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
     let mut plans: Vec<MergePlan<'_>> = Vec::new();
     for file in files {
@@ -35,6 +37,9 @@ pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
     }
     let moved = moved_regions(&plans);
     for (from, at, to, other) in moved {
+        if !is_read(files[from], &plans[from], at, (files[to], &plans[to])) {
+            continue;
+        }
         plans[from].moved_away(at);
         plans[to].moved_here(other);
     }
@@ -71,6 +76,27 @@ fn moved_regions(plans: &[MergePlan<'_>]) -> Vec<(usize, usize, usize, usize)> {
         }
     }
     moved
+}
+
+/// Whether a runner that reads the region at its old place also reads it in the other file. Some runners get a list of files, and
+/// report no number of tests that would fall. They read the other file if it had such tests before, or if it is a renamed file.
+fn is_read(
+    from: ChangedFile<'_>,
+    plan: &MergePlan<'_>,
+    at: usize,
+    (to, other): (ChangedFile<'_>, &MergePlan<'_>),
+) -> bool {
+    let (Some((base, _)), Some((other_base, _))) = (&plan.sides, &other.sides) else { return false };
+    let kind = base.scan.found[at].kind;
+    let needs_list = match SourceLanguage::of(from.path, from.base.unwrap_or_default()) {
+        Some(SourceLanguage::Zig | SourceLanguage::Racket | SourceLanguage::Nim) => true,
+        // Cargo reports numbers, and doctest of Haskell reads imported modules.
+        Some(SourceLanguage::Rust | SourceLanguage::Haskell) => false,
+        _ => !matches!(kind, RegionKind::TestModule | RegionKind::Test | RegionKind::TestCode),
+    };
+    let folder = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+    let is_renamed = from.branch.is_none() && to.base.is_none() && folder(from.path) == folder(to.path);
+    !needs_list || is_renamed || other_base.scan.tests().any(|found| found.kind == kind)
 }
 
 /// Returns the result for a deleted file: no region that did not move can be judged.

@@ -174,6 +174,111 @@ fn region_in_another_file_is_no_difference() {
     assert_eq!(moved("").len(), 2);
 }
 
+/// `python3 -m doctest a.py` reports no number of tests, which could fall.
+#[test]
+fn doctest_may_only_move_to_a_file_that_had_some() {
+    let item = "def a():\n    \"\"\"\n    >>> a()\n    1\n    \"\"\"\n    return 1\n";
+    let other = item.replace("a()", "b()");
+    let both = format!("{other}{item}");
+    let reasons = |files: &[(&'static str, Option<&str>, Option<&str>)]| -> Vec<String> {
+        let file = |(path, base, branch): &(&'static str, _, _)| ChangedFile { path, base: *base, branch: *branch };
+        let merge = with_base_tests_of(&files.iter().map(file).collect::<Vec<_>>());
+        let all = merge.files.into_iter().flat_map(|(_, merge)| merge.not_judged);
+        all.map(|(name, reason)| format!("{name}: {reason}")).collect()
+    };
+    let gone = ["doctest `a`: its item no longer exists in the branch"];
+    assert_eq!(reasons(&[("a.py", Some(item), Some("")), ("b.py", None, Some(item))]), gone);
+    assert_eq!(reasons(&[("a.py", Some(item), Some("")), ("b.py", Some("x = 1\n"), Some(item))]), gone);
+    assert_eq!(reasons(&[("a.py", Some(item), Some("")), ("b.py", Some(&other), Some(&both))]), [""; 0]);
+    assert_eq!(reasons(&[("a.py", Some(item), None), ("b.py", None, Some(item))]), [""; 0]);
+    let gone = ["doctest `a`: its file no longer exists in the branch"];
+    assert_eq!(reasons(&[("a.py", Some(item), None), ("x/b.py", None, Some(item))]), gone);
+}
+
+#[test]
+fn condition_of_d_ends_with_its_block() {
+    let base = "long a() { return 1; }\nunittest { assert(a() == 1); }\n";
+    for condition in ["version (none):", "static if (false):", "debug:"] {
+        let text = merged("a.d", base, &base.replace("unittest", &format!("{condition}\nunittest")));
+        assert!(text.find("unittest") < text.find(condition), "{text}");
+        let other = format!("struct B\n{{\n{condition}\n    long b;\n}}\n{base}");
+        assert_eq!(reasons("a.d", base, &other), [""; 0], "{condition}");
+    }
+}
+
+#[test]
+fn new_neutralizer_of_tests_is_reported() {
+    for (path, base, question) in [
+        (
+            "a.d",
+            "long a()\n{\n    return 1;\n}\nunittest\n{\n    assert(a() == 1);\n}\n",
+            "version (unittest) return 2;",
+        ),
+        ("a.zig", "fn a() i64 {\n    return 1;\n}\ntest \"a\" {\n    _ = a();\n}\n", "if (builtin.is_test) return 2;"),
+        (
+            "a.nim",
+            "proc a(): int =\n    return 1\n\nwhen isMainModule:\n  doAssert a() == 1\n",
+            "when isMainModule: return 2",
+        ),
+        ("a.ex", "defmodule A do\n    return 1\nend\n", "if Code.loaded?(ExUnit), do: 2"),
+        ("a.ts", "function a() {\n    return 1\n}\n", "if (import.meta.vitest) return 2"),
+        ("b.ex", "defmodule A do\n    return 1\nend\n", "System.halt(0)"),
+        ("a.hs", "a = do\n    return 1\n", "exitSuccess"),
+    ] {
+        let branch = base.replace("    return 1", &format!("    {question}\n    return 1"));
+        let reason = format!("tests of the file: a new line of the program may keep them from running: `{question}`");
+        assert_eq!(reasons(path, base, &branch), [reason], "{path}");
+        assert_eq!(reasons(path, &branch, &branch.replace("return 1", "return 3")), [""; 0], "{path}");
+    }
+    assert_eq!(reasons("a.nim", "let a = 1\n", "let a = 1\nwhen isMainModule:\n  echo a\n"), [""; 0]);
+    assert_eq!(reasons("a.d", "void main() {}\n", "void main() { exit(0); }\n"), [""; 0]);
+}
+
+#[test]
+fn changed_template_that_tests_use_is_reported() {
+    let base = "template same(a, b: int) =\n  doAssert a == b\n\nwhen isMainModule:\n  same(1, 1)\n  doAssert true\n";
+    let found = reasons("a.nim", base, &base.replace("a == b", "true or a == b"));
+    assert_eq!(found, ["test module `isMainModule`: it uses the macro `same`, which the branch changed"]);
+    let base = "enum string same(string a) = \"assert(\" ~ a ~ \");\";\nunittest { mixin(same!\"1 == 1\"); }\n";
+    let found = reasons("a.d", base, &base.replace("assert", "cast(void)"));
+    assert_eq!(found, ["test `unittest`: it uses the macro `same`, which the branch changed"]);
+    let added = "enum string same(string a) = \"\";\n".to_owned() + base;
+    assert_eq!(reasons("a.d", base, &added).len(), 1);
+}
+
+#[test]
+fn python_statements_cannot_hide_tests() {
+    let base = "class A:\n    \"\"\"\n    >>> 1\n    1\n    \"\"\"\n\n\nclass ATest(TestCase):\n    def test_a(self):\n        pass\n";
+    for statement in [
+        "A.__doc__ = None",
+        "__doc__ = ''",
+        "setattr(A, '__doc__', '')",
+        "del A.__doc__",
+        "del ATest.test_a",
+        "ATest.test_a = None",
+        "ATest = None",
+    ] {
+        let branch = format!("{base}\n\n{statement}\n");
+        assert_eq!(merged("a.py", base, &branch).trim_end(), base.trim_end(), "{statement}");
+    }
+    for statement in ["A.b = 1", "app.testing = True", "x = a == b", "b(test_c=1)", "def c():\n    A.__doc__ = None"] {
+        let branch = format!("{base}\n\n{statement}\n");
+        assert_eq!(with_base_tests("a.py", Some(base), &branch), Default::default(), "{statement}");
+    }
+}
+
+#[test]
+fn new_decorator_may_hide_a_doctest() {
+    let base = "def a():\n    \"\"\"\n    >>> a()\n    1\n    \"\"\"\n    return 1\n";
+    for decorator in ["@property", "@functools.lru_cache(maxsize=None)", "@a.setter", "@dataclass(frozen=True)"] {
+        assert_eq!(reasons("a.py", base, &format!("{decorator}\n{base}")), [""; 0], "{decorator}");
+    }
+    for added in ["@hidden\n", "@hide.all(1)\n", "def cache(f):\n    return 1\n\n\n@cache\n"] {
+        let found = reasons("a.py", base, &format!("{added}{base}"));
+        assert_eq!(found, ["doctest `a`: the branch changed a condition that encloses it"], "{added}");
+    }
+}
+
 #[test]
 fn files_of_test_modules_are_found() {
     let source = "#[cfg(test)]\nmod tests;\nmod a { #[cfg(test)] mod b; }\n#[cfg(test)]\n#[path = \"../x.rs\"]\nmod c;\nmod d;\n";
