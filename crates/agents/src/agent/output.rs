@@ -11,7 +11,7 @@ use super::text::{MAX_EVENT_TEXT, MAX_NOTE, describe_end, shortened};
 use super::usage::{ContextFill, RunTokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::LimitSignals;
+use crate::domain::providers::limit::{EMPTY_ANSWER, LimitSignals};
 use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Maximum number of notes, and of denied tools.
@@ -252,7 +252,7 @@ impl OutputAccumulator {
     pub(super) fn status_without_result(&mut self, finished: &Finished) -> AgentStatus {
         if self.waiting && finished.ended != ProcessEnd::Exited(0) {
             // The program retried the request, so the refusal is temporary.
-            return match refused(&self.signals, &self.refusal) {
+            return match refused(&mut self.signals, &self.refusal) {
                 AgentStatus::Failed { reason } => AgentStatus::Limited { until_ms: None, reason },
                 status => status,
             };
@@ -305,8 +305,29 @@ impl OutputAccumulator {
         }
     }
 
+    /// Returns the status of a run that ended well but did nothing: no text, no tool call, no tokens.
+    fn without_answer(&mut self, status: AgentStatus, finished: &Finished) -> AgentStatus {
+        let is_silent = self.last_text.trim().is_empty() && self.tool_calls == 0 && self.tokens == RunTokens::default();
+        if !is_silent || !self.notes.is_empty() || finished.ended != ProcessEnd::Exited(0) {
+            return status;
+        }
+        match status {
+            // Without structured output, tokens are unknown and silence can be success.
+            AgentStatus::Finished if self.json_lines > 0 => {
+                self.signals.code = Some(EMPTY_ANSWER.to_owned());
+                AgentStatus::Failed { reason: "the model gave an empty answer".to_owned() }
+            }
+            AgentStatus::Failed { reason } => {
+                self.signals.code.get_or_insert_with(|| EMPTY_ANSWER.to_owned());
+                AgentStatus::Failed { reason }
+            }
+            status => status,
+        }
+    }
+
     /// Returns the result with this status.
     pub(super) fn finish(&mut self, status: AgentStatus, finished: &Finished) -> ParsedOutput {
+        let status = self.without_answer(status, finished);
         let mut signals = std::mem::take(&mut self.signals);
         signals.succeeded = status == AgentStatus::Finished;
         signals.exit_code = finished.exit_code;
