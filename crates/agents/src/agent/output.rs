@@ -26,6 +26,9 @@ const MAX_INPUT: usize = 500;
 /// searched for them.
 const ERROR_LINES: (usize, usize) = (10, 16 * 1024);
 
+/// Text by which Claude Code stands for an answer without content.
+const NO_CONTENT: &str = "(no content)";
+
 /// Fields that summarize a tool call, in order of preference.
 const SUMMARY_FIELDS: [&str; 15] = [
     "command",
@@ -305,10 +308,10 @@ impl OutputAccumulator {
         }
     }
 
-    /// Returns the status of a run that ended well but did nothing: no text, no tool call, no tokens.
+    /// Returns the status of a run that did nothing, although nothing failed: no text, no tool call, no tokens.
     fn without_answer(&mut self, status: AgentStatus, finished: &Finished) -> AgentStatus {
-        let is_silent = self.last_text.trim().is_empty() && self.tool_calls == 0 && self.tokens == RunTokens::default();
-        if !is_silent || !self.notes.is_empty() || finished.ended != ProcessEnd::Exited(0) {
+        let has_text = !matches!(self.last_text.trim(), "" | NO_CONTENT);
+        if has_text || self.tool_calls > 0 || self.tokens != RunTokens::default() || !self.notes.is_empty() {
             return status;
         }
         match status {
@@ -317,7 +320,7 @@ impl OutputAccumulator {
                 self.signals.code = Some(EMPTY_ANSWER.to_owned());
                 AgentStatus::Failed { reason: "the model gave an empty answer".to_owned() }
             }
-            AgentStatus::Failed { reason } => {
+            AgentStatus::Failed { reason } if finished.ended == ProcessEnd::Exited(0) => {
                 self.signals.code.get_or_insert_with(|| EMPTY_ANSWER.to_owned());
                 AgentStatus::Failed { reason }
             }

@@ -198,14 +198,14 @@ pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     use LimitKind::{Auth, Billing, ContextTooLong, Empty, ModelMissing, Overload, OwnBudget, Policy, Quota, Rate};
     match status {
         _ if matches!(kind, Policy | Empty | OwnBudget) => matches!(status, 400 | 403 | 422 | 451 | 429 | 500..),
-        400 | 422 => matches!(kind, Billing | ContextTooLong | ModelMissing | Quota),
+        400 | 422 => matches!(kind, Billing | ContextTooLong | ModelMissing | Quota | Rate),
         401 => matches!(kind, Auth | Billing),
         402 => matches!(kind, Billing | Quota),
-        403 => matches!(kind, Auth | Billing | Quota | ModelMissing),
+        403 => matches!(kind, Auth | Billing | Quota | Rate | ModelMissing),
         404 => kind == ModelMissing,
         413 => kind == ContextTooLong,
         429 => matches!(kind, Rate | Quota | Billing | Overload | ContextTooLong),
-        _ => status >= 500 && matches!(kind, Rate | Quota | Overload),
+        _ => status >= 500 && matches!(kind, Rate | Quota | Overload | Billing),
     }
 }
 

@@ -290,7 +290,8 @@ fn line(
     }
     if strong || corroborated {
         let general = wording::general(message);
-        let general = general.filter(|kind| strong || status.is_some_and(|status| codes::fits(status, *kind)));
+        let is_trusted = strong && !of_provider;
+        let general = general.filter(|kind| is_trusted || status.is_none_or(|status| codes::fits(status, *kind)));
         let by_status = status.filter(|_| strong && named_status.is_some());
         let by_status = by_status.and_then(|status| codes::of_status_with_words(status, message));
         if let Some(kind) = general.or(by_status) {

@@ -24,7 +24,7 @@ enum Needs {
 }
 
 /// Word between "your" and "limit".
-const WINDOW_WORD: &str = r"(?:org(?:anization)?['’]?s?|workspace['’]?s?|team['’]?s?|account['’]?s?|claude|codex|chatgpt|gemini|qwen|kimi|cursor|copilot|go|pro|plus|monthly|weekly|daily|hourly|weekly/monthly|session|usage|opus|sonnet|haiku|fable|api|free|plan|chat|agent|messages?|spend(?:ing)?|premium|requests?|tokens?|credits?|specified|current|global|included|(?:\d+|five|seven)[ -](?:hour|day)|5h|7d|extra|[a-z]+-[\w.-]*\d[\w.-]*|[0-9.]{1,4})";
+const WINDOW_WORD: &str = r"(?:org(?:anization)?['’]?s?|workspace['’]?s?|team['’]?s?|account['’]?s?|plan['’]?s?|claude|codex|chatgpt|gemini|qwen|kimi|cursor|copilot|go|pro|plus|monthly|weekly|daily|hourly|weekly/monthly|session|usage|opus|sonnet|haiku|fable|api|free|chat|agent|messages?|spend(?:ing)?|premium|requests?|tokens?|credits?|specified|current|global|included|(?:\d+|five|seven)[ -](?:hour|day)|5h|7d|extra|[a-z]+-[\w.-]*\d[\w.-]*|[0-9.]{1,4})";
 
 /// Sentences by kind. Within the same needs, the first that matches counts.
 #[rustfmt::skip]
@@ -32,16 +32,16 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     // The provider declines the content of the request.
     (Nothing, Policy, r"(?:claude code|claude|the model) is unable to respond to this request, which appears to violate"),
     (Nothing, Policy, r"(?:output|input|request|response|prompt|content|completion) (?:was |is |has been )?(?:blocked|rejected|filtered) by (?:the |our |anthropic['’]s |azure openai['’]s )?(?:content|safety|moderation|usage)"),
-    (Nothing, Policy, r"(?:invalid prompt: )?your (?:prompt|request|input|message|content) (?:was|has been) (?:flagged|rejected|blocked) (?:as (?:potentially )?violating|as a result of (?:our|the) safety|by (?:our|the) (?:safety|content|usage|moderation)|for (?:possible|potential) (?:cyber|safety|policy|abuse))"),
-    (Nothing, Policy, r"this (?:request|prompt|content|conversation) (?:was|has been) (?:flagged|blocked|rejected) (?:for (?:possible|potential)|as (?:potentially )?violating|by (?:our|the) (?:safety|content|usage|moderation))"),
+    (Nothing, Policy, r"(?:invalid prompt: )?(?:this|your|the) (?:prompt|request|input|message|content|conversation|output|response) (?:(?:was|is|has been|could not be processed because it) )?(?:flagged|rejected|blocked|refused|declined|filtered|violates?|appears to violate)[^.]{0,80}(?:our (?:usage|content|safety|acceptable|terms|polic)|usage polic|acceptable use|safety system|content filter|possible cyber)"),
     (Nothing, Policy, r"the response was filtered due to the prompt triggering|the generated text has been blocked by our content filters"),
     (Nothing, Policy, r"system detected potentially unsafe or sensitive content|(?:input|output)(?: text)?(?: data)? may contain inappropriate content|系统检测到输入或生成内容可能"),
     (Nothing, Policy, r"(?:candidate|response|prompt) was blocked due to (?:safety|prohibited|recitation|spii|blocklist|other)"),
     // No answer, although nothing was refused.
-    (Nothing, Empty, r"model stream ended (?:with empty response text|without)|no output generated\. check the stream"),
-    (Nothing, Empty, r"the (?:model|provider|api) (?:returned|gave|sent) (?:an empty|no) (?:response|answer|content|completion|text)"),
+    (Nothing, Empty, r"model stream ended (?:with empty response text|without)|no output generated\. check the stream|the provider['’]s answers had no content"),
+    (Nothing, Empty, r"(?:the )?(?:model|provider|llm)(?:['’]s)? (?:response |answer |output )?(?:was|is|returned|gave|sent|produced|generated|did not return) (?:an? |any )?(?:empty|no|blank|response|answer|content|completion|text|output)\b"),
     // The agent's own limit of cost.
-    (Nothing, OwnBudget, r"(?:agent )?reached (?:the |its )?maximum budget|exceeded usd budget \(|cost limit exceeded: "),
+    (Nothing, OwnBudget, r"(?:(?:the )?(?:agent|session|run)(?:['’]s)? )?(?:has )?(?:reached|hit|exceeded) (?:the |its |your )?(?:max(?:imum)? |usd |cost |session |configured )+(?:budget|limit)\b"),
+    (Nothing, OwnBudget, r"(?:max(?:imum)? |session |agent |run )+(?:cost |usd )?(?:budget|cost)(?: limit)?(?: of)?(?: \(?\$[\d.]+\)?)? (?:is |was |has been )?(?:reached|exceeded|used up|exhausted)|cost limit (?:exceeded|reached): "),
     // Longer than the model takes. Before the rest: some come with the status of a rate.
     (Nothing, ContextTooLong, r"request too large (?:for|\(max)"),
     (Nothing, ContextTooLong, r"(?:prompt|input|conversation|context) (?:is|was) too long(?:: ?\d| for requested model| ·|\.? ?$)"),
@@ -101,7 +101,8 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Rate, r"you(?:['’]ve| have) (?:hit|reached|exceeded) (?:your|the) {WINDOW}rate limit[ .,!·]"),
     (Nothing, Quota, r"the usage limit has been reached(?:[.,;\x22]|$)"),
     (Nothing, Quota, r"you(?:['’]re| are) out of (?:codex messages|user messages|extra usage|usage credits|free)"),
-    (Nothing, Quota, r"your (?:usage|rate|weekly|session|5-hour) limit (?:will )?resets? (?:on|at|in) [a-z]{0,9} ?\d"),
+    (Nothing, Quota, r"your (?:(?:usage|rate|weekly|session|5-hour|daily|monthly) )?limits? (?:will )?resets? (?:on |at |in )?[a-z]{0,9} ?\d"),
+    (Nothing, Quota, r"you(?:['’]ve| have) (?:run out of|no (?:remaining|more)) (?:your )?(?:free |daily |weekly |monthly |included |premium )*(?:usage|requests|messages|quota)\b"),
     (Nothing, Quota, r"you have exhausted your (?:capacity on this model|daily quota|[\w.-]+ quota)"),
     (Nothing, Quota, r"(?:your )?(?:qwen|gemini|copilot|claude)[\w .-]{0,30} quota (?:has been )?(?:exhausted|exceeded)"),
     (Nothing, Quota, r"(?:free allocated quota exceeded|allocated quota exceeded|month allocated quota exceeded|quota exceeded for quota metric|daily quota exceeded for)"),
@@ -142,12 +143,16 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Overload, r"(?:model|bedrock|anthropic|openai|gemini) (?:service )?is (?:currently |temporarily )?(?:unable to process your request|not ready|overloaded)"),
     // Sentences of any service. Here a provider's prefix or a matching status has to show that they are about a model.
     (Provider, Policy, r"(?:[\w-]+ ){0,6}(?:violat(?:es?|ed|ing)|against) (?:our |the )?(?:[\w-]+ )?(?:usage|content|acceptable use|safety) (?:policy|policies|guidelines)"),
-    (Provider, Empty, r"(?:received )?(?:an )?empty (?:response|answer|completion)\b"),
+    (Provider, Empty, r"(?:received )?(?:an )?empty (?:response|answer|completion|message)\b|no (?:response|output|content|completion|answer) (?:was )?(?:received|returned|generated|from)"),
     (Provider, ContextTooLong, r"(?:prompt|input|request|context|payload)(?: \w+)? (?:is )?too (?:long|large)"),
     (Provider, ContextTooLong, r"request entity too large"),
     (Provider, Billing, r"(?:insufficient (?:credits?|account balance|balance|funds|quota)|payment required|no credits|quota is insufficient)"),
-    (Provider, Billing, r"your (?:[\w-]+ ){0,3}(?:subscription|trial|plan|package) (?:has |is )?(?:expired|ended|lapsed|past due)"),
+    (Provider, Billing, r"your (?:[\w-]+ ){0,3}(?:subscription|trial|plan|package) (?:has |is )?(?:expired|ended|lapsed|past due|not active|inactive)"),
+    (Provider, Billing, r"(?:please )?(?:add|update|purchase|buy|top up) (?:more )?(?:funds|credits|a payment method|your payment)|(?:no|you need an?) (?:active |paid )?(?:subscription|payment method)|your (?:card|payment) (?:was|has been) declined|(?:[\w ]{0,30})requires billing to be enabled"),
+    (Provider, Billing, r"(?:your |the |this )?(?:account|organization|team|workspace) (?:has |is )?(?:run |ran )?(?:out of (?:credits|funds)|insufficient)"),
     (Provider, Auth, r"(?:unauthorized|unauthenticated|invalid (?:api )?(?:key|token|credentials)|invalid authentication|authentication (?:failed|error|required)|forbidden|not logged in|user not found|the caller does not have permission|missing bearer|expired token)"),
+    (Provider, Auth, r"(?:your |the |this )?(?:api |access |oauth |refresh )?(?:key|token|session|credentials?|login)(?: [\w-]+)? (?:is|are|has|have) (?:been )?(?:invalid|expired|revoked|disabled|not valid|missing)"),
+    (Provider, Auth, r"no (?:valid )?(?:api key|credentials|authentication)|you must (?:be logged|log|sign) in|(?:log|sign)[ -]?in (?:is )?required|please (?:re-?authenticate|log in|sign in)"),
     (Provider, ModelMissing, r"(?:model .{0,80}(?:not found|does not exist|not supported|not available|is deprecated)|unknown model|invalid model|requested entity was not found|unsupported model)"),
     (Provider, Quota, r"(?:your )?(?:\w+ ){0,2}quota (?:limit )?(?:has been |was |is )?(?:exceeded|exhausted|reached)"),
     (Provider, Quota, r"(?:usage|daily|weekly|monthly|hourly|session|request|plan|free usage) limit (?:has been |was |is )?(?:reached|exceeded|hit|exhausted)"),
@@ -157,11 +162,12 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Provider, Rate, r"(?:too many requests|request (?:was )?(?:rejected|throttled)|throttl|requests? rate increased too quickly|resource_?\s?exhausted|concurrency limit)"),
     (Provider, Overload, r"(?:\w+ )?(?:overloaded|at capacity)\b"),
     (Provider, Overload, r"(?:connection (?:error|refused|reset|timed out|closed)|unable to connect|fetch failed|request timed out|internal (?:server )?error|service (?:temporarily )?unavailable|bad gateway|gateway time-?out|unavailable|server error|upstream (?:connect )?error|no available (?:server|accounts?)|high demand|server is busy)"),
+    (Provider, Overload, r"(?:the |this )?(?:model|service|server|api|provider|upstream) (?:is |are )?(?:currently |temporarily )*(?:unavailable|overloaded|busy|down|unreachable)"),
     // Sentences of any service, directly before a time and at the end of the output.
-    (Time, Rate, r"(?:api )?rate limit (?:is |was |has been )?(?:exceeded|reached|hit)[.:,;!·—– -]{1,3}(?:please )?(?:try again|retry|wait|resets?)\b"),
+    (Time, Rate, r"(?:api )?rate limit (?:is |was |has been )?(?:exceeded|reached|hit)[.:,;!·—– -]{1,3}(?:please )?(?:(?:it |limit )?(?:will )?(?:resets?|renews?)|try again|retry|wait|until)\b"),
     (Time, Rate, r"too many requests[.:,;!·—– -]{1,3}(?:please )?(?:try again|retry|wait|resets?) (?:in|after|at|until) "),
-    (Time, Quota, r"(?:your )?(?:\w+ )?quota (?:is |was |has been )?(?:exceeded|exhausted|reached)[.:,;!·—– -]{1,3}(?:please )?(?:(?:it |quota )?(?:will )?resets?|try again|retry)\b"),
-    (Time, Quota, r"usage limit (?:is |was |has been )?(?:exceeded|reached)[.:,;!·—– -]{1,3}(?:please )?(?:(?:it |limit )?(?:will )?resets?|try again|retry)\b"),
+    (Time, Quota, r"(?:your )?(?:\w+ )?quota (?:is |was |has been )?(?:exceeded|exhausted|reached)[.:,;!·—– -]{1,3}(?:please )?(?:(?:it |(?:your )?quota )?(?:will )?(?:resets?|renews?)|try again|retry|until)\b"),
+    (Time, Quota, r"usage limit (?:is |was |has been )?(?:exceeded|reached)[.:,;!·—– -]{1,3}(?:please )?(?:(?:it |(?:your )?limit )?(?:will )?(?:resets?|renews?)|try again|retry|until)\b"),
 ];
 
 /// Words for a whole day, week or month, which show that a limit is a quota and not a rate.
@@ -247,7 +253,19 @@ pub(super) fn timed(text: &str) -> Option<LimitKind> {
 
 /// Words that count anywhere in the error with which a provider ended a run, by kind in order of precedence.
 const ANYWHERE: [(LimitKind, &[&str]); 5] = [
-    (Policy, &["content policy", "usage policy", "content filter", "safety system"]),
+    (
+        Policy,
+        &[
+            "content polic",
+            "usage polic",
+            "use policy",
+            "content filter",
+            "safety system",
+            "safety filter",
+            "flagged",
+            "violat",
+        ],
+    ),
     (Billing, &["credit balance", "insufficient balance", "insufficient credit", "billing details"]),
     (Auth, &["/login", "invalid api key", "authenticat", "oauth token", "auth_error"]),
     (Quota, &["hit your", "usage limit", "rate limit"]),
