@@ -38,7 +38,7 @@ static PART: LazyLock<Regex> = LazyLock::new(|| {
         |(?P<word>midnight|noon|today|tomorrow)\b
         |(?P<weekday>(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?)\b\.?
         |(?P<name>{MONTHS})\.?\ (?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b
-        |(?P<day_before>\d{{1,2}})(?:st|nd|rd|th)?\ (?P<name_after>{MONTHS})\b\.?
+        |(?P<day_before>\d{{1,2}})(?:st|nd|rd|th)?\ (?:of\ )?(?P<name_after>{MONTHS})\b\.?
         |(?P<year>20\d\d)\b
         |(?:at|on|the|of|next)\b
         )"

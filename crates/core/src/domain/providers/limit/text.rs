@@ -53,10 +53,10 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
         |(?:error|warn|fatal)\ +(?-i:[a-z_]+(?:::[a-z_]+)+):\ *
         |[a-z_.]{0,60}(?:error|exception|exhausted)(?:\ \[[\w]+\])?(?::\ *|\ -\ +|\()
         |[a-z]{1,20}exception\ [a-z]{1,20}error\ -\ +
+        |(?:agent|run|session|task)\ (?:stopped|aborted|ended|terminated)[:.]\ +
         |attempt\ \d+\ failed(?:\ with\ status\ \d{3})?[:.]\ *(?:retrying\ with\ backoff\.\.\.\ *)?
         |result:\ *
         |\[[\w.-]{1,80}\]:?\ +
-        |\[\d{4}\]\[
         |sorry,\ there\ was\ an\ error\ from\ the\ ai:\ *
         |error\ occurred[:.—\ -]+
         |error\ during\ [a-z]{1,20}:\ *
@@ -93,12 +93,14 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         )"#))
     .expect("constant pattern")
 });
+/// Code of Z.ai before a message, as in `[1310][Weekly/Monthly Limit Exhausted.`
+static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\[([0-9]{4})\]\[?").expect("constant pattern"));
 /// Words of a program before an error that another sentence can explain.
 static UNAUTHENTICATED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^failed to authenticate(?:[.:] *|$)").expect("constant pattern"));
 /// End of a sentence and what opens the next one.
 static BOUNDARY: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#"[.!?:;|·•∙—–{\[("\]] *["'\[({]*"#).expect("constant pattern"));
+    LazyLock::new(|| Regex::new(r#"(?:[.!?:;|·•∙—–{\[("\]]|(?i:sorry),) *["'\[({]*"#).expect("constant pattern"));
 /// HTTP status before a message.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
@@ -139,9 +141,12 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
 pub(super) fn read_answer(answer: &str, status: Option<u16>) -> Option<MessageLimit> {
     let folded = Folded::new(last_lines(tail(answer, MESSAGE_BYTES), LINES));
     folded.last_reading(status, true).or_else(|| {
-        let is_denied = matches!(status, Some(400..=403));
-        let kind =
-            wording::anywhere(answer).filter(|kind| status.is_none() || (*kind == LimitKind::Auth && is_denied))?;
+        let fits = |kind| match status {
+            None => true,
+            Some(400..=403) => matches!(kind, LimitKind::Auth | LimitKind::Policy),
+            Some(_) => false,
+        };
+        let kind = wording::anywhere(answer).filter(|kind| fits(*kind))?;
         Some(reading(kind, head(folded.text.trim_end(), BODY)))
     })
 }
@@ -258,6 +263,9 @@ fn line(
             by_program = Some(reading(LimitKind::Auth, rest));
             strong = true;
             rest = &rest[found.end()..];
+        } else if let Some(found) = CODE.captures(rest) {
+            by_program = codes::of_code(&found[1]).map(|kind| reading(kind, rest)).or(by_program);
+            rest = &rest[found[0].len()..];
         } else if let Some(found) = STRONG.find(rest).filter(|found| !found.is_empty()) {
             strong = true;
             rest = &rest[found.end()..];
@@ -279,7 +287,7 @@ fn line(
     }
     if BODY_START.is_match(rest) {
         *bodies = bodies.checked_sub(1)?;
-        let known = strong || named_status.is_some() || rest.starts_with(r#"{"type":"error""#);
+        let known = strong || status.is_some() || rest.starts_with(r#"{"type":"error""#);
         return body(head(rest, BODY), known, status).or(by_program);
     }
     let message = head(rest, SENTENCE);

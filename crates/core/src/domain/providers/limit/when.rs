@@ -30,7 +30,7 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
             |regain\ access|available(?:\ again)?
             |wait(?:\ for|\ until|\ another)?
             |until
-        )(?:\ (?:in|after|at|on|by))?(?:\ (?:approximately|about|around|less\ than|time))*[:\ ]\s?
+        )(?:\ (?:in|after|at|on|by|from))?(?:\ (?:approximately|about|around|less\ than|time))*[:\ ]\s?(?:~\s?)?
         |将在\s?",
     ))
     .expect("constant pattern")
