@@ -40,7 +40,7 @@ static PART: LazyLock<Regex> = LazyLock::new(|| {
         |(?P<name>{MONTHS})\.?\ (?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b
         |(?P<day_before>\d{{1,2}})(?:st|nd|rd|th)?\ (?:of\ )?(?P<name_after>{MONTHS})\b\.?
         |(?P<year>20\d\d)\b
-        |(?:at|on|the|of|next)\b
+        |(?:at|on|the|of|this|next)\b
         )"
     )))
     .expect("constant pattern")

@@ -80,7 +80,8 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         |(?:ai_)?api(?:call|status)error(?:\ \[\w+\])?:\ *
         |ai_retryerror(?:\ \[\w+\])?:\ *
         |failed\ after\ \d+\ attempts\.\ last\ error:\ *
-        |model\ call\ failed:\ *
+        |(?:model|llm|provider|completion)\ (?:request|call)\ failed[:.]?\ *
+        |stream\ disconnected\ before\ completion:\ *
         |provider\.\w+:\ *
         |stream\ error:\ *
         |got\ status:\ *(?:[a-z_]+\.\ *)?
@@ -297,7 +298,13 @@ fn line(
         return Some(reading(kind, message));
     }
     if strong || corroborated {
-        let general = wording::general(message);
+        let general = match wording::general(message) {
+            // As above: words like "Unauthorized" are often a prefix.
+            known @ (None | Some(LimitKind::Auth)) => {
+                stronger(known, later_sentences(message).find_map(wording::general))
+            }
+            known => known,
+        };
         let is_trusted = strong && !of_provider;
         let general = general.filter(|kind| is_trusted || status.is_none_or(|status| codes::fits(status, *kind)));
         let by_status = status.filter(|_| strong && named_status.is_some());
@@ -315,12 +322,16 @@ fn line(
         .or(by_program)
 }
 
-/// Returns the most specific limit of the later sentences of a message.
-fn strongest_sentence(message: &str) -> Option<LimitKind> {
+/// Returns the sentences of a message without the first one, without HTTP statuses before them.
+fn later_sentences(message: &str) -> impl Iterator<Item = &str> {
     let text = head(message, SENTENCE);
     let starts = BOUNDARY.find_iter(text).take(LATER_SENTENCES).map(|found| &text[found.end()..]);
-    let sentences = starts.map(|rest| &rest[STATUS.find(rest).map_or(0, |found| found.end())..]);
-    sentences.filter_map(wording::specific).fold(None, |known, kind| stronger(known, Some(kind)))
+    starts.map(|rest| &rest[STATUS.find(rest).map_or(0, |found| found.end())..])
+}
+
+/// Returns the most specific limit of the later sentences of a message.
+fn strongest_sentence(message: &str) -> Option<LimitKind> {
+    later_sentences(message).filter_map(wording::specific).fold(None, |known, kind| stronger(known, Some(kind)))
 }
 
 /// Returns the limit of a message whose first sentence has this kind.
