@@ -4,18 +4,20 @@
 mod tests;
 
 use clap::{Args, Subcommand};
+use rusqlite::Connection;
 use serde_json::json;
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::domain::model::ids::Timestamp;
+use crate::domain::loops::{LoopState, TimerKind, WaitReason};
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::providers::backends::{
-    self, BackendObservation, BackendRole, BackendState, BackendStatus, BackendsSettings,
+    self, BackendObservation, BackendRole, BackendState, BackendStatus, Backends, BackendsSettings,
 };
-use crate::store::{Store, calls};
+use crate::store::{Store, StoreResult, calls, loops, timers};
 
 /// Maximum length of a reason in the table, in characters.
 const REASON_MAX: usize = 90;
@@ -33,9 +35,9 @@ pub struct BackendsArgs {
 /// Subcommands of `backends`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BackendsCommand {
-    /// Show each backend's state, calls, tokens and cost
+    /// Show each backend's state, calls, tokens and cost, and the loops that wait for a backend
     List,
-    /// Enable a backend that is in cool-down or disabled
+    /// Enable a backend that is in cool-down or disabled, and continue the loops that wait for a backend
     Enable(EnableArgs),
 }
 
@@ -66,7 +68,7 @@ pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
 }
 
 async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timestamp) -> CliResult {
-    let state = store.read(calls::state).await.map_err(failed)?;
+    let (state, waits) = store.read(|c| Ok((calls::state(c)?, waits(c)?))).await.map_err(failed)?;
     // Not stored: only shows cool-downs that are over as such.
     let state = backends::transition(state, &BackendObservation::Elapsed, &settings, now).state;
     let unknown = BackendState::default();
@@ -81,7 +83,56 @@ async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timest
     let header =
         ["BACKEND", "ROLES", "STATE", "CALLS", "FAILED", "TOKENS", "COST", "LAST 24 H", "REASON"].map(str::to_owned);
     let rows = known.map(|(name, roles, _, state)| row(name, roles, state, now));
-    print(&table(&std::iter::once(header).chain(rows).collect::<Vec<_>>()))
+    let backends = table(&std::iter::once(header).chain(rows).collect::<Vec<_>>());
+    let rows = loop_rows(&waits, &state, now);
+    if rows.is_empty() {
+        return print(&backends);
+    }
+    let header = ["LOOP", "WAITS UNTIL", "REASON"].map(str::to_owned);
+    print(&format!("{backends}\n{}", table(&std::iter::once(header).chain(rows).collect::<Vec<_>>())))
+}
+
+/// Open loop, and until when and why it waits for a backend; `None` if it does not wait.
+type OpenLoop = (LoopId, Option<(Timestamp, String)>);
+
+fn waits(c: &Connection) -> StoreResult<Vec<OpenLoop>> {
+    let mut open = Vec::new();
+    for id in loops::open_ids(c, None)? {
+        let waiting = loops::get(c, &id)?.filter(|known| {
+            known.state == LoopState::Waiting && known.wait.is_some_and(|wait| wait.on == WaitReason::Backend)
+        });
+        let until = timers::due(c, &id, TimerKind::Reactivate.as_str())?;
+        open.push((id, until.zip(waiting.map(|known| known.why))));
+    }
+    Ok(open)
+}
+
+/// Returns a row for each loop that waits for a backend, and for each open loop that was refused by one.
+fn loop_rows(open: &[OpenLoop], state: &Backends, now: Timestamp) -> Vec<[String; 3]> {
+    let refused = |id: &LoopId| {
+        let of_backend = |(name, backend): (&String, &BackendState)| {
+            let claim = backend.claims.of(id.as_str(), now)?;
+            Some((claim.until, format!("{name}: {}", claim.words())))
+        };
+        state.backends.iter().filter_map(of_backend).collect::<Vec<_>>()
+    };
+    let mut rows = Vec::new();
+    for (id, wait) in open {
+        match wait {
+            Some((until, why)) => rows.push([id.to_string(), moment(*until), shown(why)]),
+            None => rows.extend(refused(id).into_iter().map(|(until, why)| {
+                let until = until.map_or_else(|| "a person acts".to_owned(), moment);
+                [id.to_string(), until, shown(&why)]
+            })),
+        }
+    }
+    rows
+}
+
+/// Returns a reason as one short line; `-` if there is none.
+fn shown(reason: &str) -> String {
+    let reason: String = one_line(reason).chars().take(REASON_MAX).collect();
+    if reason.is_empty() { "-".to_owned() } else { reason }
 }
 
 async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: bool, now: Timestamp) -> CliResult {
@@ -89,13 +140,14 @@ async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: boo
         let near = did_you_mean(name, settings.backends.keys().map(String::as_str));
         return Err(CliError::Failed(format!("no backend {} is configured{near}", one_line(name))));
     }
-    let observation = BackendObservation::Enabled { backend: name.to_owned() };
-    let observed = store.write(move |c| calls::observe(c, &observation, &settings, now)).await.map_err(failed)?;
+    let enabled = name.to_owned();
+    let observed = store.write(move |c| calls::enable(c, &enabled, &settings, now)).await.map_err(failed)?;
     let changed = !observed.changes.is_empty();
     if json {
         return print(&format!("{}\n", json!({ "backend": name, "changed": changed, "changes": observed.changes })));
     }
-    print(&if changed { format!("{name} is enabled\n") } else { format!("{name} was already enabled\n") })
+    let how = if changed { "is" } else { "was already" };
+    print(&format!("{name} {how} enabled; loops that wait for a backend continue now\n"))
 }
 
 /// Formats a backend as JSON.
@@ -107,6 +159,8 @@ fn line(
     now: Timestamp,
 ) -> serde_json::Value {
     let window_ms = window.as_millis();
+    let refused = state.claims.refusals.iter().filter(|(_, claim)| claim.holds(now));
+    let refused = refused.map(|(id, claim)| json!({ "loop": id, "until": claim.until, "reason": claim.words() }));
     json!({
         "backend": name,
         "roles": roles,
@@ -122,6 +176,7 @@ fn line(
         "cost_usd_last_day": state.ledger.cost(DAY_MS, now).usd(),
         "consecutive_errors": state.consecutive_errors,
         "last_error": state.last_error,
+        "refused_loops": refused.collect::<Vec<_>>(),
     })
 }
 
@@ -148,7 +203,6 @@ fn row(name: &str, roles: &[BackendRole], state: &BackendState, now: Timestamp) 
         }
         BackendStatus::Disabled { kind, reason, .. } => ("disabled".to_owned(), with(kind, reason)),
     };
-    let why: String = one_line(&why).chars().take(REASON_MAX).collect();
     [
         name.to_owned(),
         roles.collect::<Vec<_>>().join(", "),
@@ -158,7 +212,7 @@ fn row(name: &str, roles: &[BackendRole], state: &BackendState, now: Timestamp) 
         state.tokens.to_string(),
         state.cost.to_string(),
         state.ledger.cost(DAY_MS, now).to_string(),
-        if why.is_empty() { "-".to_owned() } else { why },
+        shown(&why),
     ]
 }
 

@@ -32,6 +32,7 @@ use crate::domain::loops::Loop;
 use crate::domain::loops::RunOptions;
 use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::quantity;
+use crate::domain::providers::backends::BackendRole;
 use crate::forge::local::{Local, LocalMessage};
 use crate::telemetry::{self, FILTER_VARIABLE};
 use folder::{DataFolder, FolderChoice};
@@ -79,7 +80,7 @@ pub struct LocalArgs {
     /// Command that must exit with code 0; repeatable [default: detected from the repository]
     #[arg(long, value_name = "COMMAND")]
     pub check: Vec<String>,
-    /// Name of the backend
+    /// Only backend to use [default: all, in the order of `priority`]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// Maximum number of iterations
@@ -126,7 +127,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
         return list::print_list(&FolderChoice::of(args.data.as_deref(), forge.repo(), env), &forge, json).await;
     }
     let mut config = configuration(args, global, env)?;
-    let backend = backend(args, &config, env)?;
+    check_backends(args, &config, env)?;
     let forge = open(args, env, json).await?;
     let choice = FolderChoice::of(args.data.as_deref(), forge.repo(), env);
     let (work, folder) = match (task, listed, &args.resume) {
@@ -144,8 +145,8 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     config.repositories.clear();
     let mut signals = Signals::new()?;
     let idle = IdleEngine::build(&config, env, &forge).await?;
-    let options = run_options(args, &backend)?;
-    let planned = Plan::of(work, &idle.known, (args, &backend), options);
+    let options = run_options(args)?;
+    let planned = Plan::of(work, &idle.known, args, options);
     let invocation = invocation(args, global, &folder);
     let session = idle.start(&config, forge, &planned.cut_off(), (&folder.path, invocation, json)).await?;
     let interrupted = CancellationToken::new();
@@ -199,15 +200,11 @@ struct RunOutcome {
 }
 
 impl Plan {
-    fn of(work: LocalWork, known: &[Loop], (args, backend): (&LocalArgs, &str), options: RunOptions) -> Self {
+    fn of(work: LocalWork, known: &[Loop], args: &LocalArgs, options: RunOptions) -> Self {
         match work {
             LocalWork::Task { title, body } => Self::Start { title, body, options },
-            LocalWork::Tasks(tasks) => Self::List(PlannedTask::all(tasks, known, backend)),
-            LocalWork::Resume(found) => {
-                // A resumed loop keeps its backend unless another one is named.
-                let options = RunOptions { backend: args.backend.as_ref().and(options.backend), ..options };
-                Self::Continue { known: Box::new(found.known), options }
-            }
+            LocalWork::Tasks(tasks) => Self::List(PlannedTask::all(tasks, known, args.backend.as_deref())),
+            LocalWork::Resume(found) => Self::Continue { known: Box::new(found.known), options },
         }
     }
 
@@ -257,12 +254,12 @@ async fn open(args: &LocalArgs, env: &Env, json: bool) -> Result<Arc<Local>, Cli
 }
 
 /// Returns the options of the command line, with the same validation as in comments.
-fn run_options(args: &LocalArgs, backend: &str) -> Result<RunOptions, CliError> {
+fn run_options(args: &LocalArgs) -> Result<RunOptions, CliError> {
     let mut options = RunOptions {
         max_iterations: args.max_iterations,
         timeout_s: args.timeout.map(|timeout| timeout.as_seconds()),
         budget: args.budget.map(Money::from_usd),
-        backend: Some(backend.to_owned()),
+        backend: args.backend.clone(),
         ..RunOptions::default()
     };
     for check in &args.check {
@@ -317,20 +314,21 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
     Ok(Config::parse_for(ConfigScope::Local, &file, &text, env)?)
 }
 
-/// Chooses the backend and verifies that it can run.
-fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliError> {
-    let agents = config
-        .backends
-        .iter()
-        .filter(|(_, b)| b.settings.roles.contains(&crate::domain::providers::backends::BackendRole::Agent));
-    let names: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
-    let name = match &args.backend {
-        Some(name) if names.contains(&name.as_str()) => name.clone(),
+/// Verifies that the named backend can run, or at least one of all.
+fn check_backends(args: &LocalArgs, config: &Config, env: &Env) -> Result<(), CliError> {
+    let settings = config.backends_settings();
+    let names = settings.in_order(BackendRole::Agent);
+    let wanted = match &args.backend {
+        Some(name) if names.contains(&name.as_str()) => vec![name.as_str()],
         Some(name) => {
             return Err(CliError::Usage(format!("there is no backend `{name}`; available: {}", names.join(", "))));
         }
-        None => names.first().map(|name| (*name).to_owned()).unwrap_or_default(),
+        None => names,
     };
-    app::backend(config, &name, env).map_err(CliError::Failed)?;
-    Ok(name)
+    let mut problems = wanted.into_iter().map(|name| app::backend(config, name, env).err());
+    let first = problems.next().unwrap_or_else(|| Some("no backend for agents is configured".to_owned()));
+    match first {
+        Some(problem) if problems.all(|problem| problem.is_some()) => Err(CliError::Failed(problem)),
+        _ => Ok(()),
+    }
 }

@@ -254,11 +254,13 @@ impl ApiClient {
             .resets_at
             .and_then(|seconds| seconds.checked_mul(1_000))
             .or(in_ms.map(|ms| self.clock.now().0.saturating_add(ms)));
+        let messages: Vec<_> = fault.messages.iter().map(|message| self.masker.mask(message).into_owned()).collect();
         let signals = LimitSignals {
             status: Some(status),
             resets_at: resets_at.map(Timestamp),
             headers: limit_headers(headers, &self.masker),
-            messages: fault.messages.iter().map(|message| self.masker.mask(message).into_owned()).collect(),
+            answer: messages.first().cloned().unwrap_or_default(),
+            messages,
             code: fault.code.as_deref().map(|code| self.masker.mask(code).into_owned()),
             ..LimitSignals::default()
         };

@@ -1,9 +1,11 @@
 //! `backends` on a real database.
 
 use super::*;
-use crate::domain::model::ids::Money;
+use crate::domain::loops::{LoopStart, LoopTask, LoopWait, RunOptions};
+use crate::domain::model::ids::{AccountKind, ForgeName, IssueRef, Money, Number, RepoId, RepoRef, User, UserId};
 use crate::domain::providers::backends::BackendCall;
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
+use crate::domain::trust::policy::Policy;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -96,4 +98,74 @@ fn disabled_backend_is_listed_with_reason() {
         cells.join("|"),
         "claude|agent, assistant|disabled|0|0|0|$0.00|$0.00|not logged in: 401: invalid x-api-key"
     );
+}
+
+fn start(number: u64) -> LoopStart {
+    let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
+    LoopStart {
+        id: LoopId::from_parts(Number(number), 0),
+        place: IssueRef { repo, issue: Number(number) },
+        by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },
+        task: LoopTask {
+            title: "Fix it".into(),
+            body: String::new(),
+            url: "https://git.example.org/team/app/issues/1".into(),
+            hash: "0".repeat(64),
+            author: None,
+            author_trusted: true,
+            unconfirmed_editor: None,
+            edited_after: false,
+            labels: Vec::new(),
+            unseen: Default::default(),
+        },
+        options: RunOptions::default(),
+        policy: Policy::default(),
+        plan: None,
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    }
+}
+
+/// Stores two loops: one waits for a backend until `until`, the other one is queued.
+fn two_loops(c: &Connection, until: Timestamp) -> StoreResult<(LoopId, LoopId)> {
+    let (waiting, other) = (LoopId::from_parts(Number(1), 0), LoopId::from_parts(Number(2), 0));
+    loops::begin(c, start(1), "first", NOW)?;
+    loops::begin(c, start(2), "second", NOW)?;
+    let mut known = loops::get(c, &waiting)?.expect("stored");
+    known.state = LoopState::Waiting;
+    known.wait = Some(LoopWait { on: WaitReason::Backend, since: NOW, told: false });
+    known.why = "no agent is available: claude: used-up quota (You've hit your limit)".into();
+    let data = serde_json::to_string(&known)?;
+    c.execute("UPDATE loops SET data = ?1, state = 'waiting' WHERE id = ?2", [data.as_str(), waiting.as_str()])?;
+    timers::set(c, &waiting, TimerKind::Reactivate.as_str(), until)?;
+    Ok((waiting, other))
+}
+
+#[tokio::test]
+async fn waiting_loops_are_listed_and_continue_when_a_backend_is_enabled() {
+    let store = Store::in_memory().expect("opened");
+    let until = NOW.plus_ms(DAY_MS);
+    let (waiting, other) = store.write(move |c| two_loops(c, until)).await.expect("stored");
+    let refused = BackendCall { loop_id: other.to_string(), ..call() };
+    let evidence = "Not logged in\u{1b}[2J".into();
+    let limit = Limit { kind: LimitKind::Auth, until: None, evidence, source: LimitSource::Text };
+    see(&store, BackendObservation::CallStarted { call: refused.clone(), likely_cost: None }).await;
+    see(&store, BackendObservation::LimitClaimed { call: refused, cost: None, limit, seed: 1 }).await;
+
+    let (open, known) = store.read(|c| Ok((waits(c)?, calls::state(c)?))).await.expect("read");
+    let rows = loop_rows(&open, &known, NOW).into_iter().map(|row| row.join("|")).collect::<Vec<_>>();
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    let first = format!("{waiting}|2027-01-16 08:00");
+    assert!(rows[0].starts_with(&first) && rows[0].contains("used-up quota (You've hit"), "{rows:?}");
+    assert_eq!(rows[1], format!("{other}|a person acts|claude: not logged in: Not logged in [2J"));
+    let json = line("claude", &[BackendRole::Agent], Duration::hours(1), &state(&store).await, NOW);
+    assert_eq!(json["refused_loops"][0]["loop"], other.as_str());
+    list(&store, settings(), false, NOW).await.expect("listed");
+
+    enable(&store, settings(), "claude", false, NOW).await.expect("enabled");
+    let due = store.read(move |c| timers::due(c, &waiting, TimerKind::Reactivate.as_str())).await.expect("read");
+    assert_eq!(due, Some(NOW), "the wait is over now");
+    let (open, known) = store.read(|c| Ok((waits(c)?, calls::state(c)?))).await.expect("read");
+    assert_eq!(loop_rows(&open, &known, NOW).len(), 1, "the other loop is not refused any more");
 }

@@ -10,6 +10,7 @@ use crate::cli::{one_line, print};
 use crate::domain::loops::{Iteration, Loop, LoopState};
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding};
+use crate::domain::report::denied_tools;
 use crate::forge::local::LocalMessage;
 
 /// Number of lines shown of a failed check's output.
@@ -40,6 +41,8 @@ pub(super) enum ProgressEvent {
         seconds: u64,
         failing: Vec<FailedCheck>,
         findings: Vec<TestFinding>,
+        /// Tools that the agent was denied for the first time.
+        denied_tools: Vec<String>,
     },
     /// Change of the state.
     State { state: String, why: String },
@@ -187,7 +190,7 @@ impl LocalProgress {
             }
             if iteration.number > self.ended && iteration.ended_at.is_some() {
                 self.ended = iteration.number;
-                events.push(ended(iteration));
+                events.push(ended(current, iteration));
             }
         }
         if let Some(plan) = current.waiting_plan().filter(|plan| plan.number > self.plans) {
@@ -203,7 +206,7 @@ impl LocalProgress {
     }
 }
 
-fn ended(iteration: &Iteration) -> ProgressEvent {
+fn ended(current: &Loop, iteration: &Iteration) -> ProgressEvent {
     let (added, removed) = iteration.stat.lines();
     ProgressEvent::Iteration {
         iteration: iteration.number,
@@ -219,6 +222,7 @@ fn ended(iteration: &Iteration) -> ProgressEvent {
         seconds: iteration.agent_ms / 1000,
         failing: FailedCheck::of(&iteration.checks),
         findings: TestFinding::of_iteration(iteration),
+        denied_tools: denied_tools(current, iteration),
     }
 }
 
@@ -239,13 +243,17 @@ impl ProgressEvent {
             Self::Began { iteration, of } => {
                 format!("{bold}iteration {iteration} of {of}{bold:#}: running the agent\n")
             }
-            Self::Iteration { summary, problem, held, total, percent, failing, findings, .. } => {
+            Self::Iteration { summary, problem, held, total, percent, failing, findings, denied_tools, .. } => {
                 let said = [summary, problem].into_iter().filter(|text| !text.is_empty());
                 let said: String = said.map(|text| format!("    {text}\n")).collect();
                 let failing: String = failing.iter().map(FailedCheck::lines).collect();
                 let findings: String = findings.iter().map(TestFinding::text).collect();
+                let denied = match denied_tools.iter().map(|tool| one_line(tool)).collect::<Vec<_>>().join(", ") {
+                    none if none.is_empty() => none,
+                    tools => format!("    {yellow}!{yellow:#} its permissions denied tools to the agent: {tools}\n"),
+                };
                 let size = self.size();
-                format!("  {held} of {total} checks pass, {percent} % done; {size}\n{said}{failing}{findings}")
+                format!("  {held} of {total} checks pass, {percent} % done; {size}\n{said}{denied}{failing}{findings}")
             }
             Self::State { state, why } => format!("{yellow}{state}{yellow:#}: {why}\n"),
             Self::Interrupted { branch, next } => {

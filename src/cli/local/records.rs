@@ -58,7 +58,9 @@ fn iteration_text(iteration: &Iteration) -> String {
     line("Commit", iteration.commit.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string));
     line("Summary", iteration.report.summary.clone());
     line("Problem", iteration.agent_problem.clone());
+    line("Denied tools", iteration.denied_tools.join(", "));
     line("Backend", iteration.served.backend.clone());
+    line("Other backends", iteration.served.switched.join("; "));
     line("Agent", format!("{} s, {}", iteration.agent_ms / 1000, iteration.cost));
     line("Files", format!("{} (+{added} -{removed})", iteration.stat.files.len()));
     line("Completion", format!("{} %", iteration.completion.whole_percent()));

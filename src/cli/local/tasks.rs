@@ -25,10 +25,10 @@ pub(super) struct PlannedTask {
 
 impl PlannedTask {
     /// Finds the newest loop with the same text for each task.
-    pub(super) fn all(tasks: Vec<ListedTask>, known: &[Loop], backend: &str) -> Vec<Self> {
+    pub(super) fn all(tasks: Vec<ListedTask>, known: &[Loop], backend: Option<&str>) -> Vec<Self> {
         let planned = |task: ListedTask| {
             let hash = task_hash(&task.title, &task.body);
-            let backend = task.options.backend.clone().or_else(|| Some(backend.to_owned()));
+            let backend = task.options.backend.clone().or_else(|| backend.map(str::to_owned));
             let options = RunOptions { backend, ..task.options };
             let earlier = known.iter().find(|known| known.task.hash == hash).cloned();
             Self { title: task.title, body: task.body, options, earlier }

@@ -106,6 +106,31 @@ async fn second_run_uses_another_branch_and_limit_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn refused_backend_is_replaced_by_the_next_in_priority() {
+    let setup = setup("").await;
+    let refused = r#"cat > /dev/null; echo "You've hit your usage limit. Try again in 2 days."; exit 1"#;
+    let text = format!(
+        "sandbox: {{ required: none }}
+backends:
+  missing: {{ type: script, command: [/no/such/program] }}
+  mine: {{ type: script, command: [sh, -c, {}] }}
+  zealous: {{ type: script, command: [sh, -c, {}] }}
+priority: {{ agent: [missing, zealous, mine] }}
+",
+        serde_json::Value::from("cat > /dev/null; echo right > answer.txt"),
+        serde_json::Value::from(refused)
+    );
+    std::fs::write(setup.global.config.as_ref().expect("a file"), text).expect("written");
+    let more = ["--task", "Fix it", "--check", "grep -q right answer.txt"];
+    let done = run_to(&setup, &more, ExitCode::SUCCESS).await.remove(0);
+    let served = &done.iterations[0].served;
+    assert_eq!(served.backend, "mine");
+    let [missing, refused] = &served.switched[..] else { panic!("{:?}", served.switched) };
+    assert!(missing.starts_with("missing was left"), "{missing}");
+    assert!(refused.starts_with("zealous was left for a used-up quota: You've hit your usage limit"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn solved_task_succeeds_without_changes() {
     let setup = setup("exit 1").await;
     let code = local(&args(&setup, &["--task", "Fix it", "--check", "true"]), &setup.global, &setup.env).await;

@@ -1,7 +1,7 @@
 //! Runs coding agents that are commands. Folders, environment, sandbox, limits and report are the same for every
 //! preset.
 
-mod provider_wait_limit;
+mod phases;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::provider_wait_limit::run_with_provider_wait_limit;
+use self::phases::{MAX_REFUSED, RunPhase, run_with_phase_limits};
 use super::broker::meter::RunMeter;
 use super::broker::{Broker, BrokerParts, HiddenKey, ModelClients, forms_of_keys, hidden_keys};
 use super::mcp;
@@ -27,6 +27,8 @@ use super::usage::SessionUsage;
 use super::{
     AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat, ToolCalls,
 };
+use crate::domain::model::ids::Money;
+use crate::domain::providers::limit::OWN_BUDGET;
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::secret_forms::SecretForms;
@@ -37,10 +39,10 @@ use crate::process::{
 
 /// Number of bytes that are kept of each output stream.
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
-/// Maximum time that an agent may spend on retries while the provider refuses requests.
-const MAX_PROVIDER_WAIT: Duration = Duration::from_secs(60);
 /// Time between the refusal of a request because the budget is used up and the end of the run.
 const BUDGET_GRACE: Duration = Duration::from_secs(2);
+/// Share of the run's maximum cost below which a program that stopped for its cost did so by its own settings.
+const OWN_BUDGET_SHARE: f64 = 0.9;
 /// Time limit for printing the version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of errors in an outcome.
@@ -246,21 +248,26 @@ impl Backend for CommandBackend {
             return AgentOutcome { session_unknown: true, ..not_started(AgentStatus::Failed { reason }) };
         }
         let mut reader = self.settings.output.map_or_else(self.preset.reader, OutputFormat::reader);
-        let (waits, mut waiting) = watch::channel(false);
+        let (phase, mut phases) = watch::channel(RunPhase::Working);
         let mut lines = |stream: Stream, line: &str| {
             let mut events = Vec::new();
             reader.line(stream, line, &mut |event| events.push(event));
             for event in events {
                 on_event(masked(without_earlier_runs(event, &run, reader.observed_tokens()), &self.secrets));
             }
-            waits.send_if_modified(|waits| std::mem::replace(waits, reader.is_waiting()) != *waits);
+            let next = match (reader.is_complete(), reader.is_waiting()) {
+                (true, _) => RunPhase::Complete,
+                (false, true) => RunPhase::Refused,
+                (false, false) => RunPhase::Working,
+            };
+            phase.send_if_modified(|phase| std::mem::replace(phase, next) != next);
             reader.reason_to_stop().map_or(LineDecision::Continue, LineDecision::Stop)
         };
         let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
         let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);
         let running = process::run(spec, &stop, Some(&mut lines));
-        let running = run_with_provider_wait_limit(running, &mut waiting, MAX_PROVIDER_WAIT, &stop);
-        let (ended, gave_up) = tokio::select! {
+        let running = run_with_phase_limits(running, &mut phases, &stop);
+        let (ended, stopped_in) = tokio::select! {
             ended = running => ended,
             never = stop_when_exhausted(&meter, &stop) => match never {},
         };
@@ -269,9 +276,13 @@ impl Backend for CommandBackend {
         drop(broker);
         let outcome = match ended {
             Ok(mut finished) => {
-                if gave_up && finished.ended == ProcessEnd::Cancelled && !cancel.is_cancelled() {
-                    let reason = format!("its provider refused it for {} s", MAX_PROVIDER_WAIT.as_secs());
-                    finished.ended = ProcessEnd::Stopped(reason);
+                if finished.ended == ProcessEnd::Cancelled && !cancel.is_cancelled() {
+                    let reason = match stopped_in {
+                        Some(RunPhase::Complete) => Some("it did not exit after its result".to_owned()),
+                        Some(_) => Some(format!("its provider refused it for {} s", MAX_REFUSED.as_secs())),
+                        None => None,
+                    };
+                    finished.ended = reason.map_or(ProcessEnd::Cancelled, ProcessEnd::Stopped);
                 }
                 self.outcome(&run, &folders, finished, reader.as_mut())
             }
@@ -317,6 +328,10 @@ impl CommandBackend {
         self.read_session_usage(&mut output, folders);
         output.model = output.model.or_else(|| self.model_of(run, folders));
         let account = subtract_earlier_runs(&mut output, run, reader.observed_tokens());
+        if output.status == AgentStatus::OverBudget && !is_budget_of_run(run, output.cost) {
+            output.signals.code = Some(OWN_BUDGET.to_owned());
+            output.status = AgentStatus::Failed { reason: "it stopped at a budget of its own settings".to_owned() };
+        }
         let session_unknown = run.session.is_some() && session::is_unknown(&output);
         let status = match &finished.ended {
             ProcessEnd::Cancelled => AgentStatus::Cancelled,
@@ -405,6 +420,11 @@ fn subtract_earlier_runs(output: &mut ParsedOutput, run: &AgentRun, observed: Op
         output.cost = cost;
     }
     account
+}
+
+/// Whether a program that stopped at a cost limit spent about the run's maximum. Otherwise its own settings have a lower one.
+fn is_budget_of_run(run: &AgentRun, cost: Option<Money>) -> bool {
+    run.max_cost.zip(cost).is_some_and(|(most, cost)| cost.usd() >= most.usd() * OWN_BUDGET_SHARE)
 }
 
 /// Stops a run some time after a request was refused because its budget is used up, so that the agent can report the

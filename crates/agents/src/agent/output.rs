@@ -11,7 +11,7 @@ use super::text::{MAX_EVENT_TEXT, MAX_NOTE, describe_end, shortened};
 use super::usage::{ContextFill, RunTokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::LimitSignals;
+use crate::domain::providers::limit::{EMPTY_ANSWER, LimitSignals};
 use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Maximum number of notes, and of denied tools.
@@ -25,6 +25,9 @@ const MAX_INPUT: usize = 500;
 /// Maximum number of last lines that are read as error messages, and number of bytes at the end of the output that are
 /// searched for them.
 const ERROR_LINES: (usize, usize) = (10, 16 * 1024);
+
+/// Text by which Claude Code stands for an answer without content.
+const NO_CONTENT: &str = "(no content)";
 
 /// Fields that summarize a tool call, in order of preference.
 const SUMMARY_FIELDS: [&str; 15] = [
@@ -252,7 +255,7 @@ impl OutputAccumulator {
     pub(super) fn status_without_result(&mut self, finished: &Finished) -> AgentStatus {
         if self.waiting && finished.ended != ProcessEnd::Exited(0) {
             // The program retried the request, so the refusal is temporary.
-            return match refused(&self.signals, &self.refusal) {
+            return match refused(&mut self.signals, &self.refusal) {
                 AgentStatus::Failed { reason } => AgentStatus::Limited { until_ms: None, reason },
                 status => status,
             };
@@ -305,8 +308,29 @@ impl OutputAccumulator {
         }
     }
 
+    /// Returns the status of a run that did nothing, although nothing failed: no text, no tool call, no tokens.
+    fn without_answer(&mut self, status: AgentStatus, finished: &Finished) -> AgentStatus {
+        let has_text = !matches!(self.last_text.trim(), "" | NO_CONTENT);
+        if has_text || self.tool_calls > 0 || self.tokens != RunTokens::default() || !self.notes.is_empty() {
+            return status;
+        }
+        match status {
+            // Without structured output, tokens are unknown and silence can be success.
+            AgentStatus::Finished if self.json_lines > 0 => {
+                self.signals.code = Some(EMPTY_ANSWER.to_owned());
+                AgentStatus::Failed { reason: "the model gave an empty answer".to_owned() }
+            }
+            AgentStatus::Failed { reason } if finished.ended == ProcessEnd::Exited(0) => {
+                self.signals.code.get_or_insert_with(|| EMPTY_ANSWER.to_owned());
+                AgentStatus::Failed { reason }
+            }
+            status => status,
+        }
+    }
+
     /// Returns the result with this status.
     pub(super) fn finish(&mut self, status: AgentStatus, finished: &Finished) -> ParsedOutput {
+        let status = self.without_answer(status, finished);
         let mut signals = std::mem::take(&mut self.signals);
         signals.succeeded = status == AgentStatus::Finished;
         signals.exit_code = finished.exit_code;

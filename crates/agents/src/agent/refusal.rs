@@ -15,9 +15,10 @@ const MAX_REFUSAL: usize = 2_000;
 const BRIEF_LINES: usize = 2;
 const MAX_BRIEF: usize = 200;
 
-/// Returns the status of a run that ended with an error of its provider. `message` is the error message.
-pub(super) fn refused(signals: &LimitSignals, message: &str) -> AgentStatus {
-    status_of(signals.refusal_of_provider(message), signals, message)
+/// Returns the status of a run that ended with an error of its provider, and records the error. `message` is the error message.
+pub(super) fn refused(signals: &mut LimitSignals, message: &str) -> AgentStatus {
+    let refusal = signals.refusal_of_provider(message);
+    status_of(refusal, signals, message)
 }
 
 /// Returns the status of a run that ended with an error whose source is unknown: the provider or a tool.
@@ -32,8 +33,10 @@ fn status_of(refusal: Option<LimitKind>, signals: &LimitSignals, message: &str) 
             AgentStatus::Limited { until_ms: signals.resets_at.map(|at| at.0), reason }
         }
         Some(LimitKind::Auth | LimitKind::Billing | LimitKind::ModelMissing) => AgentStatus::Unavailable { reason },
-        // A different prompt may succeed.
-        Some(LimitKind::ContextTooLong) | None => AgentStatus::Failed { reason },
+        // A different prompt or another provider may succeed.
+        Some(LimitKind::ContextTooLong | LimitKind::Policy | LimitKind::Empty | LimitKind::OwnBudget) | None => {
+            AgentStatus::Failed { reason }
+        }
     }
 }
 

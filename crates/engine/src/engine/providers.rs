@@ -305,8 +305,8 @@ impl Engine {
         }
     }
 
-    /// Enables a backend that cools down or is disabled, as a person requested. Returns `true` if the backend's state
-    /// changed; `None` if no such backend is configured.
+    /// Enables a backend that cools down or is disabled, as a person requested, and ends the waits for a backend. Returns
+    /// `true` if the backend's state changed; `None` if no such backend is configured.
     ///
     /// # Errors
     /// The store failed.
@@ -315,8 +315,8 @@ impl Engine {
         if !settings.backends.contains_key(name) {
             return Ok(None);
         }
-        let observation = BackendObservation::Enabled { backend: name.to_owned() };
-        let observed = self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await?;
+        let name = name.to_owned();
+        let observed = self.store.write(move |c| calls::enable(c, &name, &settings, now)).await?;
         self.report_changes(&observed.changes);
         self.wake.timer.notify_one();
         self.wake.loop_stepped();

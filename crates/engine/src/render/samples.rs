@@ -199,6 +199,7 @@ pub(super) fn iteration() -> IterationView {
         restored_paths: vec![".github/workflows/ci.yml".into()],
         refused_hosts: vec!["registry.npmjs.org:443".into()],
         refused_requests: vec![],
+        denied_tools: vec!["Bash".into()],
         commit: Some(link("3f2a91c0", "commit/3f2a91c0")),
         agent_problem: None,
         duration_s: 271,

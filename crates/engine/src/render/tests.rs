@@ -90,6 +90,7 @@ fn templates_of_other_states_match_snapshots() {
             restored_paths: vec![],
             refused_hosts: vec![],
             refused_requests: vec![],
+            denied_tools: vec![],
             commit: None,
             previous_percent: None,
             cost: None,

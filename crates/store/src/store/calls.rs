@@ -4,7 +4,8 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
-use super::{StoreResult, costs};
+use super::{StoreResult, costs, loops, timers};
+use crate::domain::loops::{LoopState, TimerKind, WaitReason};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
     self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
@@ -150,6 +151,18 @@ pub fn observe(
         c.execute("INSERT INTO backends (id, data) VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET data = ?1", [data])?;
     }
     Ok(BackendChanges { changes: transition.changes, advice: transition.advice })
+}
+
+/// Enables a backend as a person requested, and makes all waits for a backend due, so that no loop waits for a time that
+/// no longer applies.
+pub fn enable(c: &Connection, name: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<BackendChanges> {
+    let observed = observe(c, &BackendObservation::Enabled { backend: name.to_owned() }, settings, now)?;
+    for waiting in loops::in_state(c, LoopState::Waiting)? {
+        if waiting.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
+            timers::set(c, &waiting.id, TimerKind::Reactivate.as_str(), now)?;
+        }
+    }
+    Ok(observed)
 }
 
 /// Chooses a backend for a call, reserves the expected cost and records the start of the call; or returns the reason

@@ -1,6 +1,6 @@
 //! Timers of loops. When a timer is due, it becomes an input of its loop.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Timestamp};
@@ -11,6 +11,13 @@ pub fn set(c: &Connection, id: &LoopId, kind: &str, due_at: Timestamp) -> StoreR
         ON CONFLICT (loop_id, kind) DO UPDATE SET due_at = excluded.due_at";
     c.execute(sql, params![id.as_str(), kind, due_at.0])?;
     Ok(())
+}
+
+/// Returns the time of a timer; `None` if it is not set.
+pub fn due(c: &Connection, id: &LoopId, kind: &str) -> StoreResult<Option<Timestamp>> {
+    let sql = "SELECT due_at FROM timers WHERE loop_id = ?1 AND kind = ?2";
+    let at: Option<i64> = c.query_row(sql, [id.as_str(), kind], |row| row.get(0)).optional()?;
+    Ok(at.map(Timestamp))
 }
 
 /// Removes a timer; does nothing if it is not set.

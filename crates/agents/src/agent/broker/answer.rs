@@ -207,6 +207,7 @@ fn signals(status: StatusCode, headers: &HeaderMap, body: &[u8], forms: &Arc<Sec
         }
         Err(_) => signals.add_message(&String::from_utf8_lossy(&body)),
     }
+    signals.answer = signals.messages.first().cloned().unwrap_or_default();
     // The status of the answer counts, not one in its text.
     signals.status = Some(status.as_u16());
     signals

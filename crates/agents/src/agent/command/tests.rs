@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::agent::{BackendKind, ResumedSession, RunImages, RunPurpose, build};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::limit::classify;
+use crate::domain::providers::limit::{LimitKind, classify};
 use crate::process::sandbox::SandboxSettings;
 use crate::process::{Cookie, ProbeSettings, probe_sandbox, survivors};
 
@@ -387,6 +387,20 @@ async fn agent_that_hangs_after_its_result_is_finished() {
     let run = AgentRun { idle: Duration::from_millis(200), ..place.run() };
     let (outcome, _) = outcome(place.settings(BackendKind::Preset("claude".into())), run).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
+}
+
+#[tokio::test]
+async fn budget_of_the_agent_differs_from_the_budget_of_the_run() {
+    let place = CommandFixture::new(
+        r#"echo '{"type":"result","subtype":"error_max_budget_usd","is_error":true,"errors":["Reached maximum budget ($0.5)"],"total_cost_usd":0.5}'"#,
+    );
+    for (max_cost, is_own) in [(None, true), (Some(Money(500_000)), false), (Some(Money(5_000_000)), true)] {
+        let run = AgentRun { max_cost, ..place.run() };
+        let (ended, _) = outcome(place.settings(BackendKind::Preset("claude".into())), run).await;
+        assert_eq!(ended.status == AgentStatus::OverBudget, !is_own, "{max_cost:?}: {:?}", ended.status);
+        let kind = classify(&ended.signals, Timestamp(0)).map(|limit| limit.kind);
+        assert!(!is_own || kind == Some(LimitKind::OwnBudget), "{max_cost:?}: {kind:?}");
+    }
 }
 
 #[tokio::test]

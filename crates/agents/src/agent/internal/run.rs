@@ -208,7 +208,10 @@ impl InternalRun<'_> {
                 None if self.is_unusable(error.signals.status) => {
                     return Err(AgentStatus::Unavailable { reason: what });
                 }
-                Some(LimitKind::ContextTooLong) | None => return Err(AgentStatus::Failed { reason: what }),
+                Some(LimitKind::ContextTooLong | LimitKind::Policy | LimitKind::Empty | LimitKind::OwnBudget)
+                | None => {
+                    return Err(AgentStatus::Failed { reason: what });
+                }
             };
             if tries >= RETRIES || wait > SHORT_LIMIT {
                 return Err(AgentStatus::Limited { until_ms: until.map(|until| until.0), reason: what });
@@ -407,7 +410,8 @@ impl InternalRun<'_> {
     /// Returns signals with secrets masked.
     fn masked(&self, mut signals: LimitSignals) -> LimitSignals {
         let values = signals.headers.iter_mut().map(|(_, value)| value);
-        for text in values.chain(&mut signals.messages).chain(&mut signals.code) {
+        let texts = [&mut signals.answer].into_iter().chain(&mut signals.messages).chain(&mut signals.code);
+        for text in values.chain(texts) {
             *text = self.agent.secrets.mask(text).into_owned();
         }
         signals

@@ -284,7 +284,7 @@ impl OutputReader for AiderText {
                 AgentStatus::Unavailable { reason: self.needed_action.take().unwrap_or_default() }
             }
             (ProcessEnd::Exited(0), _) if self.answered => AgentStatus::Finished,
-            (_, Some(error)) if !self.answered => match refused(&self.output.signals, &error) {
+            (_, Some(error)) if !self.answered => match refused(&mut self.output.signals, &error) {
                 // aider retried the request, so the refusal is temporary.
                 AgentStatus::Failed { reason } if self.output.waiting => {
                     AgentStatus::Limited { until_ms: None, reason }

@@ -282,6 +282,9 @@ impl ClaudeStream {
         if let Some(code) = code.filter(|code| !code.is_empty()) {
             signals.code = Some(code.to_owned());
         }
+        if result["stop_reason"] == "refusal" {
+            signals.code.get_or_insert_with(|| "refusal".to_owned());
+        }
         match (&self.limit, signals.resets_at) {
             (Some(limit), until) => {
                 AgentStatus::Limited { until_ms: until.map(|at| at.0), reason: format!("{message} ({limit})") }

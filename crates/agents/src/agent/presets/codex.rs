@@ -275,7 +275,7 @@ impl OutputReader for CodexStream {
                 AgentStatus::Failed { reason: "its turn ended without any output".to_owned() }
             }
             (Some(TurnEnd::Completed), _) => AgentStatus::Finished,
-            (Some(TurnEnd::Failed), Some(error)) => refused(&self.output.signals, &error),
+            (Some(TurnEnd::Failed), Some(error)) => refused(&mut self.output.signals, &error),
             (None, Some(error)) if !matches!(finished.ended, ProcessEnd::Signalled(_)) => {
                 gave_up(&self.output.signals, &error)
             }

@@ -223,7 +223,7 @@ impl GeminiStream {
         self.output.record_error(&message, of_provider);
         let LimitSignals { status, .. } = &mut self.output.signals;
         *status = status_of(exit).or(*status);
-        if of_provider { refused(&self.output.signals, &message) } else { gave_up(&self.output.signals, &message) }
+        if of_provider { refused(&mut self.output.signals, &message) } else { gave_up(&self.output.signals, &message) }
     }
 
     /// Returns the status of a run without a result; older versions print the error on standard error only.
@@ -235,7 +235,7 @@ impl GeminiStream {
             (ProcessEnd::Exited(code), Some(error)) if *code != 0 => {
                 let LimitSignals { status, .. } = &mut self.output.signals;
                 *status = status_of(*code).or(*status);
-                refused(&self.output.signals, &error)
+                refused(&mut self.output.signals, &error)
             }
             _ => self.output.status_without_result(finished),
         }

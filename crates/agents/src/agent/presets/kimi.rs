@@ -210,7 +210,7 @@ impl OutputReader for KimiStream {
                     self.output.signals.code = Some(shortened(kind, 100));
                 }
                 if of_provider {
-                    refused(&self.output.signals, message)
+                    refused(&mut self.output.signals, message)
                 } else {
                     gave_up(&self.output.signals, message)
                 }

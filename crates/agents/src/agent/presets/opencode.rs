@@ -274,7 +274,7 @@ impl OutputReader for OpencodeStream {
             self.output.signals.learn("the provider's answers had no content");
         }
         let status = match self.error.take() {
-            Some(error) if self.of_provider => refused(&self.output.signals, &error),
+            Some(error) if self.of_provider => refused(&mut self.output.signals, &error),
             Some(error) => gave_up(&self.output.signals, &error),
             None if self.stopped && !self.output.last_text.trim().is_empty() => AgentStatus::Finished,
             None if self.stopped && matches!(finished.ended, ProcessEnd::Exited(0)) => {

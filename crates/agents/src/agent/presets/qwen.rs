@@ -221,7 +221,7 @@ impl QwenStream {
         self.output.record_error(&message, of_provider);
         if of_provider {
             self.output.signals.status = status_in(&message).or(self.output.signals.status);
-            refused(&self.output.signals, &message)
+            refused(&mut self.output.signals, &message)
         } else {
             gave_up(&self.output.signals, &message)
         }

@@ -221,7 +221,7 @@ fn removed_keys_have_no_effect_and_a_warning() {
     ralph-control.yaml:8:11: `review.timeout` has no effect any more; remove it
     environment variable RALPH_CONTROL__SCHEDULE__EARLY: `control.schedule` has no effect any more; remove it
     environment variable RALPH_PARKING__LONGEST: `parking` is now called `cooldown`; rename it, the old name is read until version 1.0
-    environment variable RALPH_PARKING__LONGEST: `cooldown.longest` has no effect any more; the built-in value is 8d; remove it
+    environment variable RALPH_PARKING__LONGEST: `cooldown.longest` has no effect any more; the built-in value is 40d; remove it
     ");
     let repository = parse_repository(".ralph.yml", "strategy: { late: 9 }\n", &Policy::default()).expect("valid");
     assert_eq!(

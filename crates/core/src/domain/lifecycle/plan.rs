@@ -3,6 +3,7 @@
 use super::next_iteration::next_iteration;
 use super::schedule::{self, RefusalHandling};
 use super::waits::{wait, wait_for_backend};
+use super::work::declined;
 use super::{StepContext, plan_gate, report};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, LoopLimit, LoopStep, PlanRun, Planning, ProposedPlan, WaitReason};
 use crate::domain::model::ids::Money;
@@ -30,6 +31,7 @@ pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
             let advice = "check that the agent is installed and logged in (`ralph-bot check`), then `/ralph plan`";
             return turn.fail(&format!("the agent cannot make a plan: {reason}"), advice);
         }
+        AgentEnd::Declined { reason } => return declined(turn, &reason),
         AgentEnd::Limited { until, reason } => match schedule::act_on_refusal(turn) {
             RefusalHandling::Waits => return wait_for_backend(turn, until, &reason),
             RefusalHandling::Retried => return next_iteration(turn),

@@ -222,7 +222,10 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
         return turn.because("an agent run ended, but no iteration is running");
     }
     // An iteration that is given back leaves the session as it was; one that a broken run left may break the next as well.
-    if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
+    if !matches!(
+        end,
+        AgentEnd::Unavailable { .. } | AgentEnd::Declined { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }
+    ) {
         turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
     }
     turn.next.keep_failed(run.failed_elsewhere);
@@ -232,6 +235,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     current.tools = run.tools;
     current.refused_hosts = run.refused_hosts;
     current.refused_requests = run.refused_requests;
+    current.denied_tools = run.denied_tools;
     current.killed = run.killed;
     current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);
     current.tokens_out = current.tokens_out.saturating_add(run.tokens_out);
@@ -244,9 +248,10 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     current.message = run.message;
     current.agent_problem = match &end {
         AgentEnd::Finished => String::new(),
-        AgentEnd::Failed { reason } | AgentEnd::Unavailable { reason } | AgentEnd::Limited { reason, .. } => {
-            reason.clone()
-        }
+        AgentEnd::Failed { reason }
+        | AgentEnd::Unavailable { reason }
+        | AgentEnd::Declined { reason }
+        | AgentEnd::Limited { reason, .. } => reason.clone(),
         AgentEnd::TimedOut { what } => format!("it was stopped: {what}"),
         AgentEnd::Cancelled => "it was stopped".into(),
         AgentEnd::OverBudget => "it was stopped at the cost limit".into(),
@@ -258,6 +263,10 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
             let advice = "check that the agent is installed and logged in (`ralph-bot check`), then `/ralph resume`";
             give_back(turn);
             turn.fail(&format!("the agent cannot run: {reason}"), advice);
+        }
+        AgentEnd::Declined { reason } => {
+            give_back(turn);
+            declined(turn, &reason);
         }
         AgentEnd::Limited { until, reason } => match schedule::act_on_refusal(turn) {
             RefusalHandling::Waits => wait_for_backend(turn, until, &reason),
@@ -281,6 +290,12 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
             turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
         }
     }
+}
+
+/// Pauses the loop because every agent declined its task; waiting would not change that.
+pub(super) fn declined(turn: &mut StepContext, reason: &str) {
+    let advice = "reword the task, or enable another backend, then `/ralph resume`";
+    turn.pause_and_ask(&format!("no agent took the task: {reason}"), EscalationCause::Failed, advice);
 }
 
 /// Handles the death of the agent's process. The attempt counts, and the same iteration is tried again.

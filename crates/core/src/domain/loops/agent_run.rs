@@ -21,6 +21,8 @@ pub enum AgentEnd {
     Cancelled,
     /// The agent could not be started, or has no valid login.
     Unavailable { reason: String },
+    /// Every agent that could be used declined this task: by a usage policy, with an empty answer, or at a budget of its own.
+    Declined { reason: String },
     /// The provider limited the agent, until a time if the provider stated one.
     Limited { until: Option<Timestamp>, reason: String },
     /// The agent was stopped because it exceeded its cost limit.
@@ -74,6 +76,9 @@ pub struct AgentRunFacts {
     /// Model requests that the key broker refused.
     #[serde(default)]
     pub refused_requests: Vec<String>,
+    /// Tools whose use the agent's own permissions denied.
+    #[serde(default)]
+    pub denied_tools: Vec<String>,
     /// Whether the agent was killed: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
@@ -101,6 +106,7 @@ impl AgentRunFacts {
             failed_elsewhere: Vec::new(),
             refused_hosts: Vec::new(),
             refused_requests: Vec::new(),
+            denied_tools: Vec::new(),
             killed: false,
             images: TaskImages::default(),
         }

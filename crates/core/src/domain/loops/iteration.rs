@@ -103,6 +103,9 @@ pub struct Iteration {
     /// Model requests that the key broker refused in the agent's last attempt.
     #[serde(default)]
     pub refused_requests: Vec<String>,
+    /// Tools whose use the agent's own permissions denied in its last attempt.
+    #[serde(default)]
+    pub denied_tools: Vec<String>,
     /// Whether the agent was killed: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
@@ -215,6 +218,7 @@ impl Iteration {
             judged: None,
             refused_hosts: Vec::new(),
             refused_requests: Vec::new(),
+            denied_tools: Vec::new(),
             killed: false,
             set_aside: Vec::new(),
             restored_to: None,

@@ -8,7 +8,8 @@
 //! answered. After repeated cooldowns, other backends are preferred for increasing periods.
 //!
 //! A refusal affects all loops only if the service observed it: in its own calls, or in calls that pass its key broker. A refusal
-//! that only a run reported affects its own loop, until another loop reports the same ([`Claims`]).
+//! that only a run reported affects its own loop. If another loop reports the same, it affects all loops for at most an hour
+//! ([`Claims`]).
 
 mod choice;
 mod choose;

@@ -1,8 +1,9 @@
 //! Limits of providers, recognized from the result of a call.
 //!
-//! [`classify`] reads the most reliable sources first: exit code, structured output, headers, then error messages. Messages are
-//! read only if a run failed, and only at the beginnings of lines. A time without a date is taken as the next such time after
-//! now. A time that has passed, or is more than [`LONGEST_MS`] away, is ignored.
+//! [`classify`] decides by the sentence of an error, from one table of sentences; codes, headers and HTTP statuses make it more
+//! specific, or decide where no sentence is known. Messages are read only if a run failed, and only at the beginnings of lines. A
+//! time without a date is taken as the next such time after now. A time that has passed, or is more than [`LONGEST_MS`] away, is
+//! ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,7 @@ mod zone;
 #[cfg(test)]
 mod tests;
 
+pub use codes::{EMPTY_ANSWER, OWN_BUDGET};
 pub use refusal::{http_error, status_in};
 
 /// Maximum plausible duration of a limit, in milliseconds: 40 days, slightly more than the period of a monthly plan.
@@ -46,6 +48,20 @@ pub enum LimitKind {
     ContextTooLong,
     /// The provider does not know the model, or the account has no access to it; another model helps.
     ModelMissing,
+    /// The provider declined the request for its usage policy. Another provider may accept it; waiting does not help.
+    Policy,
+    /// The model answered with nothing.
+    Empty,
+    /// The agent stopped at a cost limit of its own.
+    OwnBudget,
+}
+
+impl LimitKind {
+    /// Whether the limit concerns only this request to this backend, so that another backend gets it and the backend stays
+    /// available.
+    pub fn declines(self) -> bool {
+        matches!(self, Self::Policy | Self::Empty | Self::OwnBudget)
+    }
 }
 
 /// Source from which a limit was read.
@@ -92,6 +108,9 @@ pub struct LimitSignals {
     pub resets_at: Option<Timestamp>,
     /// Headers of the response. Names may be in upper or lower case.
     pub headers: Vec<(String, String)>,
+    /// Error with which the provider ended the call; empty if the error may come from another program. Its sentences count without
+    /// a provider's prefix.
+    pub answer: String,
     /// Error messages: first those of the structured output, then the end of standard error. Never text of a model.
     pub messages: Vec<String>,
     /// IANA name of the time zone for times that state none; UTC if it is missing or unknown.
@@ -105,25 +124,29 @@ pub fn kind(signals: &LimitSignals) -> Option<LimitKind> {
 
 /// Returns the limit that a call met; `None` if there was none or the call succeeded.
 ///
-/// The `source` is the first source that shows a limit. The kind is the most specific one of all sources; for example, the
-/// message of a 429 states whether it is a rate or a plan limit. The time is the first valid one of the structured output, the
-/// headers and the messages. Of the messages, at most 128 KiB and some 400 lines are read, from their ends.
+/// The `source` is the first source that shows a limit. The kind is that of the sentence, unless a code or a header is more
+/// specific; for example, the message of a 429 states whether it is a rate or a plan limit. The time is the first valid one of the
+/// structured output, the headers and the messages. Of the messages, at most 128 KiB and some 400 lines are read, from their ends.
 pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     if signals.succeeded {
         return None;
     }
     let exit = signals.exit_code.filter(|_| signals.exit_is_status).and_then(codes::of_exit);
     let status = signals.status.or(exit);
-    let words = text::read(&signals.messages, status);
+    let answer = Some(&signals.answer).filter(|answer| !answer.is_empty());
+    let words = answer.and_then(|answer| text::read_answer(answer, status));
+    let words = words.or_else(|| text::read(&signals.messages, status));
+    let by_words = words.as_ref().map(|words| words.kind);
     let by_status = |status: Option<u16>| codes::of_status_with_words(status?, &text::words(&signals.messages));
     let by_exit = by_status(exit);
     let code = signals.code.as_deref().and_then(codes::of_code).filter(|kind| !codes::denied(signals.status, *kind));
+    // Gateways deny access to all who used up an allowance; then the sentence tells more than the code.
+    let code = code.filter(|kind| *kind != LimitKind::Auth || by_words.is_none());
     let by_stream = text::stronger(code, by_status(signals.status));
     // A refusal for another reason than a limit bears the same headers.
     let limiting = status.is_none_or(|status| codes::of_status(status).is_some());
     let headers = headers::read(&signals.headers, now).filter(|_| limiting);
     let by_headers = headers.as_ref().and_then(|headers| headers.kind);
-    let by_words = words.as_ref().map(|words| words.kind);
 
     let found = [
         (LimitSource::Exit, by_exit),
@@ -132,7 +155,9 @@ pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
         (LimitSource::Text, by_words),
     ];
     let source = found.iter().find(|(_, kind)| kind.is_some())?.0;
-    let kind = found.iter().fold(None, |known, (_, kind)| text::stronger(known, *kind))?;
+    let by_any_status = text::stronger(by_status(signals.status), by_exit).filter(|_| by_words.is_none());
+    let kinds = [by_words, code, by_headers, by_any_status];
+    let kind = kinds.into_iter().fold(None, text::stronger)?;
     let habit = words.as_ref().and_then(|words| wording::zone(&words.message));
     let zone = habit.or(signals.zone.as_deref()).and_then(zone::by_name);
     let until = signals.resets_at.and_then(|at| plausible(at, now));

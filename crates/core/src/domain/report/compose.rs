@@ -489,6 +489,7 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
         restored_paths: last.restored.clone(),
         refused_hosts: refused_hosts(current, last),
         refused_requests: last.refused_requests.clone(),
+        denied_tools: denied_tools(current, last),
         commit: last.commit.as_ref().map(|sha| link(sha.short(), format!("{page}/commit/{sha}"))),
         agent_problem: Some(last.agent_problem.clone()).filter(|text| !text.is_empty()),
         duration_s: duration_s(last, current.updated_at),
@@ -505,6 +506,14 @@ fn refused_hosts(current: &Loop, last: &Iteration) -> Vec<String> {
         current.iterations.iter().filter(|i| i.number < last.number).any(|i| i.refused_hosts.contains(host))
     };
     last.refused_hosts.iter().filter(|host| !before(host)).cloned().collect()
+}
+
+/// Returns the tools that the agent was denied in this iteration for the first time in the loop.
+pub fn denied_tools(current: &Loop, last: &Iteration) -> Vec<String> {
+    let before = |tool: &&String| {
+        current.iterations.iter().filter(|i| i.number < last.number).any(|i| i.denied_tools.contains(tool))
+    };
+    last.denied_tools.iter().filter(|tool| !before(tool)).cloned().collect()
 }
 
 /// Whether the loop may run another iteration after this one.

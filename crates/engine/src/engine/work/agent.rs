@@ -16,7 +16,7 @@ use self::records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
 use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools, with_waiting};
-use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up};
+use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up, without_backend};
 use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
 use crate::agent::{
@@ -164,6 +164,7 @@ impl Engine {
     ) -> Result<AgentRunFacts, EffectError> {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
         let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
+        let mut declined = false;
         let mut previous_session = self.previous_session(task.current);
         for number in 0..MOST_CALLS {
             let key = format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket));
@@ -193,12 +194,8 @@ impl Engine {
                     continue;
                 }
                 CallDecision::Never { reasons } => {
-                    let reason = if sum.served.switched.is_empty() {
-                        reasons_words(&reasons)
-                    } else {
-                        sum.served.switched.join("; ")
-                    };
-                    return Ok(AgentRunFacts { end: AgentEnd::Unavailable { reason }, ..sum });
+                    let end = without_backend(&reasons, &sum.served.switched, declined);
+                    return Ok(AgentRunFacts { end, ..sum });
                 }
                 CallDecision::NoMoney(reached) => {
                     let end = AgentEnd::NoMoney { reason: reached.to_string(), until: reached.free_at };
@@ -220,6 +217,7 @@ impl Engine {
             let used = self.used(&chosen, &outcome);
             let advice = self.end_run(&task, &chosen, turn, &end, used).await?;
             kill_point("K18c");
+            declined |= limit.as_ref().is_some_and(|limit| limit.kind.declines());
             let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
             let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
             // The iteration continues with a fresh session of the next backend.
@@ -243,6 +241,7 @@ impl Engine {
                     let all = self.models_of(&chosen.backend, task.current, BackendRole::Agent, self.clock.now());
                     all.into_iter().all(|model| lacking.contains(&(chosen.backend.clone(), Some(model))))
                 }
+                Some(CallAdvice::OtherBackend { .. }) => true,
                 _ => limit.is_none(),
             };
             if !fresh && helpless {

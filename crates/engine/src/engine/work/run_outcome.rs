@@ -4,9 +4,10 @@ use super::selected_backend::SelectedBackend;
 use crate::agent::{AgentOutcome, AgentStatus};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::providers::backends::Blocked;
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSignals, LimitSource, classify};
 use crate::domain::providers::prices::TokenUsage;
-use crate::engine::providers::CallUsage;
+use crate::engine::providers::{CallUsage, reasons_words};
 
 /// Compiles the patterns that recognize refusals.
 pub(super) fn warm_up() {
@@ -48,7 +49,7 @@ fn in_answer(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     })?;
     let concerns_request = matches!(limit.kind, LimitKind::ContextTooLong | LimitKind::ModelMissing);
     let is_refusal = matches!(signals.status, None | Some(401 | 402 | 403 | 408 | 429 | 500..=599));
-    (concerns_request || is_refusal).then(|| {
+    (concerns_request || limit.kind.declines() || is_refusal).then(|| {
         let evidence = match &limit.evidence {
             empty if empty.is_empty() => format!("status {}", signals.status.unwrap_or_default()),
             told => told.clone(),
@@ -74,6 +75,13 @@ fn reported_limit(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
     }
 }
 
+/// Returns the end of a run for which no backend is left. `switched` describes the backends that were tried, and `declined` is
+/// true if one of them declined the task.
+pub(super) fn without_backend(reasons: &[Blocked], switched: &[String], declined: bool) -> AgentEnd {
+    let reason = if switched.is_empty() { reasons_words(reasons) } else { switched.join("; ") };
+    if declined { AgentEnd::Declined { reason } } else { AgentEnd::Unavailable { reason } }
+}
+
 /// Returns the description of a limit, as a phrase that follows "was left".
 pub(super) fn limit_words(kind: LimitKind) -> &'static str {
     match kind {
@@ -84,6 +92,9 @@ pub(super) fn limit_words(kind: LimitKind) -> &'static str {
         LimitKind::Billing => ", without money",
         LimitKind::ContextTooLong => ", its context too long",
         LimitKind::ModelMissing => ", without the model",
+        LimitKind::Policy => ", refused by its usage policy",
+        LimitKind::Empty => ", with an empty answer",
+        LimitKind::OwnBudget => ", at a budget of its own",
     }
 }
 
@@ -127,6 +138,11 @@ pub(super) fn add(
     sum.tokens_out = sum.tokens_out.saturating_add(outcome.tokens_out);
     sum.tool_calls = sum.tool_calls.saturating_add(outcome.tool_calls);
     sum.tool_errors = sum.tool_errors.saturating_add(outcome.tool_errors);
+    for tool in outcome.denied {
+        if !sum.denied_tools.contains(&tool) {
+            sum.denied_tools.push(tool);
+        }
+    }
     for request in outcome.brokered.into_iter().flat_map(|brokered| brokered.refused_requests) {
         if !sum.refused_requests.contains(&request) {
             sum.refused_requests.push(request);

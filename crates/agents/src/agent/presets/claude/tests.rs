@@ -147,6 +147,11 @@ fn status_follows_from_the_result_line() {
             broken("it ended with \"aborted\""),
         ),
         (vec![result(r#""subtype":"success","is_error":false,"result":"x""#)], AgentStatus::Finished),
+        (vec![result(r#""subtype":"success","is_error":false,"result":"""#)], broken("the model gave an empty answer")),
+        (
+            vec![result(r#""subtype":"success","is_error":false,"result":"(no content)""#)],
+            broken("the model gave an empty answer"),
+        ),
     ] {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         // The exit code is 1 in most versions and 0 in some, and must not matter.

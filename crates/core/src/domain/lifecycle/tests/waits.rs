@@ -146,6 +146,15 @@ impl LoopRun {
 }
 
 #[test]
+fn task_that_every_agent_declined_pauses_the_loop() {
+    let mut run = LoopRun::in_state(LoopState::Running);
+    let reason = "claude was left, refused by its usage policy: it appears to violate our Usage Policy".to_owned();
+    run.agent(AgentEnd::Declined { reason }).is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.current.why.contains("refused by its usage policy"), "{}", run.current.why);
+    assert_eq!((run.current.spent.iterations, run.current.agent_failures), (0, 0), "the iteration is given back");
+}
+
+#[test]
 fn session_is_resumed_until_foreign_work() {
     let failed = || AgentEnd::Failed { reason: "boom".into() };
     let unavailable = || AgentEnd::Unavailable { reason: "not there".into() };
@@ -155,6 +164,7 @@ fn session_is_resumed_until_foreign_work() {
         // The tree is as the session before left it.
         (limited(), session("s1")),
         (unavailable(), session("s1")),
+        (AgentEnd::Declined { reason: "no".into() }, session("s1")),
         (AgentEnd::NoMoney { reason: "x".into(), until: None }, session("s1")),
         // It is not, and the session may be what broke.
         (failed(), None),

@@ -1,5 +1,6 @@
 //! Claims: refusals that only a run reported, for example a command with its own login. A run can be made to report anything. A
-//! claim therefore blocks the backend only for the loop of the run, until the same claim of another loop confirms it for all.
+//! claim therefore blocks the backend only for the loop of the run. The same claim of another loop blocks it for all, but for at
+//! most [`LONGEST_FOR_ALL_MS`]: then one call of another loop tests the backend.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::reasons::{CooldownReason, DisabledFor};
 use crate::domain::model::ids::Timestamp;
 
+/// Maximum time for which claims block a backend for all loops, in milliseconds. Only a refusal that the service observes lasts
+/// longer.
+pub(super) const LONGEST_FOR_ALL_MS: i64 = 3_600_000;
 /// Maximum number of loops whose claims are stored per backend.
 const MAX_LOOPS: usize = 200;
 /// Maximum number of missing models stored per loop.
@@ -50,6 +54,15 @@ pub struct RefusalClaim {
 }
 
 impl RefusalClaim {
+    /// Returns kind and text of the reason.
+    pub fn words(&self) -> String {
+        let kind: &dyn std::fmt::Display = match &self.state {
+            ClaimedState::Parked(kind) => kind,
+            ClaimedState::Disabled(kind) => kind,
+        };
+        if self.reason.is_empty() { kind.to_string() } else { format!("{kind}: {}", self.reason) }
+    }
+
     /// Whether the claim still blocks the backend for its loop.
     pub fn holds(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until > now)

@@ -91,6 +91,8 @@ pub enum CallAdvice {
     ShorterPrompt { backend: String },
     /// The backend does not have this model: request another model, or exclude the backend.
     OtherModel { backend: String, model: Option<String> },
+    /// The backend declined this call, and would decline it again: exclude the backend. It stays available for other calls.
+    OtherBackend { backend: String },
 }
 
 /// Result of an observation.

@@ -4,10 +4,8 @@ use super::luck;
 use super::settings::CooldownSettings;
 use super::state::BackendState;
 use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::limit::LONGEST_MS;
 
-/// Maximum length of a cooldown that a provider may report, in milliseconds. A later end is ignored as a mistake, because every
-/// subscription is renewed sooner.
-const PLAUSIBLE_MS: i64 = 32 * 24 * 3_600_000;
 /// Maximum random time that is added to an end reported by the provider, in milliseconds.
 const MAX_KNOWN_JITTER_MS: i64 = 30_000;
 /// Period in which cooldowns are counted, in milliseconds.
@@ -16,7 +14,7 @@ const FLAPPING_MS: i64 = 2 * 3_600_000;
 pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
 
 /// Returns the end of a cooldown that begins now, and whether that end is certain. `reported` is the end that the provider
-/// stated; it is ignored if it is in the past or beyond [`PLAUSIBLE_MS`]. The wait grows with the number of consecutive cooldowns
+/// stated; it is ignored if it is in the past or beyond [`LONGEST_MS`]. The wait grows with the number of consecutive cooldowns
 /// without a successful call. A provider that always answers "in a second" is therefore not called every second.
 pub(super) fn end(
     reported: Option<Timestamp>,
@@ -26,7 +24,7 @@ pub(super) fn end(
     now: Timestamp,
 ) -> (Timestamp, bool) {
     let longest = settings.longest.as_millis();
-    let reported = reported.filter(|until| *until > now && until.since(now) <= PLAUSIBLE_MS);
+    let reported = reported.filter(|until| *until > now && until.since(now) <= LONGEST_MS);
     let length = match reported {
         Some(until) => {
             let length = until.since(now);

@@ -18,6 +18,10 @@ pub enum CooldownReason {
     Errors,
     /// A configured threshold is reached.
     Threshold,
+    /// Runs of several loops reported that the backend is not logged in.
+    Auth,
+    /// Runs of several loops reported that the account has no credit.
+    Billing,
 }
 
 impl fmt::Display for CooldownReason {
@@ -28,6 +32,8 @@ impl fmt::Display for CooldownReason {
             Self::Overload => "overloaded provider",
             Self::Errors => "errors in a row",
             Self::Threshold => "configured threshold",
+            Self::Auth => "reports of a missing login",
+            Self::Billing => "reports of an account without money",
         })
     }
 }

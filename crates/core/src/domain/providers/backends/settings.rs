@@ -302,7 +302,7 @@ config_section! {
         pub backoff_max: Duration = Duration::hours(1), in Duration::seconds(1)..=Duration::days(1), at_most longest;
         /// Longest wait in any case; then one call tests whether the provider accepts calls again.
         #[schemars(skip)]
-        pub longest: Duration = Duration::days(8), in Duration::hours(1)..=MONTH;
+        pub longest: Duration = Duration::days(40), in Duration::hours(1)..=Duration::days(40);
     }
 }
 

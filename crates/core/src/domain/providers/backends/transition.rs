@@ -1,6 +1,6 @@
 //! State transitions of backends. No other code changes their state.
 
-use super::claims::{ClaimedState, Claims, RefusalClaim};
+use super::claims::{ClaimedState, Claims, LONGEST_FOR_ALL_MS, RefusalClaim};
 use super::ledger::HOUR_MS;
 use super::observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 use super::parking;
@@ -204,7 +204,8 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Records a limit that only a run reported. It applies to all loops if another loop reported the same.
+    /// Records a limit that only a run reported. It applies to the loop of the run, and for a limited time to all loops if another
+    /// loop reported the same.
     fn claimed(&mut self, call: &BackendCall, cost: Option<Money>, limit: &Limit, seed: u64) {
         let state = match limit.kind {
             LimitKind::Auth => ClaimedState::Disabled(DisabledFor::Auth),
@@ -222,20 +223,28 @@ impl PendingTransition<'_> {
                 return;
             }
             // Concerns this call only.
-            LimitKind::ContextTooLong => return self.limited(call, cost, limit, seed),
+            LimitKind::ContextTooLong | LimitKind::Policy | LimitKind::Empty | LimitKind::OwnBudget => {
+                return self.limited(call, cost, limit, seed);
+            }
         };
         let now = self.now;
-        let confirmed =
-            self.backend(&call.backend).claims.confirmed(&call.loop_id, state, now).map(|claim| claim.until);
-        let Some(other) = confirmed else {
-            self.end(call, cost);
-            self.backend(&call.backend).note_error(&limit.evidence, now);
-            return self.claim(call, state, limit.until, &limit.evidence, seed);
+        let ended = self.end(call, cost);
+        let backend = self.backend(&call.backend);
+        backend.note_error(&limit.evidence, now);
+        let other = backend.claims.confirmed(&call.loop_id, state, now).map(|claim| claim.until);
+        self.claim(call, state, limit.until, &limit.evidence, seed);
+        let Some(other) = other else { return };
+        let kind = match state {
+            ClaimedState::Parked(kind) => kind,
+            ClaimedState::Disabled(DisabledFor::Billing) => CooldownReason::Billing,
+            ClaimedState::Disabled(_) => CooldownReason::Auth,
         };
         // The earlier of the two ends: the later one may be made up.
-        let until = [limit.until, other].into_iter().flatten().min();
-        let known = Limit { until: until.filter(|_| limit.until.is_some()), ..limit.clone() };
-        self.limited(call, cost, &known, seed);
+        let until = [limit.until, other].into_iter().flatten().chain([now.plus_ms(LONGEST_FOR_ALL_MS)]).min();
+        let until = until.filter(|_| limit.until.is_some() || matches!(state, ClaimedState::Disabled(_)));
+        if ended.fresh || until.is_some() {
+            self.park(&call.backend, kind, until, &limit.evidence, seed, ended.fresh);
+        }
     }
 
     /// Blocks a backend for the loop of a call.
@@ -273,6 +282,10 @@ impl PendingTransition<'_> {
                     let oldest = missing.iter().min_by_key(|(_, at)| **at).map(|(model, _)| model.clone());
                     oldest.map(|model| missing.remove(&model));
                 }
+            }
+            LimitKind::Policy | LimitKind::Empty | LimitKind::OwnBudget => {
+                self.backend(name).note_error(&limit.evidence, now);
+                self.advice = Some(CallAdvice::OtherBackend { backend: name.to_owned() });
             }
             LimitKind::Auth | LimitKind::Billing => {
                 self.backend(name).note_error(&limit.evidence, now);
@@ -373,6 +386,7 @@ impl PendingTransition<'_> {
         let now = self.now;
         let backend = self.backend(name);
         let was_away = !backend.is_active();
+        let was_refused = backend.claims.refusals.values().any(|claim| claim.holds(now));
         backend.clear_errors();
         backend.claims = Claims::default();
         backend.backoff_step = 0;
@@ -381,6 +395,8 @@ impl PendingTransition<'_> {
         backend.missing_models.clear();
         if was_away {
             backend.status = active(now, true);
+        }
+        if was_away || was_refused {
             self.changes.push(BackendChange::Enabled { backend: name.to_owned() });
         }
     }

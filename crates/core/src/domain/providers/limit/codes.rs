@@ -6,8 +6,13 @@ use regex::Regex;
 
 use crate::domain::providers::limit::LimitKind;
 
+/// Code for a run that ended without an answer and without tokens.
+pub const EMPTY_ANSWER: &str = "empty_answer";
+/// Code for a run that the agent ended at a cost limit of its own.
+pub const OWN_BUDGET: &str = "own_budget";
+
 /// Codes that only model providers use. They count wherever an error contains them.
-const DISTINCT: [(&str, LimitKind); 51] = [
+const DISTINCT: [(&str, LimitKind); 61] = [
     ("rate_limit_error", LimitKind::Rate),
     ("rate_limit_reached_error", LimitKind::Rate),
     ("throttlingexception", LimitKind::Rate),
@@ -59,10 +64,20 @@ const DISTINCT: [(&str, LimitKind); 51] = [
     ("model_max_prompt_tokens_exceeded", LimitKind::ContextTooLong),
     ("string_above_max_length", LimitKind::ContextTooLong),
     ("providermodelnotfounderror", LimitKind::ModelMissing),
+    ("content_filter", LimitKind::Policy),
+    ("content_policy_violation", LimitKind::Policy),
+    ("responsibleaipolicyviolation", LimitKind::Policy),
+    ("data_inspection_failed", LimitKind::Policy),
+    ("datainspectionfailed", LimitKind::Policy),
+    ("prohibited_content", LimitKind::Policy),
+    ("refusal", LimitKind::Policy),
+    ("ai_nooutputgeneratederror", LimitKind::Empty),
+    (EMPTY_ANSWER, LimitKind::Empty),
+    (OWN_BUDGET, LimitKind::OwnBudget),
 ];
 
 /// Codes that other services use as well. They count only if the error certainly comes from a model provider.
-const GENERAL: [(&str, LimitKind); 43] = [
+const GENERAL: [(&str, LimitKind); 60] = [
     ("resource_exhausted", LimitKind::Rate),
     ("invalid_model", LimitKind::ModelMissing),
     ("unknown_model", LimitKind::ModelMissing),
@@ -106,6 +121,24 @@ const GENERAL: [(&str, LimitKind); 43] = [
     ("permission_denied", LimitKind::Auth),
     ("payment_required", LimitKind::Billing),
     ("request_too_large", LimitKind::ContextTooLong),
+    // Z.ai, <https://docs.z.ai/api-reference/api-code>.
+    ("1000", LimitKind::Auth),
+    ("1001", LimitKind::Auth),
+    ("1002", LimitKind::Auth),
+    ("1003", LimitKind::Auth),
+    ("1004", LimitKind::Auth),
+    ("1112", LimitKind::Auth),
+    ("1113", LimitKind::Billing),
+    ("1211", LimitKind::ModelMissing),
+    ("1261", LimitKind::ContextTooLong),
+    ("1301", LimitKind::Policy),
+    ("1304", LimitKind::Quota),
+    ("1308", LimitKind::Quota),
+    ("1309", LimitKind::Billing),
+    ("1310", LimitKind::Quota),
+    ("1311", LimitKind::ModelMissing),
+    ("1313", LimitKind::Quota),
+    ("1316", LimitKind::Quota),
 ];
 
 static AUTH: LazyLock<Regex> =
@@ -162,16 +195,17 @@ pub(super) fn of_status_with_words(status: u16, words: &str) -> Option<LimitKind
 
 /// Whether an error of this kind can have this HTTP status.
 pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
-    use LimitKind::{Auth, Billing, ContextTooLong, ModelMissing, Overload, Quota, Rate};
+    use LimitKind::{Auth, Billing, ContextTooLong, Empty, ModelMissing, Overload, OwnBudget, Policy, Quota, Rate};
     match status {
-        400 | 422 => matches!(kind, Billing | ContextTooLong | ModelMissing | Quota),
+        _ if matches!(kind, Policy | Empty | OwnBudget) => matches!(status, 400 | 403 | 422 | 451 | 429 | 500..),
+        400 | 422 => matches!(kind, Billing | ContextTooLong | ModelMissing | Quota | Rate),
         401 => matches!(kind, Auth | Billing),
         402 => matches!(kind, Billing | Quota),
-        403 => matches!(kind, Auth | Billing | Quota | ModelMissing),
+        403 => matches!(kind, Auth | Billing | Quota | Rate | ModelMissing),
         404 => kind == ModelMissing,
         413 => kind == ContextTooLong,
         429 => matches!(kind, Rate | Quota | Billing | Overload | ContextTooLong),
-        _ => status >= 500 && matches!(kind, Rate | Quota | Overload),
+        _ => status >= 500 && matches!(kind, Rate | Quota | Overload | Billing),
     }
 }
 

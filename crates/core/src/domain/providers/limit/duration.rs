@@ -1,4 +1,4 @@
-//! Durations as providers write them: `250ms`, `1m12.5s`, `2 days 3 hours`, `34`.
+//! Durations as providers write them: `250ms`, `1m12.5s`, `2 days 3 hours`, `an hour`, `34`.
 
 use std::sync::LazyLock;
 
@@ -7,8 +7,8 @@ use regex::Regex;
 /// One number with its unit, and the separator before the next.
 static PART: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"(?ix)^(\d{1,12}(?:\.\d{1,12})?)\s{0,2}
-        (milliseconds?|millis|msecs?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|hr|h|days?|d|weeks?|w)",
+        r"(?ix)^(\d{1,12}(?:\.\d{1,12})?|an?\b)\s{0,2}
+        (milliseconds?|millis|msecs?|ms|seconds?|secs?|s|months?|minutes?|mins?|m|hours?|hrs?|hr|h|days?|d|weeks?|w)",
     )
     .expect("constant pattern")
 });
@@ -45,7 +45,8 @@ fn part(text: &str) -> Option<(f64, f64, usize)> {
     if text[unit.end()..].starts_with(|next: char| next.is_alphabetic()) {
         return None;
     }
-    Some((found[1].parse().ok()?, unit_ms(unit.as_str()), unit.end()))
+    let amount = if found[1].starts_with(['a', 'A']) { 1.0 } else { found[1].parse().ok()? };
+    Some((amount, unit_ms(unit.as_str()), unit.end()))
 }
 
 fn unit_ms(unit: &str) -> f64 {
@@ -53,6 +54,7 @@ fn unit_ms(unit: &str) -> f64 {
     match unit.as_str() {
         "ms" => 1.0,
         _ if unit.starts_with("milli") || unit.starts_with("msec") => 1.0,
+        _ if unit.starts_with("month") => 30.0 * 86_400e3,
         _ => match unit.as_bytes().first() {
             Some(b's') => 1e3,
             Some(b'm') => 60e3,

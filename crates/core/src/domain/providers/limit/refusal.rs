@@ -14,33 +14,10 @@ use crate::domain::model::ids::Timestamp;
 const MAX_MESSAGES: usize = 50;
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 500;
+/// Maximum length of the error with which a provider ended a run, in characters.
+const MAX_ANSWER: usize = 6_000;
 /// Maximum length of a code, in characters.
 const MAX_CODE: usize = 100;
-
-/// Words that count anywhere in an error, provided that the error certainly comes from a provider. Kinds are in order of
-/// precedence.
-const ANYWHERE: [(LimitKind, &[&str]); 3] = [
-    (
-        LimitKind::Auth,
-        &["/login", "invalid api key", "credit balance", "authenticat", "oauth token", "billing details", "auth_error"],
-    ),
-    (LimitKind::Quota, &["hit your", "usage limit", "rate limit"]),
-    (
-        LimitKind::Overload,
-        &[
-            "timed out",
-            "connection",
-            "unable to connect",
-            "econn",
-            "fetch failed",
-            "overloaded",
-            "high demand",
-            "stream disconnected",
-            "rate_limit",
-            "too many requests",
-        ],
-    ),
-];
 
 impl LimitSignals {
     /// Adds an error message of any program as evidence.
@@ -104,18 +81,11 @@ impl LimitSignals {
         })
     }
 
-    /// Returns the limit that an error of a provider indicates. Its words count anywhere in the text, because the error certainly
-    /// comes from the provider.
-    pub fn refusal_of_provider(&self, message: &str) -> Option<LimitKind> {
-        let by_words = || by_words(message).filter(|kind| self.status.is_none() || *kind == LimitKind::Auth);
-        self.refusal(message).or_else(by_words)
+    /// Records the error with which a provider ended a run, and returns the limit that it indicates.
+    pub fn refusal_of_provider(&mut self, message: &str) -> Option<LimitKind> {
+        self.answer = shortened(message, MAX_ANSWER);
+        self.refusal(message)
     }
-}
-
-fn by_words(message: &str) -> Option<LimitKind> {
-    let lower = message.to_lowercase();
-    let found = ANYWHERE.iter().find(|(_, words)| words.iter().any(|word| lower.contains(word)));
-    found.map(|(kind, _)| *kind)
 }
 
 /// Returns the HTTP status in the text of an error, as in `unexpected status 503` or `429 Too Many Requests`.

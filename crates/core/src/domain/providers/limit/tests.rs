@@ -144,38 +144,73 @@ fn times_are_read_in_every_form() {
         ("\"resets_at\":1768500000123", "2026-01-15T18:00:00.123Z"),
         ("\"X-RateLimit-Reset\": \"1768500000000\"", "2026-01-15T18:00:00Z"),
         ("[retrying in 32m 50s attempt #1]", "2026-01-15T12:32:50Z"),
-        ("resets 3pm (Europe/Rome)", "2026-01-15T14:00:00Z"),
-        ("resets 1pm (Europe/Rome)", "2026-01-16T12:00:00Z"),
-        ("resets at 15:04", "2026-01-15T15:04:00Z"),
+        ("resets 3pm (Europe/Rome)", "2026-01-15T14:01:00Z"),
+        ("resets 1pm (Europe/Rome)", "2026-01-15T12:01:00Z"),
+        ("resets at 15:04", "2026-01-15T15:05:00Z"),
         ("resets at 15:04:05 UTC", "2026-01-15T15:04:05Z"),
-        ("resets 12am", "2026-01-16T00:00:00Z"),
-        ("resets 12 p.m. EST", "2026-01-15T17:00:00Z"),
-        ("resets 9am PST", "2026-01-15T17:00:00Z"),
-        ("resets 5:30pm IST", "2026-01-16T12:00:00Z"),
-        ("resets 5:31pm IST", "2026-01-15T12:01:00Z"),
-        ("resets 3pm (UTC+2)", "2026-01-15T13:00:00Z"),
-        ("resets 3pm GMT-05:00", "2026-01-15T20:00:00Z"),
-        ("resets Feb 9, 3am", "2026-02-09T03:00:00Z"),
-        ("resets Jan 20 at 3am (Asia/Tokyo)", "2026-01-19T18:00:00Z"),
-        ("try again at Jan 28th, 2026 11:32 AM.", "2026-01-28T11:32:00Z"),
-        ("try again after January 23, 2026 at 2:45 PM.", "2026-01-23T14:45:00Z"),
-        ("resets Friday at 9am", "2026-01-16T09:00:00Z"),
-        ("resets Thu 9:00 am", "2026-01-22T09:00:00Z"),
-        ("resets tomorrow at 3pm", "2026-01-16T15:00:00Z"),
-        ("(resets 03:13 on 26 Jan)", "2026-01-26T03:13:00Z"),
+        ("resets 12am", "2026-01-16T00:01:00Z"),
+        ("resets 12 p.m. EST", "2026-01-15T17:01:00Z"),
+        ("resets 9am PST", "2026-01-15T17:01:00Z"),
+        ("resets 5:30pm IST", "2026-01-15T12:01:00Z"),
+        ("resets 5:31pm IST", "2026-01-15T12:02:00Z"),
+        ("resets 3pm (UTC+2)", "2026-01-15T13:01:00Z"),
+        ("resets 3pm GMT-05:00", "2026-01-15T20:01:00Z"),
+        ("resets Feb 9, 3am", "2026-02-09T03:01:00Z"),
+        ("resets Jan 20 at 3am (Asia/Tokyo)", "2026-01-19T18:01:00Z"),
+        ("try again at Jan 28th, 2026 11:32 AM.", "2026-01-28T11:33:00Z"),
+        ("try again after January 23, 2026 at 2:45 PM.", "2026-01-23T14:46:00Z"),
+        ("resets Friday at 9am", "2026-01-16T09:01:00Z"),
+        ("resets Thu 9:00 am", "2026-01-22T09:01:00Z"),
+        ("resets tomorrow at 3pm", "2026-01-16T15:01:00Z"),
+        ("(resets 03:13 on 26 Jan)", "2026-01-26T03:14:00Z"),
+        ("resets at 2026-01-16 08:00 CET", "2026-01-16T07:01:00Z"),
+        ("resets on 2/9/2026 at 3:00 AM", "2026-02-09T03:01:00Z"),
+        ("resets 2/9/26", "2026-02-09T00:00:00Z"),
+        ("resets 20/1/2026", "2026-01-20T00:00:00Z"),
+        ("resets at 02:00 UTC on Monday", "2026-01-19T02:01:00Z"),
+        ("resets 2:00 AM PST on February 9, 2026", "2026-02-09T10:01:00Z"),
+        ("resets Monday", "2026-01-19T00:00:00Z"),
+        ("resets at midnight Pacific Time", "2026-01-16T08:01:00Z"),
+        ("resets at noon (America/New_York)", "2026-01-15T17:01:00Z"),
+        ("try again tomorrow", "2026-01-16T00:00:00Z"),
+        ("available again on 9 Feb 2026 at 15:00:30 (Asia/Kolkata)", "2026-02-09T09:30:30Z"),
+        ("your monthly cycle ends on 2/9/2026", "2026-02-09T00:00:00Z"),
+        ("try again after Mon Feb 09 2026 02:00:00 GMT+0100 (Central European Standard Time)", "2026-02-09T01:00:00Z"),
+        ("try again in 10 days 19 hours", "2026-01-26T07:00:00Z"),
+        ("try again in about an hour", "2026-01-15T13:00:00Z"),
+        ("resets in 1 month", "2026-02-14T12:00:00Z"),
     ];
     for (message, wanted) in cases {
         assert_eq!(until(message, None).as_deref(), Some(wanted), "{message}");
     }
-    assert_eq!(until("resets 3pm", Some("America/New_York")).as_deref(), Some("2026-01-15T20:00:00Z"));
-    assert_eq!(until("resets 3pm (UTC)", Some("America/New_York")).as_deref(), Some("2026-01-15T15:00:00Z"));
-    assert_eq!(until("resets 3pm", Some("Nowhere/Atall")).as_deref(), Some("2026-01-15T15:00:00Z"));
+    assert_eq!(until("resets 3pm", Some("America/New_York")).as_deref(), Some("2026-01-15T20:01:00Z"));
+    assert_eq!(until("resets 3pm (UTC)", Some("America/New_York")).as_deref(), Some("2026-01-15T15:01:00Z"));
+    assert_eq!(until("resets 3pm", Some("Nowhere/Atall")).as_deref(), Some("2026-01-15T15:01:00Z"));
+}
+
+#[test]
+fn time_that_has_just_passed_means_a_minute_from_now() {
+    for (now, message, wanted) in [
+        // Within the stated minute, the limit ends with the minute.
+        ("2026-01-15T15:00:20Z", "resets 3pm", Some("2026-01-15T15:01:00Z")),
+        ("2026-01-15T15:01:20Z", "resets 3pm", Some("2026-01-15T15:02:20Z")),
+        ("2026-01-15T15:11:00Z", "resets 3pm", Some("2026-01-15T15:12:00Z")),
+        ("2026-01-15T15:11:01Z", "resets 3pm", Some("2026-01-16T15:01:00Z")),
+        ("2026-01-16T00:03:00Z", "resets 11:58pm", Some("2026-01-16T00:04:00Z")),
+        ("2026-01-15T09:05:00Z", "resets Thu 9:00 am", Some("2026-01-15T09:06:00Z")),
+        ("2026-01-15T09:05:00Z", "resets Jan 15, 9am", Some("2026-01-15T09:06:00Z")),
+        ("2026-01-15T09:05:00Z", "resets at 2026-01-15T09:00:00Z", Some("2026-01-15T09:06:00Z")),
+        ("2026-01-15T09:30:00Z", "resets at 2026-01-15T09:00:00Z", None),
+    ] {
+        let limit = classify(&failed(&format!("You've hit your limit · {message}")), moment(now)).expect("a limit");
+        assert_eq!(limit.until.map(shown).as_deref(), wanted, "{message} at {now}");
+    }
 }
 
 #[test]
 fn impossible_times_are_ignored() {
     let cases = [
-        "resets at 2026-01-15T11:59:59Z",
+        "resets at 2026-01-15T11:49:59Z",
         "resets at 1749924000",
         "resets at 2036-01-15T12:00:00Z",
         "try again in 41 days",
@@ -210,7 +245,7 @@ fn daylight_saving_changes_are_followed() {
     ];
     for (now, message, wanted) in cases {
         let limit = classify(&failed(&format!("You've hit your limit · {message}")), moment(now)).expect("a limit");
-        let wanted = Some(moment(wanted)).filter(|at| *at > moment(now));
+        let wanted = Some(moment(wanted).plus_ms(60_000)).filter(|at| *at > moment(now));
         assert_eq!(limit.until, wanted, "{message} at {now}");
     }
 }
@@ -294,7 +329,7 @@ fn most_trusted_source_wins() {
     assert_eq!(read(&without_code).source, LimitSource::Headers);
     assert_eq!(read(&without_code).until, Some(moment("2026-01-15T12:01:00Z")));
     let words_only = LimitSignals { headers: Vec::new(), ..without_code };
-    assert_eq!(read(&words_only), expected(LimitSource::Text, "2026-01-15T15:00:00Z"));
+    assert_eq!(read(&words_only), expected(LimitSource::Text, "2026-01-15T15:01:00Z"));
 }
 
 #[test]
@@ -320,11 +355,47 @@ fn auth_and_billing_need_a_message() {
 }
 
 #[test]
+fn sentence_decides_against_the_words_of_a_program() {
+    let quota = "You've reached your 5-hour usage limit";
+    for (status, code, text, kind) in [
+        (
+            Some(403),
+            Some("permission_error"),
+            format!("Failed to authenticate. API Error: 403 {quota}"),
+            LimitKind::Quota,
+        ),
+        (Some(403), Some("permission_error"), quota.to_owned(), LimitKind::Quota),
+        (Some(401), Some("authentication_error"), format!("API Error: 401 {quota}"), LimitKind::Quota),
+        (Some(429), Some("rate_limit_error"), "Insufficient balance".to_owned(), LimitKind::Billing),
+        (Some(429), Some("1310"), "Slow down".to_owned(), LimitKind::Quota),
+        (Some(500), None, "API Error: 500 Invalid bearer token".to_owned(), LimitKind::Auth),
+        (Some(403), Some("permission_error"), "Failed to authenticate. API Error: 403".to_owned(), LimitKind::Auth),
+    ] {
+        let signals = LimitSignals { status, code: code.map(str::to_owned), ..failed(&text) };
+        assert_eq!(classify(&signals, moment(NOW)).map(|limit| limit.kind), Some(kind), "{status:?} {code:?} {text}");
+    }
+}
+
+#[test]
+fn sentences_of_an_answer_need_no_prefix() {
+    for (text, kind) in [
+        ("Unauthorized", LimitKind::Auth),
+        ("Something is wrong with your credit balance", LimitKind::Billing),
+        ("the API did not answer: fetch failed", LimitKind::Overload),
+        ("I cannot do this, because it violates our content policy", LimitKind::Policy),
+    ] {
+        assert_eq!(classify(&failed(text), moment(NOW)), None, "{text}");
+        let signals = LimitSignals { answer: text.to_owned(), ..LimitSignals::default() };
+        assert_eq!(classify(&signals, moment(NOW)).map(|limit| limit.kind), Some(kind), "{text}");
+    }
+}
+
+#[test]
 fn last_message_counts_after_long_output() {
     let mut long = "test rate_limit_resets ... ok\n".repeat(40_000);
     long.push_str("You've hit your limit · resets 3pm (UTC)\n");
     let limit = classify(&failed(&long), moment(NOW)).expect("a limit");
-    assert_eq!((limit.kind, limit.until), (LimitKind::Quota, Some(moment("2026-01-15T15:00:00Z"))));
+    assert_eq!((limit.kind, limit.until), (LimitKind::Quota, Some(moment("2026-01-15T15:01:00Z"))));
     let mut many = vec!["nothing".to_owned(); 10_000];
     many.push("Credit balance is too low".to_owned());
     let signals = LimitSignals { messages: many, ..LimitSignals::default() };

@@ -3,7 +3,8 @@
 //! Reads the first four and the last four messages: the last 16 KiB of each, and about 400 lines in total, because programs
 //! report the cause at the end. Each line is examined from its beginning, after bullets, timestamps and names of errors. The last
 //! line with a limit counts. Text in the middle of a line never counts, so that prose about limits, names of tests and source
-//! code are ignored.
+//! code are ignored. Once a line is known to be about a limit, its later sentences are read too, and the most specific one decides:
+//! `Failed to authenticate. API Error: 403 You've reached your 5-hour usage limit` is a quota.
 
 use std::sync::LazyLock;
 
@@ -25,6 +26,8 @@ const BODY: usize = 6_000;
 const BODIES: usize = 20;
 /// Maximum number of prefixes that are removed from a line.
 const PREFIXES: usize = 12;
+/// Maximum number of later sentences that are read of a message.
+const LATER_SENTENCES: usize = 40;
 
 /// Limit found in a message.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +53,7 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
         |(?:error|warn|fatal)\ +(?-i:[a-z_]+(?:::[a-z_]+)+):\ *
         |[a-z_.]{0,60}(?:error|exception|exhausted)(?:\ \[[\w]+\])?(?::\ *|\ -\ +|\()
         |[a-z]{1,20}exception\ [a-z]{1,20}error\ -\ +
+        |(?:agent|run|session|task)\ (?:stopped|aborted|ended|terminated)[:.]\ +
         |attempt\ \d+\ failed(?:\ with\ status\ \d{3})?[:.]\ *(?:retrying\ with\ backoff\.\.\.\ *)?
         |result:\ *
         |\[[\w.-]{1,80}\]:?\ +
@@ -76,7 +80,8 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         |(?:ai_)?api(?:call|status)error(?:\ \[\w+\])?:\ *
         |ai_retryerror(?:\ \[\w+\])?:\ *
         |failed\ after\ \d+\ attempts\.\ last\ error:\ *
-        |model\ call\ failed:\ *
+        |(?:model|llm|provider|completion)\ (?:request|call)\ failed[:.]?\ *
+        |stream\ disconnected\ before\ completion:\ *
         |provider\.\w+:\ *
         |stream\ error:\ *
         |got\ status:\ *(?:[a-z_]+\.\ *)?
@@ -89,6 +94,14 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         )"#))
     .expect("constant pattern")
 });
+/// Code of Z.ai before a message, as in `[1310][Weekly/Monthly Limit Exhausted.`
+static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\[([0-9]{4})\]\[?").expect("constant pattern"));
+/// Words of a program before an error that another sentence can explain.
+static UNAUTHENTICATED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^failed to authenticate(?:[.:] *|$)").expect("constant pattern"));
+/// End of a sentence and what opens the next one.
+static BOUNDARY: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(?:[.!?:;|·•∙—–{\[("\]]|(?i:sorry),) *["'\[({]*"#).expect("constant pattern"));
 /// HTTP status before a message.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
@@ -124,6 +137,21 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
+/// Reads the error with which a provider ended a run. Its sentences count without a provider's prefix. Where none is known, a word
+/// anywhere in it counts, unless the HTTP status of the call says something else.
+pub(super) fn read_answer(answer: &str, status: Option<u16>) -> Option<MessageLimit> {
+    let folded = Folded::new(last_lines(tail(answer, MESSAGE_BYTES), LINES));
+    folded.last_reading(status, true).or_else(|| {
+        let fits = |kind| match status {
+            None => true,
+            Some(400..=403) => matches!(kind, LimitKind::Auth | LimitKind::Policy),
+            Some(_) => false,
+        };
+        let kind = wording::anywhere(answer).filter(|kind| fits(*kind))?;
+        Some(reading(kind, head(folded.text.trim_end(), BODY)))
+    })
+}
+
 /// Reads messages in order; the first one with a limit counts. `status` is the HTTP status of the call, if known.
 pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<MessageLimit> {
     let last = messages.len().saturating_sub(MESSAGES).max(MESSAGES);
@@ -131,7 +159,7 @@ pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<MessageLi
     let lines = LINES / messages.len().clamp(1, 2 * MESSAGES);
     first
         .chain(last)
-        .find_map(|message| Folded::new(last_lines(tail(message, MESSAGE_BYTES), lines)).last_reading(status))
+        .find_map(|message| Folded::new(last_lines(tail(message, MESSAGE_BYTES), lines)).last_reading(status, false))
 }
 
 /// Returns the ends of all messages joined to one text, for [`codes::of_status_with_words`].
@@ -202,28 +230,44 @@ impl Folded {
         }
     }
 
-    fn last_reading(&self, status: Option<u16>) -> Option<MessageLimit> {
+    /// Returns the last line with a limit. `of_provider` is true if the text certainly is a provider's error.
+    fn last_reading(&self, status: Option<u16>, of_provider: bool) -> Option<MessageLimit> {
         let ends = self.starts.iter().skip(1).copied().chain([self.text.len()]);
         let mut bodies = BODIES;
         let lines = self.starts.iter().copied().zip(ends).collect::<Vec<_>>();
-        lines.into_iter().rev().find_map(|(start, end)| line(&self.text[start..], end - start, status, &mut bodies))
+        lines
+            .into_iter()
+            .rev()
+            .find_map(|(start, end)| line(&self.text[start..], end - start, (status, of_provider), &mut bodies))
     }
 }
 
 /// Returns the limit in the line at the beginning of `text`; the line is `length` bytes long, and its message may continue in the
 /// following lines.
-fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<MessageLimit> {
+fn line(
+    text: &str,
+    length: usize,
+    (known_status, of_provider): (Option<u16>, bool),
+    bodies: &mut usize,
+) -> Option<MessageLimit> {
     let message_part = text[..length].trim_end();
     let mut rest = head(text, BODY);
-    let (mut strong, mut status) = (false, known_status.filter(|status| *status >= 400));
+    let (mut strong, mut status) = (of_provider, known_status.filter(|status| *status >= 400));
     let corroborated = status.is_some();
-    let mut named_status = None;
+    let (mut named_status, mut by_program) = (None, None);
     for _ in 0..PREFIXES {
         let alone = message_part.get(text.len().min(BODY) - rest.len()..).unwrap_or_default();
         if let Some(found) = wording::specific(rest).or_else(|| wording::specific(alone)) {
             return Some(reading(found, rest));
         }
-        if let Some(found) = STRONG.find(rest).filter(|found| !found.is_empty()) {
+        if let Some(found) = UNAUTHENTICATED.find(rest) {
+            by_program = Some(reading(LimitKind::Auth, rest));
+            strong = true;
+            rest = &rest[found.end()..];
+        } else if let Some(found) = CODE.captures(rest) {
+            by_program = codes::of_code(&found[1]).map(|kind| reading(kind, rest)).or(by_program);
+            rest = &rest[found[0].len()..];
+        } else if let Some(found) = STRONG.find(rest).filter(|found| !found.is_empty()) {
             strong = true;
             rest = &rest[found.end()..];
         } else if let Some(found) = STATUS.captures(rest) {
@@ -244,13 +288,25 @@ fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize
     }
     if BODY_START.is_match(rest) {
         *bodies = bodies.checked_sub(1)?;
-        let known = strong || named_status.is_some() || rest.starts_with(r#"{"type":"error""#);
-        return body(head(rest, BODY), known, status);
+        let known = strong || status.is_some() || rest.starts_with(r#"{"type":"error""#);
+        return body(head(rest, BODY), known, status).or(by_program);
     }
     let message = head(rest, SENTENCE);
+    if (strong || named_status.is_some())
+        && let Some(kind) = strongest_sentence(message)
+    {
+        return Some(reading(kind, message));
+    }
     if strong || corroborated {
-        let general = wording::general(message);
-        let general = general.filter(|kind| strong || status.is_some_and(|status| codes::fits(status, *kind)));
+        let general = match wording::general(message) {
+            // As above: words like "Unauthorized" are often a prefix.
+            known @ (None | Some(LimitKind::Auth)) => {
+                stronger(known, later_sentences(message).find_map(wording::general))
+            }
+            known => known,
+        };
+        let is_trusted = strong && !of_provider;
+        let general = general.filter(|kind| is_trusted || status.is_none_or(|status| codes::fits(status, *kind)));
         let by_status = status.filter(|_| strong && named_status.is_some());
         let by_status = by_status.and_then(|status| codes::of_status_with_words(status, message));
         if let Some(kind) = general.or(by_status) {
@@ -263,9 +319,24 @@ fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize
     timed
         .or_else(|| BARE.captures(message_part).and_then(|found| codes::of_code(&found[1])))
         .map(|kind| reading(kind, message))
+        .or(by_program)
 }
 
+/// Returns the sentences of a message without the first one, without HTTP statuses before them.
+fn later_sentences(message: &str) -> impl Iterator<Item = &str> {
+    let text = head(message, SENTENCE);
+    let starts = BOUNDARY.find_iter(text).take(LATER_SENTENCES).map(|found| &text[found.end()..]);
+    starts.map(|rest| &rest[STATUS.find(rest).map_or(0, |found| found.end())..])
+}
+
+/// Returns the most specific limit of the later sentences of a message.
+fn strongest_sentence(message: &str) -> Option<LimitKind> {
+    later_sentences(message).filter_map(wording::specific).fold(None, |known, kind| stronger(known, Some(kind)))
+}
+
+/// Returns the limit of a message whose first sentence has this kind.
 fn reading(kind: LimitKind, message: &str) -> MessageLimit {
+    let kind = stronger(Some(kind), strongest_sentence(message)).unwrap_or(kind);
     let message = if message.contains("\": ") || message.contains("\":") { message } else { head(message, SENTENCE) };
     MessageLimit { kind: wording::refine(kind, message), message: message.to_owned() }
 }
@@ -281,7 +352,7 @@ fn body(text: &str, known: bool, status: Option<u16>) -> Option<MessageLimit> {
             "message" | "detail" | "msg" => by_words = by_words.or_else(|| words_of(value, known)),
             _ => {
                 let word = WORD.find(value).map_or("", |word| word.as_str());
-                if let Ok(number) = word.parse::<u16>() {
+                if let Some(number) = word.parse::<u16>().ok().filter(|number| *number < 1_000) {
                     by_number = by_number.or(Some(number));
                 } else {
                     by_code = stronger(by_code, if known { codes::of_code(word) } else { codes::of_distinct(word) });
@@ -293,7 +364,8 @@ fn body(text: &str, known: bool, status: Option<u16>) -> Option<MessageLimit> {
         }
     }
     let status = by_number.or(status);
-    let by_code = by_code.filter(|kind| !codes::denied(status, *kind));
+    let by_code =
+        by_code.filter(|kind| !codes::denied(status, *kind) && (*kind != LimitKind::Auth || by_words.is_none()));
     let by_status = || codes::of_status_with_words(status.filter(|_| known)?, text);
     stronger(by_words, by_code).or_else(by_status).map(|kind| reading(kind, text))
 }
@@ -301,14 +373,15 @@ fn body(text: &str, known: bool, status: Option<u16>) -> Option<MessageLimit> {
 fn words_of(value: &str, known: bool) -> Option<LimitKind> {
     let value = head(value, SENTENCE);
     let value = &value[STATUS.find(value).map_or(0, |found| found.end())..];
-    wording::specific(value).or_else(|| wording::general(value).filter(|_| known))
+    let first = wording::specific(value).or_else(|| wording::general(value).filter(|_| known));
+    stronger(first, strongest_sentence(value).filter(|_| first.is_some() || known))
 }
 
 /// Returns the more specific of two kinds; the first if they are equally specific.
 pub(super) fn stronger(one: Option<LimitKind>, other: Option<LimitKind>) -> Option<LimitKind> {
     let weight = |kind: LimitKind| match kind {
         LimitKind::Rate => 1,
-        LimitKind::Overload => 2,
+        LimitKind::Overload | LimitKind::Auth => 2,
         _ => 3,
     };
     match (one, other) {

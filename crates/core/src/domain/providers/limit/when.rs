@@ -25,24 +25,19 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&ascii(
         r"(?ix)
         \b(?:
-            re-?try(?:ing)?\ (?:again\ )?(?:in|after|at|on)
-            |try(?:ing)?\ again\ (?:in|after|at|on)
-            |(?:will\ )?(?:re)?(?:sets?|new(?:s|ed)?|fresh(?:es|ed)?)\ (?:in|after|at|on|by)
-            |reset(?:s|ting)?
-            |regain\ access\ (?:in|on|at)
-            |available\ (?:again\ )?(?:in|after|at|on)
-            |(?:please\ )?wait(?:\ for|\ until|\ another)?
-            |(?:come|be)\ back\ (?:in|after|at|on)
+            (?:re-?)?try(?:ing)?(?:\ again)?
+            |(?:reset|renew|refresh|replenish|restore|resume|return|reopen|unlock|expire|end|come|be)(?:s|d|ed|es|ing|ting)?(?:\ (?:again|back))?
+            |regain\ access|available(?:\ again)?
+            |wait(?:\ for|\ until|\ another)?
             |until
-        )(?:\ approximately|\ about|\ time)?[:\ ]\s?
+        )(?:\ (?:in|after|at|on|by|from))?(?:\ (?:approximately|about|around|less\ than|time))*[:\ ]\s?(?:~\s?)?
         |将在\s?",
     ))
     .expect("constant pattern")
 });
 /// Announcement of a program's own retry, whose time is not the provider's. OpenCode's `[retrying in 32m 50s]` is an exception:
 /// that time is the provider's.
-static OWN_RETRY: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?i)^retrying (?:again )?(?:in|after)").expect("constant pattern"));
+static OWN_RETRY: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)^retrying").expect("constant pattern"));
 
 /// Returns the end of the limit that `text` states; `text` is one line with white space collapsed. Fields take precedence over
 /// phrases, and the first valid time counts.

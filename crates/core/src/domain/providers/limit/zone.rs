@@ -10,7 +10,10 @@ use regex::Regex;
 static OFFSET: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s?\(?(?:UTC|GMT)?\s?([+-])(\d{1,2})(?::?(\d{2}))?\b").expect("constant pattern"));
 static NAME: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^\s?(\(?)([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2})").expect("constant pattern")
+    Regex::new(
+        r"^\s?(\(?)([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2})((?i: standard| daylight)?(?i: time)\b)?(\)?)",
+    )
+    .expect("constant pattern")
 });
 
 /// Abbreviations with their offsets from UTC in minutes. An ambiguous abbreviation stands for the country where these programs
@@ -65,6 +68,16 @@ const ZONES: [(&str, &str); 6] = [
     ("AKST", "Etc/GMT+9"),
 ];
 
+/// Zones whose names count only before the word `time`, as in `Pacific Time`.
+const REGIONS: [(&str, &str); 6] = [
+    ("Pacific", "America/Los_Angeles"),
+    ("Mountain", "America/Denver"),
+    ("Central", "America/Chicago"),
+    ("Eastern", "America/New_York"),
+    ("Beijing", "Asia/Shanghai"),
+    ("China", "Asia/Shanghai"),
+];
+
 /// Time zone at the beginning of a text.
 pub(super) enum Named {
     /// The text begins with no zone.
@@ -75,22 +88,25 @@ pub(super) enum Named {
     Known(TimeZone),
 }
 
-/// Returns the zone at the beginning of `text`, with or without brackets.
-pub(super) fn leading(text: &str) -> Named {
+/// Returns the zone at the beginning of `text`, with or without brackets, and its length in bytes.
+pub(super) fn leading(text: &str) -> (Named, usize) {
     if let Some(found) = OFFSET.captures(text) {
         let digits = |group| found.get(group).map_or(Some(0), |part| part.as_str().parse::<i32>().ok());
         let minutes = digits(2).zip(digits(3)).map(|(hours, minutes)| hours * 60 + minutes);
         let sign = if &found[1] == "-" { -1 } else { 1 };
-        return minutes.and_then(|minutes| fixed(sign * minutes)).map_or(Named::Unknown, Named::Known);
+        let zone = minutes.and_then(|minutes| fixed(sign * minutes)).map_or(Named::Unknown, Named::Known);
+        return (zone, found[0].len());
     }
     let Some(found) = NAME.captures(text) else {
-        return Named::None;
+        return (Named::None, 0);
     };
     let name = found[2].trim_end_matches(['-', '+']);
-    match by_name(name) {
-        Some(zone) => Named::Known(zone),
-        None if !found[1].is_empty() || name.contains('/') => Named::Unknown,
-        None => Named::None,
+    let region = || REGIONS.iter().find(|(known, _)| *known == name && found.get(3).is_some());
+    let in_brackets = !found[1].is_empty() && !found[4].is_empty();
+    match by_name(name).or_else(|| by_name(region()?.1)) {
+        Some(zone) => (Named::Known(zone), found[0].len()),
+        None if in_brackets || name.contains('/') => (Named::Unknown, 0),
+        None => (Named::None, 0),
     }
 }
 

@@ -241,6 +241,9 @@ pub struct IterationView {
     /// Model requests that the key broker refused.
     #[serde(default)]
     pub refused_requests: Vec<String>,
+    /// Tools that the agent was denied for the first time in this loop.
+    #[serde(default)]
+    pub denied_tools: Vec<String>,
     /// Link to the commit; `None` if nothing changed.
     pub commit: Option<Link>,
     /// Failure of the agent, in one sentence; `None` if the agent succeeded.

@@ -1,4 +1,4 @@
-//! Refusals that only runs reported. They apply to the loop of the run until another loop confirms them.
+//! Refusals that only runs reported. They apply to the loop of the run, and for at most an hour to all if another loop confirms them.
 
 use super::*;
 
@@ -58,10 +58,50 @@ fn second_loop_confirms_a_claim() {
     claim(&mut scene, "three", limit(LimitKind::Rate, Some(at(60))), at(2));
     let BackendStatus::Parked(park) = scene.status("a").clone() else { panic!("{:?}", scene.status("a")) };
     assert!(park.until >= at(60) && park.until < at(65), "the earlier end counts: {park:?}");
-    let mut scene = BackendsFixture::new(only(&["a"]));
-    claim(&mut scene, "one", limit(LimitKind::Auth, None), at(0));
-    claim(&mut scene, "two", limit(LimitKind::Auth, None), at(1));
-    assert!(matches!(scene.status("a"), BackendStatus::Disabled { .. }));
+}
+
+#[test]
+fn reports_of_two_loops_park_a_backend_for_an_hour_at_most() {
+    for (kind, until, reason) in [
+        (LimitKind::Quota, Some(at(10_000)), CooldownReason::Quota),
+        (LimitKind::Auth, None, CooldownReason::Auth),
+        (LimitKind::Billing, None, CooldownReason::Billing),
+    ] {
+        let mut scene = BackendsFixture::new(only(&["a"]));
+        claim(&mut scene, "one", limit(kind, until), at(0));
+        claim(&mut scene, "two", limit(kind, until), at(1));
+        let BackendStatus::Parked(park) = scene.status("a").clone() else { panic!("{:?}", scene.status("a")) };
+        assert_eq!(park.kind, reason);
+        assert!(park.until > at(60) && park.until <= at(62), "{kind:?}: {park:?}");
+        // Then a call of another loop tests the backend, and the two loops wait on.
+        assert_eq!(blocked(&scene, "three", at(63)), None, "{kind:?}");
+        for refused in ["one", "two"] {
+            let end = blocked(&scene, refused, at(63)).unwrap_or_else(|| panic!("{kind:?}"));
+            assert_eq!(end.is_some(), until.is_some(), "{kind:?}");
+            assert!(end.is_none_or(|end| end >= at(9_990)), "{kind:?}: {end:?}");
+        }
+        // What the service observes itself needs no other report.
+        scene.see(BackendObservation::CallStarted { call: of("three"), likely_cost: None }, at(63));
+        let observed =
+            BackendObservation::CallLimited { call: of("three"), cost: None, limit: limit(kind, until), seed: 1 };
+        scene.see(observed, at(63));
+        match scene.status("a") {
+            BackendStatus::Parked(park) => assert!(park.until >= at(10_000), "{kind:?}: {park:?}"),
+            status => {
+                assert!(matches!(status, BackendStatus::Disabled { .. }) && until.is_none(), "{kind:?}: {status:?}")
+            }
+        }
+    }
+}
+
+#[test]
+fn declined_call_leaves_the_backend_available() {
+    for kind in [LimitKind::Policy, LimitKind::Empty, LimitKind::OwnBudget] {
+        let mut scene = BackendsFixture::new(only(&["a"]));
+        assert_eq!(claim(&mut scene, "one", limit(kind, None), at(0)), [], "{kind:?}");
+        assert_eq!(scene.advice, Some(CallAdvice::OtherBackend { backend: "a".into() }), "{kind:?}");
+        assert_eq!((blocked(&scene, "one", at(0)), blocked(&scene, "two", at(0))), (None, None), "{kind:?}");
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn invalid_settings_are_reported_with_key() {
         },
         "priority": { "agent": ["kimmi", "kimi", "kimi", "claude"] },
         "rotation": { "interval": 5, "order": ["codex"] },
-        "cooldown": { "backoff_first": "2h", "longest": "40d" }
+        "cooldown": { "backoff_first": "2h", "longest": "50d" }
     }"#;
     let settings: BackendsSettings = serde_json::from_str(text).unwrap();
     insta::assert_snapshot!(lines(&settings.validate()), @r"
@@ -66,7 +66,7 @@ fn invalid_settings_are_reported_with_key() {
     `backends.claude.thresholds.max_context_pct` is 0; it must be between 1 and 100
     `backends.claude.thresholds.max_consecutive_errors` is 0; it must be between 1 and 1000
     `rotation.interval` is 5s; it must be between 1m and 31d
-    `cooldown.longest` is 40d; it must be between 1h and 31d
+    `cooldown.longest` is 50d; it must be between 1h and 40d
     `backends.kimi.thresholds.max_cost_per_hour` is $5.00; it must be at most `backends.kimi.thresholds.max_cost_per_day`, which is $4.00
     `cooldown.backoff_first` is 2h; it must be at most `cooldown.backoff_max`, which is 1h
     `backends.claude.roles` is empty; list `agent`, `assistant`, `reviewer` or several of them

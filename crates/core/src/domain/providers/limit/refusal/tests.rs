@@ -36,7 +36,7 @@ fn final_error_names_its_origin() {
         code: Some(code.to_owned()).filter(|code| !code.is_empty()),
         ..LimitSignals::default()
     };
-    for (signals, message, kind) in [
+    for (mut signals, message, kind) in [
         (with(None, ""), "Claude AI usage limit reached|1790000000", Some(LimitKind::Quota)),
         (with(Some(429), ""), "Slow down", Some(LimitKind::Rate)),
         (with(Some(503), ""), "x", Some(LimitKind::Overload)),
@@ -54,7 +54,7 @@ fn final_error_names_its_origin() {
         (with(Some(400), ""), "the connection field is wrong", None),
         (with(None, ""), "it broke", None),
     ] {
-        assert_eq!(signals.refusal_of_provider(message), kind, "{signals:?} {message}");
+        assert_eq!(signals.refusal_of_provider(message), kind, "{message}");
     }
     let ends = LimitSignals { resets_at: Some(Timestamp(1)), ..LimitSignals::default() };
     assert_eq!(ends.refusal("x"), Some(LimitKind::Quota), "an end is told of what ends");
