@@ -49,7 +49,7 @@ use sandbox::{SandboxFound, egress, programs};
 
 pub use backends::{api, backend};
 pub use dashboard::{Dashboard, address_after_setup};
-pub use sandbox::{check_visible, probe_settings};
+pub use sandbox::{check_visible, probe_settings, shown_folders};
 
 /// Duration of a lease on a work effect.
 const LEASE: Duration = Duration::from_secs(30);

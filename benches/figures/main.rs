@@ -17,6 +17,7 @@ mod machine;
 mod many_loops;
 mod memory;
 mod pages;
+mod readers;
 mod recall;
 mod report;
 mod restart;
@@ -35,7 +36,7 @@ use report::Row;
 use tempfile::TempDir;
 
 /// Names and descriptions of the benchmarks.
-const FIGURES: [(&str, &str); 11] = [
+const FIGURES: [(&str, &str); 12] = [
     ("ingest", ingest::DESCRIPTION),
     ("memory", memory::DESCRIPTION),
     ("restart", restart::DESCRIPTION),
@@ -43,6 +44,7 @@ const FIGURES: [(&str, &str); 11] = [
     ("iteration", iteration::DESCRIPTION),
     ("trees", trees::DESCRIPTION),
     ("sandbox", sandbox::DESCRIPTION),
+    ("readers", readers::DESCRIPTION),
     ("supervision", supervision::DESCRIPTION),
     ("recall", recall::DESCRIPTION),
     ("dashboard", dashboard::DESCRIPTION),
@@ -169,6 +171,7 @@ async fn main() -> anyhow::Result<()> {
             "label" => label_to_agent::run(&mut run).await,
             "iteration" => iteration::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
+            "readers" => readers::run(&mut run).await,
             "recall" => recall::run(&mut run).await,
             "dashboard" => dashboard::run(&mut run).await,
             "sandbox" => sandbox::run(&mut run).await,

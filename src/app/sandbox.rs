@@ -57,6 +57,16 @@ pub fn check_visible(config: &Config, env: &Env) -> Result<(), String> {
     visible::check(&hidden(config, env), &shown)
 }
 
+/// Returns the folders outside of the system that sandboxes show.
+pub fn shown_folders(config: &Config, env: &Env) -> Vec<PathBuf> {
+    let (_, mut shown) = programs(env);
+    shown.extend(config.sandbox.read_only.iter().map(|path| real(path)));
+    shown.retain(|path| path.is_dir() && !visible::in_system(path));
+    shown.sort();
+    shown.dedup();
+    shown
+}
+
 /// Returns the paths that every sandbox hides: data, configuration, secrets, home.
 fn hidden(config: &Config, env: &Env) -> Vec<HiddenPath> {
     let path = |name: &str, path: &Path, kind| HiddenPath { path: real(path), kind, name: format!("`{name}`") };

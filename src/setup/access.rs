@@ -80,21 +80,18 @@ impl SetupAccess {
         lock(&self.failed).wait_ms(from, now)
     }
 
-    /// Admits a browser that sends the token, and returns the header that sets its cookie. `None` for a wrong token,
-    /// which counts as a failed attempt.
+    /// Counts and logs a wrong token.
+    pub(super) fn has_failed(&self, from: IpAddr, now: Timestamp) {
+        lock(&self.failed).add(from, now);
+        tracing::warn!(%from, "a wrong token for the set-up");
+    }
+
+    /// Admits a browser that sends the token, and returns the header that sets its cookie. `None` for a wrong token.
     ///
     /// # Errors
     /// The system provides no random numbers.
-    pub(super) fn enter(
-        &self,
-        token: &str,
-        from: IpAddr,
-        secure: bool,
-        now: Timestamp,
-    ) -> std::io::Result<Option<HeaderValue>> {
+    pub(super) fn enter(&self, token: &str, secure: bool) -> std::io::Result<Option<HeaderValue>> {
         if !same(self.token.expose_secret(), token) {
-            lock(&self.failed).add(from, now);
-            tracing::warn!(%from, "a wrong token for the set-up");
             return Ok(None);
         }
         let value = random_secret()?;
@@ -157,7 +154,7 @@ mod tests {
     fn browser_is_known_by_its_cookie_and_its_forms_by_their_value() {
         let access = SetupAccess::new().unwrap();
         let token = access.token().expose_secret().to_owned();
-        let set = access.enter(&token, HERE, false, NOW).unwrap().unwrap();
+        let set = access.enter(&token, false).unwrap().unwrap();
         let cookie = set.to_str().unwrap().split(';').next().unwrap().to_owned();
         assert!(set.to_str().unwrap().ends_with("; Path=/; HttpOnly; SameSite=Lax") && !cookie.contains(&token));
         let browser = access.browser(&headers(&[("cookie", &format!("a=b; {cookie}"))])).unwrap();
@@ -165,7 +162,7 @@ mod tests {
         let other = format!("{COOKIE}={}", "0".repeat(64));
         assert!(access.browser(&headers(&[("cookie", &other)])).is_none());
         assert!(access.browser(&HeaderMap::new()).is_none());
-        assert!(access.enter(&token, HERE, true, NOW).unwrap().unwrap().to_str().unwrap().ends_with("; Secure"));
+        assert!(access.enter(&token, true).unwrap().unwrap().to_str().unwrap().ends_with("; Secure"));
     }
 
     #[test]
@@ -173,7 +170,8 @@ mod tests {
         let access = SetupAccess::new().unwrap();
         for _ in 0..20 {
             assert!(access.wait_ms(HERE, NOW).is_none());
-            assert!(access.enter("wrong", HERE, false, NOW).unwrap().is_none());
+            assert!(access.enter("wrong", false).unwrap().is_none());
+            access.has_failed(HERE, NOW);
         }
         assert!(access.wait_ms(HERE, NOW).is_some());
     }

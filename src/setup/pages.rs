@@ -89,7 +89,7 @@ async fn show(
     Query(query): Query<SetupQuery>,
 ) -> Response {
     if let Some(token) = query.token {
-        return by_token(&state, peer, &headers, &token);
+        return by_token(&state, peer, (&headers, false), &token);
     }
     match state.access.browser(&headers) {
         Some(browser) => overview(&state, &browser, StatusCode::OK, None).await,
@@ -106,24 +106,38 @@ async fn enter(
     if !is_own_change(&headers) {
         return (StatusCode::FORBIDDEN, "this change comes from a page of another site\n").into_response();
     }
-    by_token(&state, peer, &headers, fields.get("token").map(|token| token.trim()).unwrap_or_default())
+    by_token(&state, peer, (&headers, true), fields.get("token").map(|token| token.trim()).unwrap_or_default())
 }
 
-fn by_token(state: &SetupState, peer: Option<Extension<PeerAddress>>, headers: &HeaderMap, token: &str) -> Response {
+/// Admits a browser that sends the token by a form or in the address.
+fn by_token(
+    state: &SetupState,
+    peer: Option<Extension<PeerAddress>>,
+    (headers, is_form): (&HeaderMap, bool),
+    token: &str,
+) -> Response {
     let from = peer.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.0.ip());
     let now = state.clock.now();
-    if let Some(wait) = state.access.wait_ms(from, now) {
-        let seconds = (wait / 1000 + 1).to_string();
-        let why = format!("too many wrong tokens from this address; try again in {seconds} s\n");
-        return (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], why).into_response();
-    }
-    match state.access.enter(token, from, own_origin(headers).starts_with("https:"), now) {
+    match state.access.enter(token, own_origin(headers).starts_with("https:")) {
         Ok(Some(cookie)) => {
             let mut response = to_setup();
             response.headers_mut().insert(header::SET_COOKIE, cookie);
             response
         }
-        Ok(None) => ask_for_token(StatusCode::FORBIDDEN, Some("This is not the token. It is new at each start.")),
+        // The right token always works, so that nobody can lock out the operator.
+        Ok(None) => {
+            if let Some(wait) = state.access.wait_ms(from, now) {
+                let seconds = (wait / 1000 + 1).to_string();
+                let why = format!("too many wrong tokens from this address; try again in {seconds} s\n");
+                return (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], why).into_response();
+            }
+            // Any page can contain an image with this address and a wrong token.
+            let names_site = is_form || headers.contains_key("sec-fetch-site");
+            if names_site && is_own_change(headers) {
+                state.access.has_failed(from, now);
+            }
+            ask_for_token(StatusCode::FORBIDDEN, Some("This is not the token. It is new at each start."))
+        }
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("there are no random numbers: {error}\n")).into_response()
         }

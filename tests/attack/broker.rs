@@ -7,7 +7,7 @@
 //! Classes were seen to fail without their defence, by hand:
 //! - heads: `request::check_head` without `check_form`, `check_query` or `check_content`, `request::token` with `contains`,
 //!   `is_plain` that is always true;
-//! - bodies: an early return from `request::find_features` and `unknown_fields`, `strict_json::parse` that is serde's parser;
+//! - bodies: `Found::add` that does nothing, `unknown_fields` that returns none, `FieldNames::add` that accepts all;
 //! - answers: `EventRedactor::push` and `whole` that return their input, `clean_headers` that returns what passed, `is_passed`
 //!   that is always true, compressed answers and redirections that pass;
 //! - money: `RunMeter` without its budget, without the reserved amounts, without the excess of earlier requests, without
@@ -481,6 +481,12 @@ fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
         chat("model that searches, old name", json!({ "model": "compound-beta" })),
         responses("earlier answer of the store", json!({ "previous_response_id": "resp_1", "input": "x" })),
         responses("item of the store", json!({ "input": [{ "type": "item_reference", "id": "msg_1" }] })),
+        responses("item of the store without a type", json!({ "input": [{ "id": "msg_1" }] })),
+        responses("item of the store with an empty type", json!({ "input": [{ "id": "msg_1", "type": "" }] })),
+        responses(
+            "item of the store among messages",
+            json!({ "input": [{ "role": "user", "content": "x" }, { "id": "m", "type": null }] }),
+        ),
         chat("search of chat", json!({ "web_search_options": {} })),
         chat("search model", json!({ "model": "gpt-4o-search-preview" })),
         chat("hosted tool of chat", of_type("web_search")),
@@ -578,6 +584,39 @@ async fn work_of_the_provider_never_reaches_the_model() {
             sent.ends_with(r#"{"model":"priced","max_tokens":10,"messages":[{"role":"user","content":"A"}]}"#),
             "{sent}"
         );
+    })
+    .await;
+}
+
+/// A run has room for two requests of the maximum size, and a small one passes beside them.
+///
+/// See docs/research/threats.md#s17.
+#[tokio::test]
+async fn large_requests_wait_for_those_of_the_same_run() {
+    attack(None, Arc::new(|_| told()), async |place| {
+        let head = |length: usize| {
+            let request = posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json", "");
+            let request = request.replace("content-length: 0", &format!("content-length: {length}"));
+            request.replace("TOKEN", &place.token).replace("HOST", &place.host)
+        };
+        let too_large = place.send(&head((32 << 20) + 1)).await;
+        assert!(too_large.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&too_large));
+        let mut silent = Vec::new();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(&place.host).await.expect("the broker listens");
+            stream.write_all(head(31 << 20).as_bytes()).await.expect("the head is taken");
+            silent.push(stream);
+        }
+        assert!(place.ask().await.starts_with(b"HTTP/1.1 200"), "a small request waits");
+        let numbers = "1,".repeat((4 << 20) / 2);
+        let large = format!(r#"{{"model":"priced","max_tokens":10,"messages":[{numbers}1]}}"#);
+        let large = [head(large.len()), large].concat();
+        let mut waiting = std::pin::pin!(place.send(&large));
+        let waits = tokio::time::timeout(Duration::from_millis(500), waiting.as_mut()).await;
+        assert!(waits.is_err(), "the third large request did not wait");
+        drop(silent);
+        let answer = waiting.await;
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
     })
     .await;
 }

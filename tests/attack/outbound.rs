@@ -199,6 +199,7 @@ impl AttackTree {
             base: &self.base,
             protected_base: &self.base,
             extra_protected: &[],
+            named: None,
             set_aside: None,
         };
         self.workspaces.commit(request).await.expect("a commit")

@@ -75,6 +75,7 @@ const SCRIPTS: &[Script] = &[
     ),
     Script("s1", "through-hard-links", "ln $OUT/secrets/token hard && cat hard"),
     Script("s1", "hidden-in-the-prefix", "cat $PREFIX/etc/token $PREFIX/etc/*; ls -la $PREFIX/etc"),
+    Script("s1", "private-file-in-the-prefix", "cat $PREFIX/lib/.env; cp $PREFIX/lib/.env copy; cat copy"),
     Script("s1", "data-in-the-prefix", "cat $PREFIX/data/ralph.db; find $PREFIX -name 'ralph*' -exec cat {} +"),
     Script(
         "s1",

@@ -99,10 +99,10 @@ async fn modules_that_the_base_imports_do_not_pass(dialect: Dialect) {
 
 /// See docs/research/threats.md#g17.
 async fn settings_of_the_shell_do_not_pass(dialect: Dialect) {
-    let agent = "echo 'exit 0' >.bash_env\n";
-    let check = "BASH_ENV=./.bash_env bash check.sh";
+    let agent = "echo 'exit 0' >bash_env\n";
+    let check = "BASH_ENV=./bash_env bash check.sh";
     let Some(_) = program(&["bash"], "install bash") else { return };
-    does_not_pass(setup(dialect, check, agent), ".bash_env").await;
+    does_not_pass(setup(dialect, check, agent), "bash_env").await;
 }
 
 /// See docs/research/threats.md#g17.

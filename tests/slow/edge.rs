@@ -543,6 +543,19 @@ async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect
         let began = Instant::now();
         assert_eq!(deliver(world, "in-between", &genuine.event.0, genuine.body.as_bytes()).await, 202);
         assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
+        // Others fill the memory for bodies and then send nothing. A genuine large body takes their place.
+        for _ in 0..45 {
+            let mut stream = TcpStream::connect(&at).await.expect("a connection");
+            let request = head("POST", "/webhooks/forge", &large_body_headers);
+            stream.write_all(request.as_bytes()).await.expect("the head is taken");
+            // Ends early for those that are dropped.
+            let _ = stream.write_all(&vec![b' '; 2 * 1024 * 1024]).await;
+            silent.push(stream);
+        }
+        let large = format!("{{\"x\":\"{}\"}}", "y".repeat(1024 * 1024));
+        let began = Instant::now();
+        assert_eq!(deliver(world, "large-in-between", "issues", large.as_bytes()).await, 202);
+        assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
         drop(silent);
 
         let before = resident_mib();

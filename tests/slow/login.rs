@@ -34,6 +34,7 @@ on_one_forge!(
     proxied_requests_are_refused_without_a_login,
     dashboard_has_an_address_of_its_own,
     wrong_tokens_are_limited,
+    pages_of_other_sites_lock_nobody_out,
     failed_logins_are_limited,
     switched_off_dashboard_is_not_served,
 );
@@ -488,12 +489,34 @@ async fn wrong_tokens_are_limited(dialect: Dialect) {
             };
             assert!(matches!(answer, 401 | 403), "{guess}: {answer}");
         }
-        let limited = browser.get(link.expose_secret()).await;
-        assert_eq!((limited.status, limited.header("set-cookie")), (429, ""), "even with the right one: {limited:?}");
+        let limited = browser.post("/login", "token=guess").await;
+        assert_eq!((limited.status, limited.header("set-cookie")), (429, ""), "{limited:?}");
         assert!(limited.header("retry-after").parse::<u32>().is_ok_and(|seconds| seconds <= 601), "{limited:?}");
         assert!(inside.is_logged_in().await, "sessions go on");
+        assert_eq!(browser.get(link.expose_secret()).await.status, 303, "the right token always works");
         world.clock.advance_ms(10 * 60_000);
-        assert_eq!(browser.get(link.expose_secret()).await.status, 303);
+        assert_eq!(browser.post("/login", "token=guess").await.status, 403);
+    })
+    .await;
+}
+
+/// See docs/research/threats.md#v5.
+async fn pages_of_other_sites_lock_nobody_out(dialect: Dialect) {
+    local_story(Setup::new(dialect), async |world| {
+        let mut browser = LoginBrowser::new(world);
+        for site in [Some("cross-site"), Some("same-site"), None] {
+            let headers: Vec<(&str, &str)> = site.map(|site| ("sec-fetch-site", site)).into_iter().collect();
+            for _ in 0..25 {
+                let image = browser.send(Method::GET, "/login?token=x", &headers, None).await;
+                assert_eq!(image.status, 403, "{site:?}");
+            }
+        }
+        let typed = [("sec-fetch-site", "none")];
+        let mut statuses = Vec::new();
+        for _ in 0..21 {
+            statuses.push(browser.send(Method::GET, "/login?token=x", &typed, None).await.status);
+        }
+        assert_eq!((&statuses[..20], statuses[20]), ([403; 20].as_slice(), 429));
     })
     .await;
 }
@@ -502,7 +525,12 @@ async fn wrong_tokens_are_limited(dialect: Dialect) {
 async fn failed_logins_are_limited(dialect: Dialect) {
     login_story(dialect, async |world| {
         let mut browser = LoginBrowser::new(world);
+        // As images and frames of another page request it.
+        for _ in 0..40 {
+            assert_eq!(browser.get("/login/callback/forge?code=x&state=y").await.status, 403);
+        }
         for _ in 0..20 {
+            assert_eq!(browser.get("/login/start/forge").await.status, 303);
             assert_eq!(browser.get("/login/callback/forge?code=x&state=y").await.status, 403);
         }
         assert_eq!(browser.get("/login/start/forge").await.status, 429);

@@ -1,6 +1,7 @@
 //! HTTP server that receives webhooks and serves health and metrics. Deliveries are only stored here and are processed
 //! later.
 
+mod room;
 mod webhook;
 
 use std::collections::HashMap;
@@ -13,9 +14,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use secrecy::SecretString;
-use tokio::sync::Semaphore;
 use tower_http::timeout::TimeoutLayer;
 
+use self::room::BodyRoom;
 use crate::clock::Clock;
 use crate::domain::model::ids::{ForgeName, RepoId, Timestamp};
 use crate::domain::providers::backends::BackendStatus;
@@ -24,12 +25,6 @@ use crate::store::memory::{self, LearningCounts};
 use crate::store::{Store, calls, inbox, installation, loops, outbox};
 use crate::telemetry::{Metrics, OPENMETRICS, PLAIN_TEXT};
 
-/// Maximum size of a small body, in bytes. Most bodies are a tenth of this size.
-const USUAL_BODY: usize = 256 * 1024;
-/// Memory for small bodies received concurrently, in KiB.
-const USUAL_BUDGET_KIB: usize = 32 * 1024;
-/// Memory for large bodies received concurrently, in KiB; enough for two of the maximum size.
-const LARGE_BUDGET_KIB: usize = 52 * 1024;
 /// Time limit of a request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -62,11 +57,8 @@ pub struct HttpState {
     pub absent: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Function that sets the metrics which are measured on request.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
-    /// Limit on the memory for small bodies.
-    usual: Semaphore,
-    /// Limit on the memory for large bodies. Clients that announce large bodies and send nothing delay only each
-    /// other.
-    large: Semaphore,
+    /// Memory for the bodies of deliveries.
+    room: BodyRoom,
 }
 
 impl HttpState {
@@ -91,9 +83,8 @@ impl HttpState {
                 }
             }
         }
-        let (usual, large) = (Semaphore::new(USUAL_BUDGET_KIB), Semaphore::new(LARGE_BUDGET_KIB));
         let (absent, measure) = (Arc::new(Vec::new), Arc::new(|_: &Metrics| {}));
-        Self { store, clock, hooks: by_path, metrics, wake, absent, measure, usual, large }
+        Self { store, clock, hooks: by_path, metrics, wake, absent, measure, room: BodyRoom::default() }
     }
 }
 

@@ -9,9 +9,9 @@
 //! requires the lock of that repository; adding objects does not.
 
 mod agent_repo;
+mod attributes;
 mod branch;
 mod diff;
-mod empty_tree;
 mod error;
 mod files;
 mod fixed;

@@ -4,7 +4,7 @@
 mod tests;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::finding::{CheckFinding, refused};
@@ -67,6 +67,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config, env)).await, config.sandbox.required));
         findings.push(limits(enforces_limits()));
         findings.extend(network(&config.sandbox.network));
+        findings.extend(shown_folders(&app::shown_folders(config, env)));
     }
     findings.extend(super::backends::look(config, env).await);
     for channel in &config.channels {
@@ -334,6 +335,21 @@ fn network(network: &AgentNetwork) -> Option<CheckFinding> {
         (_, Egress::Nothing) => "nothing".to_owned(),
     };
     Some(CheckFinding::ok(NAME, reach))
+}
+
+/// Reports what programs cannot use, and can reach, in the folders that sandboxes show.
+fn shown_folders(shown: &[PathBuf]) -> Vec<CheckFinding> {
+    const NAME: &str = "visible folders";
+    let mode = |folder: &Path| std::fs::metadata(folder).map_or(0, |found| found.permissions().mode());
+    let closed = shown.iter().filter(|folder| rustix::process::geteuid().is_root() && mode(folder) & 0o005 != 0o005);
+    let closed = closed.map(|folder| {
+        let detail = format!("{}: only its owner may enter it, so the user of the sandbox cannot", folder.display());
+        CheckFinding::warn(NAME, detail, format!("if programs in it are needed: chmod o+rx {}", folder.display()))
+    });
+    let later = "files that only their owner may read are hidden; a Unix socket that appears in one of them during a \
+                 run can be reached, because the kernel cannot forbid that by path";
+    let later = (!shown.is_empty()).then(|| CheckFinding::ok(NAME, format!("{} of tools; {later}", shown.len())));
+    closed.chain(later).collect()
 }
 
 /// Reports the sandbox and each attempt to escape from it.

@@ -227,6 +227,7 @@ impl TrapWorld {
             base: parent,
             protected_base: parent,
             extra_protected: &[],
+            named: None,
             set_aside: None,
         };
         self.workspaces.commit(request).await.expect("committed")

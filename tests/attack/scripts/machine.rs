@@ -176,6 +176,8 @@ impl AttackedMachine {
         file(&root.join("opt/tool/conf/settings.xml"), &format!("<server><password>{canary}</password></server>\n"));
         // An installation, which is shown as a whole.
         file(&root.join("opt/tool/lib/tool.txt"), "a library\n");
+        file(&root.join("opt/tool/lib/.env"), &format!("KEY={canary}\n"));
+        fs::set_permissions(root.join("opt/tool/lib/.env"), fs::Permissions::from_mode(0o600)).expect("private");
         file(&root.join("opt/tool/bin/tool"), "#!/bin/sh\necho tool\n");
         fs::set_permissions(root.join("opt/tool/bin/tool"), fs::Permissions::from_mode(0o755)).expect("executable");
         let shared = ["/tmp", "/dev/shm"].map(|folder| Path::new(folder).join(format!("ralph-attack-{canary}")));

@@ -7,13 +7,13 @@
 //! run.
 
 mod answer;
+mod body;
 mod events;
 pub(super) mod formats;
 #[cfg(any(test, fuzzing, feature = "testing"))]
 pub(super) mod fuzzing;
 pub(super) mod meter;
 mod request;
-mod strict_json;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -23,31 +23,33 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use url::Url;
 
 use self::answer::ModelAnswer;
+use self::body::RequestBody;
 use self::formats::{EndpointPurpose, FormatName};
 use self::meter::{OpenCall, Quote, RunMeter};
 use self::request::{CheckedHead, RefusedRequest, RequestRules, RunToken};
 use super::BackendSetup;
 use crate::domain::model::error_chain::error_chain;
+use crate::domain::trust::bounds::BROKER_BODY_BYTES;
 use crate::domain::trust::secret_forms::SecretForms;
 use crate::net::client_of_model;
 use crate::net::serve::{ConnectionLimits, serve};
 
-/// Maximum size of a forwarded request, in bytes; models accept at most 32 MB.
-const MAX_REQUEST: usize = 64 * 1024 * 1024;
 /// Maximum number of concurrent connections of a run to one model; further ones wait.
 const MOST_CONNECTIONS: usize = 256;
+/// Time limit for receiving the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit for receiving the head of a request, which includes the time between two requests on a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -249,19 +251,25 @@ impl BrokeredModel {
     }
 
     /// Checks a request, sends it to the model and returns the response.
-    async fn answer(&self, request: Request) -> Result<Response, RefusedRequest> {
+    async fn answer(self: &Arc<Self>, request: Request) -> Result<Response, RefusedRequest> {
         let (head, body) = request.into_parts();
-        let checked = request::check_head(&self.rules(), &head)?;
-        let mut body = match checked.method {
-            Method::POST => Some(self.body(&checked, body).await?),
-            _ => None,
-        };
-        let mut call = None;
-        if let (EndpointPurpose::Answer, Some(body)) = (checked.matched.purpose, body.as_mut()) {
-            call = Some(self.reserve(&checked, body).await?);
+        let mut checked = request::check_head(&self.rules(), &head)?;
+        let (mut fields, mut call) = (None, None);
+        // Held until the body was sent.
+        let mut room = None;
+        if checked.method == Method::POST {
+            let length = body_length(&head.headers)?;
+            room = Some(self.meter.body_room(length).await);
+            let body = receive(body).await?;
+            let read;
+            (checked, read) = self.clone().read_body(checked, body).await?;
+            fields = Some(read);
+        }
+        if let (EndpointPurpose::Answer, Some(fields)) = (checked.matched.purpose, fields.as_mut()) {
+            call = Some(self.reserve(&checked, fields).await?);
         }
         let format = checked.matched.format;
-        let outgoing = self.outgoing(checked, body.map(Value::Object))?;
+        let outgoing = self.outgoing(checked, fields)?;
         if let Some(call) = &mut call {
             call.sent();
         }
@@ -275,33 +283,41 @@ impl BrokeredModel {
             let why = format!("the model cannot be reached: {}", error_chain(&error.without_url()));
             RefusedRequest { status: StatusCode::BAD_GATEWAY, kind: "api_error", why }
         });
-        let answer = ModelAnswer { upstream: sent?, format, call, forms: self.forms.clone() };
+        let upstream = sent?;
+        drop(room);
+        let answer = ModelAnswer { upstream, format, call, forms: self.forms.clone() };
         answer.into_response(|refusal| self.meter.note_answer(refusal)).await
     }
 
-    /// Reads and checks the body of a request.
-    async fn body(&self, checked: &CheckedHead, body: Body) -> Result<Map<String, Value>, RefusedRequest> {
-        let body = axum::body::to_bytes(body, MAX_REQUEST).await.map_err(|_| RefusedRequest {
-            status: StatusCode::PAYLOAD_TOO_LARGE,
-            kind: "invalid_request_error",
-            why: "the request is larger than 64 MiB or incomplete".to_owned(),
-        })?;
-        request::check_body(&self.rules(), &checked.matched, &body)
+    /// Checks the body of a request. A large one takes a while, so it does not run on the thread of other requests.
+    async fn read_body(
+        self: Arc<Self>,
+        checked: CheckedHead,
+        body: Bytes,
+    ) -> Result<(CheckedHead, RequestBody), RefusedRequest> {
+        let check = move || -> Result<_, RefusedRequest> {
+            let read = request::check_body(&self.rules(), &checked.matched, &body)?;
+            Ok((checked, read))
+        };
+        let failed = |_: tokio::task::JoinError| RefusedRequest::invalid("the body could not be checked");
+        tokio::task::spawn_blocking(check).await.map_err(failed)?
     }
 
     /// Reserves the cost of a request. Limits the length of the response if the remaining budget requires it.
-    async fn reserve(&self, checked: &CheckedHead, body: &mut Map<String, Value>) -> Result<OpenCall, RefusedRequest> {
+    async fn reserve(&self, checked: &CheckedHead, body: &mut RequestBody) -> Result<OpenCall, RefusedRequest> {
         let format = checked.matched.format;
-        (format.ask_usage)(body);
-        let named = checked.matched.model.as_deref().or_else(|| body.get("model").and_then(Value::as_str));
+        let keeps_long = body.keeps_long;
+        let settings = &mut body.settings;
+        (format.ask_usage)(settings);
+        let named = checked.matched.model.as_deref().or_else(|| settings.get("model").and_then(Value::as_str));
         let model = named.unwrap_or_default().to_owned();
-        let (output, choices) = (format.output)(body);
-        let bytes = serde_json::to_vec(body).map_or(usize::MAX, |text| text.len());
+        let (output, choices) = (format.output)(settings);
+        let bytes = body.len();
         let longest = meter::most_tokens(bytes);
         let quote = Quote {
             price: self.meter.prices().price_or_highest([model.as_str()], format.vendor, longest),
             bytes,
-            keeps_long: body.values().any(request::keeps_long),
+            keeps_long,
             output,
             choices,
             model,
@@ -313,13 +329,17 @@ impl BrokeredModel {
             why: format!("the budget is used up: {why}"),
         })?;
         if let Some(most) = most {
-            (format.limit_output)(body, most);
+            (format.limit_output)(&mut body.settings, most);
         }
         Ok(call)
     }
 
     /// Builds the request to the model from the checked parts, with the key in the authentication header.
-    fn outgoing(&self, checked: CheckedHead, body: Option<Value>) -> Result<reqwest::RequestBuilder, RefusedRequest> {
+    fn outgoing(
+        &self,
+        checked: CheckedHead,
+        body: Option<RequestBody>,
+    ) -> Result<reqwest::RequestBuilder, RefusedRequest> {
         let (header, index) = checked.auth;
         let key = self.keys.get(index).map_or("", |key| key.expose_secret().trim());
         let mut url = self.base.clone();
@@ -339,7 +359,7 @@ impl BrokeredModel {
         headers.insert(header.name(), value);
         let request = self.client.request(checked.method, url).headers(headers);
         Ok(match body {
-            Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_string()),
+            Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_bytes()),
             None => request,
         })
     }
@@ -355,6 +375,25 @@ impl BrokeredModel {
             tracing::warn!(model = %self.base.host_str().unwrap_or_default(), what, "a request of an agent to its model was refused");
         }
     }
+}
+
+/// Returns the announced length of a body, or the maximum if no length is announced.
+fn body_length(headers: &HeaderMap) -> Result<usize, RefusedRequest> {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let length = announced.unwrap_or(BROKER_BODY_BYTES);
+    if length > BROKER_BODY_BYTES { Err(too_large()) } else { Ok(length) }
+}
+
+/// Reads the body of a request.
+async fn receive(body: Body) -> Result<Bytes, RefusedRequest> {
+    let read = tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, BROKER_BODY_BYTES)).await;
+    let late = |_| RefusedRequest::invalid("the body of the request did not arrive within two minutes");
+    read.map_err(late)?.map_err(|_| too_large())
+}
+
+fn too_large() -> RefusedRequest {
+    let why = "the request is larger than 32 MiB or incomplete".to_owned();
+    RefusedRequest { status: StatusCode::PAYLOAD_TOO_LARGE, kind: "invalid_request_error", why }
 }
 
 async fn forward(State(model): State<Arc<BrokeredModel>>, request: Request) -> Response {

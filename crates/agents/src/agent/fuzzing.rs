@@ -28,6 +28,11 @@ pub fn output(data: &[u8]) {
     assert!(parsed.errors.len() <= MAX_NOTES + 2, "{}", parsed.errors.len());
 }
 
+/// Whether the body of a request to a model passes the checks. The first byte selects the wire format.
+pub fn accepts_model_body(data: &[u8]) -> bool {
+    broker::fuzzing::accepts(data)
+}
+
 /// Checks the body of a request to a model, or of its response.
 pub fn model_body(data: &[u8]) {
     broker::fuzzing::body(data);

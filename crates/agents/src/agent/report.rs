@@ -9,10 +9,9 @@ use serde_json::Value;
 
 use crate::domain::model::plan::TaskPlan;
 use crate::domain::model::task::AgentReport;
+use crate::domain::trust::bounds::AGENT_REPORT_BYTES;
 use crate::process::Masker;
 
-/// Maximum size of a report, in bytes.
-const MAX_BYTES: u64 = 256 * 1024;
 /// Maximum number of entries of a list.
 const MAX_ENTRIES: usize = 50;
 /// Maximum length of a text, in characters.
@@ -44,10 +43,10 @@ fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
         return Err("it is not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
-    let read = File::from(file).take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    let read = File::from(file).take(AGENT_REPORT_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|e| format!("it cannot be read ({e})"))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("it is longer than {} KiB", MAX_BYTES / 1024));
+    if bytes.len() as u64 > AGENT_REPORT_BYTES {
+        return Err(format!("it is longer than {} KiB", AGENT_REPORT_BYTES / 1024));
     }
     Ok(Some(bytes))
 }

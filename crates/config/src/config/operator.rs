@@ -67,7 +67,7 @@ config_section! {
         /// Plan before the first iteration, which a person approves: of loops that are asked for one by `/ralph plan` or the label
         /// `ralph:plan`, or of every loop.
         pub plan: PlanPolicy;
-        /// Protected paths, which an agent may not change.
+        /// Protected paths, which an agent may change only if the issue or a request of a maintainer names the file.
         pub protected: ProtectedSection;
         /// Response to weakened tests.
         pub tampering: TamperingPolicy => section;
@@ -279,7 +279,7 @@ pub enum AccountEntry {
 }
 
 config_section! {
-    /// Protected paths, which an agent may not change.
+    /// Protected paths, which an agent may change only if the issue or a request of a maintainer names the file.
     pub struct ProtectedSection {
         /// Reaction to a change: it is reverted before the commit, the loop stops, or it is kept and reported.
         pub policy: ProtectedPolicy;

@@ -14,10 +14,8 @@ use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::ConfigSection as _;
 use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
+use crate::domain::trust::bounds::REPOSITORY_FILE_BYTES;
 use crate::domain::trust::policy::{CHECK_NAME_MAX, Policy, RepositorySettings, check_name_for, valid_check_name};
-
-/// Maximum size of the file, in bytes.
-const FILE_MAX: usize = 256 * 1024;
 
 /// Maximum number of checks, and of setup commands.
 const COMMANDS_MAX: usize = 50;
@@ -31,8 +29,12 @@ const COMMAND_MAX: usize = 4096;
 /// All problems of the file, in its order; never empty.
 pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<RepositorySettings, Vec<ConfigProblem>> {
     let mut report = ProblemCollector::new(path);
-    if text.len() > FILE_MAX {
-        report.add(Default::default(), "", format!("{} bytes; at most {FILE_MAX} are allowed", text.len()));
+    if text.len() > REPOSITORY_FILE_BYTES {
+        report.add(
+            Default::default(),
+            "",
+            format!("{} bytes; at most {REPOSITORY_FILE_BYTES} are allowed", text.len()),
+        );
         return Err(report.into_problems().0);
     }
     let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems().0) };

@@ -6,10 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Maximum nesting of objects and arrays; real deliveries stay below 12.
-const MAX_DEPTH: usize = 64;
-/// Maximum number of values of a body; bounds memory to a few times the largest body.
-const MAX_VALUES: usize = 1_000_000;
+use crate::domain::trust::bounds::{JSON_DEPTH, JSON_VALUES};
 
 /// Parses a body. Rejects duplicate keys in an object, because two parsers may use different ones of them, and no
 /// forge sends them.
@@ -36,12 +33,12 @@ struct Guard<'a> {
 impl Guard<'_> {
     fn count<E: Error>(&self) -> Result<(), E> {
         self.values.set(self.values.get() + 1);
-        if self.values.get() > MAX_VALUES { Err(E::custom(format!("more than {MAX_VALUES} values"))) } else { Ok(()) }
+        if self.values.get() > JSON_VALUES { Err(E::custom(format!("more than {JSON_VALUES} values"))) } else { Ok(()) }
     }
 
     fn nested<E: Error>(self) -> Result<Self, E> {
-        if self.depth >= MAX_DEPTH {
-            return Err(E::custom(format!("nested deeper than {MAX_DEPTH} levels")));
+        if self.depth >= JSON_DEPTH {
+            return Err(E::custom(format!("nested deeper than {JSON_DEPTH} levels")));
         }
         Ok(Self { depth: self.depth + 1, ..self })
     }
@@ -123,8 +120,8 @@ mod tests {
     #[test]
     fn invalid_bodies_are_refused() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
-        assert!(parse_untrusted(nested(MAX_DEPTH).as_bytes()).is_ok());
-        let many = format!("[{}1]", "1,".repeat(MAX_VALUES));
+        assert!(parse_untrusted(nested(JSON_DEPTH).as_bytes()).is_ok());
+        let many = format!("[{}1]", "1,".repeat(JSON_VALUES));
         let cases: [(&[u8], &str); 10] = [
             (b"", "EOF"),
             (b"\xff\xfe{}", "not UTF-8"),
@@ -133,7 +130,7 @@ mod tests {
             (br#"{"x":[{"a":1,"\u0061":2}]}"#, "occurs twice"),
             (b"{} {}", "trailing"),
             (br#"{"a":"#, "EOF"),
-            (&nested(MAX_DEPTH + 1).into_bytes(), "deeper than 64"),
+            (&nested(JSON_DEPTH + 1).into_bytes(), "deeper than 64"),
             (&nested(10_000).into_bytes(), "deeper than 64"),
             (many.as_bytes(), "more than 1000000 values"),
         ];

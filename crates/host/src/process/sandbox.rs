@@ -8,8 +8,9 @@
 //! without them (`landlock`), which shows the same files but provides weaker isolation otherwise.
 //!
 //! Programs never have the host's uid 0. If the service is not root, bubblewrap creates a user namespace, and programs
-//! keep the service's user. If the service is root, programs have a different user, which accesses the view's folders
-//! through mounts with mapped owners (`mounts`). The owner and permissions of files are never changed.
+//! keep the service's user. If the service is root, programs have a different user, which accesses the view's writable
+//! folders and the service's files through mounts with mapped owners (`mounts`). Files in other shown folders that only
+//! their owner may read stay unreadable. The owner and permissions of files are never changed.
 
 mod arguments;
 mod attempts;
@@ -263,6 +264,7 @@ impl SandboxView {
         let user = user.map(SandboxUser::lease).transpose()?;
         let id = user.as_ref().map(UserLease::user);
         let Arguments { mut list, binds, last, .. } = self.arguments(bubblewrap, id, program, cwd)?;
+        let binds = self.with_mapped_owners(binds);
         let mounts = id.map(|user| Mounts::new(user, &binds)).transpose()?;
         let mut numbers = DATA_FDS;
         let mut files = Vec::new();

@@ -11,20 +11,17 @@ use failpoint::kill_point;
 use futures::StreamExt;
 use secrecy::SecretString;
 use serde::Deserialize;
-use serde_json::Value;
-use tokio::sync::SemaphorePermit;
+use serde_json::value::RawValue;
 
-use super::{Hook, HttpState, USUAL_BODY};
+use super::room::BodyPlace;
+use super::{Hook, HttpState};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::RepoId;
+use crate::domain::trust::bounds::DELIVERY_BYTES;
 use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
 use crate::store::inbox::{self, Body as Packed, StoredDelivery};
 
-/// Maximum size of a body; GitHub sends at most 25 MB.
-const BODY_MAX: usize = 26 * 1024 * 1024;
-/// Initial capacity for a body, in bytes, which is enough for most.
-const FIRST_ROOM: usize = 32 * 1024;
 /// Maximum length of a delivery id and event name, in bytes.
 const HEADER_MAX: usize = 200;
 
@@ -77,11 +74,11 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
         return Err((StatusCode::BAD_REQUEST, "the id of the delivery is not one of a forge"));
     }
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-    if announced.is_some_and(|length: usize| length > BODY_MAX) {
+    if announced.is_some_and(|length: usize| length > DELIVERY_BYTES) {
         return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
     }
-    // The memory stays reserved until the body is stored.
-    let (body, _room) = read(edge, body, announced).await?;
+    // The memory stays counted until the body is stored.
+    let (body, _place) = read(edge, body).await?;
     let values = |name: &str| headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>();
     let secrets = secrets_for(hook, &body)?;
     if !verify_headers(hook.style, secrets, values, &body) {
@@ -115,20 +112,27 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
 /// forge's.
 fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Refusal> {
     #[derive(Deserialize)]
-    struct RepositoryOf {
-        #[serde(default)]
-        repository: Value,
+    struct RepositoryOf<'a> {
+        #[serde(borrow, default)]
+        repository: Option<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct NumberOf {
+        id: i64,
     }
     if hook.of_repositories.is_empty() {
         return Ok(&hook.secrets);
     }
-    // What is no JSON, or has a key twice, is refused when it is processed.
-    let named = serde_json::from_slice::<RepositoryOf>(body).map_or(Value::Null, |named| named.repository);
-    if named.is_null() {
+    // What is no JSON, or has a key twice, is refused when it is processed. The body is not verified yet, so it becomes
+    // no tree of values.
+    let Some(repository) = serde_json::from_slice::<RepositoryOf<'_>>(body).ok().and_then(|named| named.repository)
+    else {
         return Ok(&hook.secrets);
-    }
-    let id = named.as_object().and_then(|repository| repository.get("id")).and_then(Value::as_i64);
-    let id = id.ok_or((StatusCode::UNAUTHORIZED, "the repository of the delivery has no number"))?;
+    };
+    let number = Some(repository.get()).filter(|text| text.starts_with('{')).map(serde_json::from_str::<NumberOf>);
+    let Some(Ok(NumberOf { id })) = number else {
+        return Err((StatusCode::UNAUTHORIZED, "the repository of the delivery has no number"));
+    };
     Ok(hook.of_repositories.get(&RepoId(id)).unwrap_or(&hook.secrets))
 }
 
@@ -154,37 +158,29 @@ fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
     sensible.then(|| value.to_owned())
 }
 
-/// Reads a body within the memory limits. For a large body the announced size is reserved in advance, or the maximum
-/// if no size is announced. Small bodies reserve memory as they arrive, so that open connections alone block nothing.
-async fn read(
-    edge: &HttpState,
-    body: Body,
-    announced: Option<usize>,
-) -> Result<(Vec<u8>, SemaphorePermit<'_>), Refusal> {
-    let stopping = |_| (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping");
-    let whole = announced.unwrap_or(BODY_MAX);
-    let usual = whole <= USUAL_BODY;
-    let mut room = if usual {
-        edge.usual.acquire_many(1).await.map_err(stopping)?
-    } else {
-        edge.large.acquire_many(kib(whole)).await.map_err(stopping)?
-    };
-    let mut bytes = Vec::with_capacity(whole.min(FIRST_ROOM));
+/// Reads a body within the memory limits; see [`BodyRoom`](super::room::BodyRoom).
+async fn read(edge: &HttpState, body: Body) -> Result<(Vec<u8>, BodyPlace<'_>), Refusal> {
+    let place = edge.room.enter();
+    let full = (StatusCode::SERVICE_UNAVAILABLE, "too many bodies arrive at a time, and this one arrives too slowly");
+    let mut bytes = Vec::new();
     let mut stream = body.into_data_stream();
-    while let Some(chunk) = stream.next().await {
+    loop {
+        let next = tokio::select! {
+            () = place.until_dropped() => return Err(full),
+            next = stream.next() => next,
+        };
+        let Some(chunk) = next else { break };
         let chunk = chunk.map_err(|_| (StatusCode::BAD_REQUEST, "the body broke off"))?;
-        if bytes.len() + chunk.len() > BODY_MAX {
+        if bytes.len() + chunk.len() > DELIVERY_BYTES {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
         }
-        if usual {
-            room.merge(edge.usual.acquire_many(kib(chunk.len())).await.map_err(stopping)?);
-        }
+        place.add(chunk.len()).await;
         bytes.extend_from_slice(&chunk);
         kill_point("K02");
     }
-    Ok((bytes, room))
-}
-
-fn kib(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX)
+    if place.is_dropped() {
+        return Err(full);
+    }
+    place.complete();
+    Ok((bytes, place))
 }

@@ -14,9 +14,8 @@ use rustix::fs::OFlags;
 use super::counts::read_junit;
 use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::task::TestResults;
+use crate::domain::trust::bounds::{REPORT_BYTES, REPORTS_BYTES};
 
-/// Maximum size of a report, in bytes.
-const MAX_REPORT: u64 = 16 << 20;
 /// Maximum number of reports per check.
 const MAX_REPORTS: usize = 2000;
 /// Maximum number of folder entries visited.
@@ -66,12 +65,22 @@ impl Reports {
         found
     }
 
-    /// Returns the tests in reports that are new or changed since `before`; `None` if there are none.
+    /// Returns the tests in reports that are new or changed since `before`; `None` if there are none. The result is incomplete
+    /// if the reports are too large together.
     pub(super) fn tests_since(&self, before: &HashMap<PathBuf, Stamp>) -> Option<TestResults> {
         let mut written: Vec<_> =
             self.stamps().into_iter().filter(|(path, stamp)| before.get(path) != Some(stamp)).collect();
         written.sort();
-        written.into_iter().filter_map(|(path, found)| read_junit(&read(&path, found)?)).reduce(TestResults::plus)
+        let (mut left, all) = (REPORTS_BYTES, written.len());
+        written.retain(|(_, (.., size))| {
+            let rest = left.checked_sub(*size);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        });
+        let incomplete = written.len() < all;
+        let read = written.into_iter().filter_map(|(path, found)| read_junit(&read(&path, found)?));
+        let results = read.reduce(TestResults::plus)?;
+        Some(TestResults { incomplete: results.incomplete || incomplete, ..results })
     }
 }
 
@@ -87,6 +96,6 @@ fn read(path: &Path, found: Stamp) -> Option<String> {
         return None;
     }
     let mut bytes = Vec::new();
-    let read = file.take(MAX_REPORT + 1).read_to_end(&mut bytes).ok()?;
-    (read as u64 <= MAX_REPORT).then(|| String::from_utf8_lossy(&bytes).into_owned())
+    let read = file.take(REPORT_BYTES + 1).read_to_end(&mut bytes).ok()?;
+    (read as u64 <= REPORT_BYTES).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -11,11 +11,10 @@ use super::{counts, coverage};
 use crate::domain::checks::criteria::{CheckVerdict, contradiction, judge};
 use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
+use crate::domain::trust::bounds::CHECK_OUTPUT_BYTES;
 use crate::process::sandbox::{Network, SandboxSettings, SandboxView, ScratchHome};
 use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
 
-/// Maximum number of output bytes that are evaluated, half from each end.
-const JUDGED_BYTES: usize = 4 << 20;
 /// Maximum number of bytes at the end of the output that the outcome contains.
 const SHOWN_BYTES: usize = 16 * 1024;
 /// Environment variables that make shells and interpreters run other code first. They are removed for checks.
@@ -148,7 +147,8 @@ impl CheckRunner {
         if let Some((_, path)) = self.env.iter().find(|(name, _)| name == "PATH") {
             spec = spec.env("PATH", search_path(path, tree));
         }
-        spec.limits = ProcessLimits { wall: self.wall(check), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
+        spec.limits =
+            ProcessLimits { wall: self.wall(check), idle: None, grace: GRACE, keep_bytes: CHECK_OUTPUT_BYTES };
         if self.sandboxed {
             spec.sandbox = Sandbox::of(SandboxView {
                 writable: vec![tree.to_owned()],

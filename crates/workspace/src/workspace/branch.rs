@@ -1,6 +1,5 @@
 //! Comparison of a branch with its base: the complete change, and the files of the base that it changes.
 
-use super::empty_tree::empty_tree;
 use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -52,8 +51,7 @@ impl Workspaces {
         bytes: usize,
     ) -> Result<BranchDiff, WorkspaceError> {
         let store = self.opened(loop_id, repo).await?.store;
-        let call =
-            GitCommand::new("read a change", &store).attributes_of(empty_tree(to)).config(self.sources_as_text());
+        let call = GitCommand::new("read a change", &store).config(self.sources_as_text());
         let call = call.env("GIT_LITERAL_PATHSPECS", "1").args(["diff-tree", "-r", "-M", "--patch", "--no-color"]);
         let call = call.args(["--no-ext-diff", "--no-textconv", from.as_str(), to.as_str(), "--"]).args(paths);
         let output = self.git.ok(call.output_bytes(bytes)).await?;

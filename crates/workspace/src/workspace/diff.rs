@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::empty_tree::empty_tree;
 use super::git::{GitCommand, LIST_BYTES};
 use super::layout::TreePaths;
 use super::outgoing::{ChangedObject, RawEntry, raw_entries};
@@ -77,20 +76,17 @@ impl Workspaces {
         from: &Sha,
         to: &Sha,
     ) -> Result<ChangedFiles, WorkspaceError> {
-        let call = GitCommand::new("measure all changes", &tree_paths.store)
-            .attributes_of(empty_tree(to))
-            .config(self.sources_as_text())
-            .args([
-                "diff-tree",
-                "-r",
-                "--no-renames",
-                "--numstat",
-                "-z",
-                "--no-ext-diff",
-                "--no-textconv",
-                from.as_str(),
-                to.as_str(),
-            ]);
+        let call = GitCommand::new("measure all changes", &tree_paths.store).config(self.sources_as_text()).args([
+            "diff-tree",
+            "-r",
+            "--no-renames",
+            "--numstat",
+            "-z",
+            "--no-ext-diff",
+            "--no-textconv",
+            from.as_str(),
+            to.as_str(),
+        ]);
         let output = self.git.ok(call).await?;
         if output.truncated {
             return Err(too_large());
@@ -105,24 +101,21 @@ impl Workspaces {
         from: &Sha,
         tree: &Sha,
     ) -> Result<TreeDiff, WorkspaceError> {
-        let call = GitCommand::new("measure the change", &tree_paths.store)
-            .attributes_of(empty_tree(tree))
-            .config(self.sources_as_text())
-            .args([
-                "diff-tree",
-                "-r",
-                "-M",
-                "--raw",
-                "--no-abbrev",
-                "--numstat",
-                "--patch",
-                "-z",
-                "--no-color",
-                "--no-ext-diff",
-                "--no-textconv",
-                from.as_str(),
-                tree.as_str(),
-            ]);
+        let call = GitCommand::new("measure the change", &tree_paths.store).config(self.sources_as_text()).args([
+            "diff-tree",
+            "-r",
+            "-M",
+            "--raw",
+            "--no-abbrev",
+            "--numstat",
+            "--patch",
+            "-z",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            from.as_str(),
+            tree.as_str(),
+        ]);
         let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
         let (objects, rest) = raw_entries(&output.stdout);
         let (mut files, patch) = numstat(rest);

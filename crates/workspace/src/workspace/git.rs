@@ -4,7 +4,6 @@
 //! external diff or submodules). Credentials are passed through an anonymous pipe, never in arguments, environment or
 //! addresses. Only the protocol of the address is enabled.
 
-mod attributes;
 mod sync;
 
 use std::ffi::{OsStr, OsString};
@@ -22,8 +21,6 @@ use super::error::is_refusal_of_token;
 use super::files;
 use super::git_version::{GitVersion, NEEDED_GIT};
 use super::spawner::{self, GitOutput};
-use attributes::AttributesArguments;
-pub(super) use attributes::{AttributesMethod, IgnoredEncodings};
 pub(super) use sync::SyncMethod;
 
 /// Time limit of commands on local files.
@@ -105,7 +102,6 @@ pub(super) struct GitCommand<'a> {
     work_tree: Option<(&'a Path, &'a Path)>,
     index: Option<&'a Path>,
     access: Option<&'a GitUrl>,
-    attributes_of: Option<&'a str>,
     config: Vec<String>,
     synced_by_ref: bool,
     args: Vec<OsString>,
@@ -124,7 +120,6 @@ impl<'a> GitCommand<'a> {
             work_tree: None,
             index: None,
             access: None,
-            attributes_of: None,
             config: Vec::new(),
             synced_by_ref: false,
             args: Vec::new(),
@@ -156,12 +151,6 @@ impl<'a> GitCommand<'a> {
     /// Sets the only remote that the command may access.
     pub fn remote(mut self, access: &'a GitUrl) -> Self {
         self.access = Some(access);
-        self
-    }
-
-    /// Makes git read the `.gitattributes` files of this tree instead of those in the work tree.
-    pub fn attributes_of(mut self, tree: &'a str) -> Self {
-        self.attributes_of = Some(tree);
         self
     }
 
@@ -211,7 +200,6 @@ pub(super) struct Git {
     home: PathBuf,
     /// Version of git, determined on first use.
     version: Arc<OnceCell<GitVersion>>,
-    attributes_method: Arc<OnceCell<AttributesMethod>>,
     sync_method: SyncMethod,
 }
 
@@ -220,7 +208,7 @@ impl Git {
         let program = which::which("git")
             .map_err(|_| WorkspaceError::GitVersion { found: "(none)".to_owned(), needed: NEEDED_GIT.to_string() })?;
         let sync_method = SyncMethod::of(&home);
-        Ok(Self { program, home, version: Arc::default(), attributes_method: Arc::default(), sync_method })
+        Ok(Self { program, home, version: Arc::default(), sync_method })
     }
 
     /// Returns the path of git.
@@ -234,18 +222,6 @@ impl Git {
     /// git is older than [`NEEDED_GIT`].
     pub async fn version(&self) -> Result<GitVersion, WorkspaceError> {
         self.version.get_or_try_init(|| self.read_version()).await.copied()
-    }
-
-    /// Returns the method for reading attributes that the installed version supports.
-    pub(super) async fn attributes_method(&self) -> Result<AttributesMethod, WorkspaceError> {
-        let choose = || async { Ok(AttributesMethod::of(self.version().await?)) };
-        self.attributes_method.get_or_try_init(choose).await.copied()
-    }
-
-    /// Sets the method for reading attributes, regardless of the installed version.
-    #[cfg(test)]
-    pub fn set_attributes_method(&self, method: AttributesMethod) {
-        self.attributes_method.set(method).expect("no command has run yet");
     }
 
     /// Replaces git by another program, and sets how objects reach the disk, regardless of the file system.
@@ -269,13 +245,7 @@ impl Git {
     /// the server may not know yet.
     pub async fn run(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let remote = call.access.map(GitUrl::checked).transpose()?;
-        // Dropped after the command has ended.
-        let attributes = match call.attributes_of {
-            Some(tree) => self.attributes_arguments(call.git_dir, tree).await?,
-            None => AttributesArguments::default(),
-        };
         let mut args = self.base_arguments(&call, remote.as_ref());
-        args.extend(attributes.args.iter().cloned());
         args.extend(call.args.iter().cloned());
         let settling = call.access.map_or(Duration::ZERO, |access| access.settling);
         let mut waited = Duration::ZERO;
@@ -288,13 +258,6 @@ impl Git {
             tokio::time::sleep(pause).await;
             waited += pause;
         }
-    }
-
-    /// Runs a local command that reads no attributes; fails unless its exit code is 0.
-    async fn ok_without_attributes(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
-        let args = self.base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
-        let output = self.spawn(&call, None, args).await?;
-        if output.code == 0 { Ok(output) } else { Err(failure(call.what, &output, None)) }
     }
 
     /// Runs a command; fails unless its exit code is 0.

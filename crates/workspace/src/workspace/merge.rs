@@ -1,9 +1,7 @@
 //! Merges of the base branch into a loop's work.
 
-use std::path::Path;
-
 use super::git::{GitCommand, GitUrl, failure};
-use super::layout::check_branch;
+use super::layout::{TreePaths, check_branch};
 use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -65,7 +63,7 @@ impl Workspaces {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir));
         }
-        let merged = self.merge_tree(&tree_paths.store, head, base).await?;
+        let merged = self.merge_tree(&tree_paths, head, base).await?;
         let mut parts = files::zero_separated(&merged.stdout);
         let tree = parts.next().and_then(|name| Sha::parse(&String::from_utf8_lossy(name)));
         let tree = tree.ok_or_else(|| failure("merge the base branch", &merged, None))?;
@@ -94,13 +92,14 @@ impl Workspaces {
         self.complete(&guard, &tree_paths, access, &needed).await?;
         drop(guard);
         let contained = common.as_ref() == Some(&tips.base);
-        let conflict = !contained && self.merge_tree(&tree_paths.store, &head, &tips.base).await?.code == 1;
+        let conflict = !contained && self.merge_tree(&tree_paths, &head, &tips.base).await?.code == 1;
         Ok(MergeOfTips { branch: Some(head), conflict })
     }
 
     /// Merges two commits without changing a tree; exit code 1 means that files have conflicts.
-    async fn merge_tree(&self, store: &Path, head: &Sha, base: &Sha) -> Result<GitOutput, WorkspaceError> {
-        let call = GitCommand::new("merge the base branch", store).attributes_of(base.as_str()).synced_by_ref();
+    async fn merge_tree(&self, tree_paths: &TreePaths, head: &Sha, base: &Sha) -> Result<GitOutput, WorkspaceError> {
+        self.use_attributes_of(tree_paths, base).await?;
+        let call = GitCommand::new("merge the base branch", &tree_paths.store).synced_by_ref();
         let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
         let merged = self.git.run(call.args(merge)).await?;
         if matches!(merged.code, 0 | 1) { Ok(merged) } else { Err(failure("merge the base branch", &merged, None)) }

@@ -14,12 +14,9 @@ use super::git::GitCommand;
 use super::layout::{TreePaths, objects};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
+use crate::domain::trust::bounds::PUSHED_BYTES;
 use crate::domain::trust::outbound::{ClearedCommit, FoundSecret, Leak, ObjectScan, OutboundFilter};
 
-/// Maximum total size of the contents that are scanned at once, in bytes. A larger change is not pushed.
-const MOST_BYTES: usize = 64 << 20;
-/// Maximum size of the description of a range of commits, in bytes.
-const RANGE_BYTES: usize = 64 << 20;
 /// Maximum number of remembered commits that are followed from a head.
 const MOST_STEPS: usize = 1_000;
 /// Mode of a submodule in git's trees.
@@ -52,7 +49,7 @@ pub(super) struct ChangedObject {
 }
 
 /// Content of a git object, or the reason why it is missing.
-enum ObjectContent {
+pub(super) enum ObjectContent {
     Bytes(Vec<u8>),
     TooLarge,
 }
@@ -231,16 +228,16 @@ impl Workspaces {
         let call = call.args(["--ignore-missing", request.commit.as_str(), "--not"]);
         let call = call.args(request.base.iter().chain(&request.pushed).map(|known| known.as_str()));
         let call = call.args(["--glob=refs/ralph/base/*", "--glob=refs/ralph/remote/*", "--"]);
-        let output = self.git.ok(call.output_bytes(RANGE_BYTES)).await?;
+        let output = self.git.ok(call.output_bytes(PUSHED_BYTES)).await?;
         if output.truncated {
-            return Err(WorkspaceError::TooLarge { what: "the range of a push".into(), limit: RANGE_BYTES as u64 });
+            return Err(WorkspaceError::TooLarge { what: "the range of a push".into(), limit: PUSHED_BYTES as u64 });
         }
         Ok(commits(&output.stdout))
     }
 
     /// Returns the contents of objects. Loose objects are read from their files, packed ones by one git process.
     /// Missing objects are skipped.
-    async fn contents(
+    pub(super) async fn contents(
         &self,
         tree_paths: &TreePaths,
         ids: &HashSet<Sha>,
@@ -253,7 +250,7 @@ impl Workspaces {
         }
         let asked: String = left.iter().map(|id| format!("{id}\n")).collect();
         let call = GitCommand::new("read objects", &tree_paths.store).args(["cat-file", "--batch", "--buffer"]);
-        let answer = self.git.ok(call.input(asked.into_bytes()).output_bytes(MOST_BYTES)).await?;
+        let answer = self.git.ok(call.input(asked.into_bytes()).output_bytes(PUSHED_BYTES)).await?;
         packed(&answer.stdout, &mut read);
         if answer.truncated {
             for id in left {
@@ -280,15 +277,15 @@ async fn scanned(
 ) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
     let outbound = outbound.clone();
     let scan = move || {
-        let scan = ObjectScan::new(&outbound);
-        let one = |(id, content)| match content {
+        let mut scan = ObjectScan::new(&outbound);
+        let mut one = |(id, content)| match content {
             ObjectContent::Bytes(bytes) => {
                 let found = scan.content(&bytes);
                 (id, Some((bytes, found)))
             }
             ObjectContent::TooLarge => (id, None),
         };
-        Ok(contents.into_iter().map(one).collect())
+        Ok(contents.into_iter().map(&mut one).collect())
     };
     files::blocking(scan).await
 }
@@ -298,7 +295,7 @@ fn loose(folders: &[PathBuf], ids: Vec<Sha>) -> (HashMap<Sha, ObjectContent>, Ve
     let (mut read, mut left, mut bytes) = (HashMap::new(), Vec::new(), 0);
     for id in ids {
         let (first, rest) = id.as_str().split_at(2);
-        let most = MOST_BYTES.saturating_sub(bytes);
+        let most = PUSHED_BYTES.saturating_sub(bytes);
         match folders.iter().find_map(|folder| loose_object(&folder.join(first).join(rest), most)) {
             Some(content) => {
                 bytes += bytes_of(&content).len();

@@ -1,15 +1,14 @@
 //! Protected paths, which agents may not change. They are restored from the base before each commit.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::git::GitCommand;
 use super::layout::TreePaths;
-use super::tracked::Tracked;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::trust::protected::{ProtectedGlobs, literal, target_of};
+use crate::domain::trust::protected::{NamedPaths, ProtectedGlobs, literal, target_of};
 
 /// Compiles glob patterns.
 pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<Arc<ProtectedGlobs>, WorkspaceError> {
@@ -26,13 +25,6 @@ pub struct ProtectedPresent {
     pub patterns: Vec<String>,
     /// Patterns of the targets of protected links.
     targets: Vec<String>,
-}
-
-/// Returns the leading part of a pattern without wildcards; empty if the pattern starts with a wildcard. For a pattern
-/// that matches in any folder, this is the path at the top, where agents read such files.
-fn literal_prefix(pattern: &str) -> PathBuf {
-    let pattern = pattern.strip_prefix("**/").unwrap_or(pattern);
-    pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\'])).collect()
 }
 
 /// Mode of a symbolic link in git's trees.
@@ -94,16 +86,15 @@ impl Workspaces {
         Ok(found)
     }
 
-    /// Restores protected paths among the `differing` ones from `base`, in the index and the tree. Also removes
-    /// protected files that are not in the index. `before` lists the index before files were staged. Returns the
-    /// restored paths, sorted.
+    /// Restores protected paths among the `differing` ones from `base`, in the index and the tree, except files that people
+    /// `named`. Returns the restored paths, sorted.
     pub(super) async fn restore_protected(
         &self,
         tree_paths: &TreePaths,
-        differing: impl Iterator<Item = &Path>,
+        differing: BTreeSet<&Path>,
         base: &Sha,
         extra: &[String],
-        before: &Tracked,
+        named: Option<&NamedPaths>,
     ) -> Result<Vec<String>, WorkspaceError> {
         let mut extra = extra.to_vec();
         if !extra.is_empty() || !self.settings.protected.is_empty() {
@@ -114,12 +105,17 @@ impl Workspaces {
             let path = path.to_string_lossy();
             self.protected.protect(&path) || more.protect(&path)
         };
-        let changed = differing.filter(|path| is_protected(path));
+        // A name is that of a file: a link in the place of a folder would replace all files in the folder.
+        let is_named = |path: &Path| {
+            let is_link = std::fs::symlink_metadata(tree_paths.dir.join(path)).is_ok_and(|found| !found.is_file());
+            let is_folder = differing.iter().any(|other| other.starts_with(path) && *other != path);
+            !is_link && !is_folder && named.is_some_and(|named| named.name(&path.to_string_lossy()))
+        };
+        let changed = differing.iter().filter(|path| is_protected(path) && !is_named(path));
         let changed: Vec<&[u8]> = changed.map(|path| path.as_os_str().as_encoded_bytes()).collect();
         if !changed.is_empty() {
             self.restore(tree_paths, base, &changed).await?;
         }
-        self.remove_untracked_protected(tree_paths, &extra, is_protected, before).await?;
         let names: BTreeSet<String> = changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         Ok(names.into_iter().collect())
     }
@@ -167,48 +163,6 @@ impl Workspaces {
             GitCommand::new("put protected paths back", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
     }
-
-    /// Removes protected files that a `.gitignore` hides from the commit, because the next iteration would read them.
-    async fn remove_untracked_protected(
-        &self,
-        tree_paths: &TreePaths,
-        extra: &[String],
-        is_protected: impl Fn(&Path) -> bool,
-        before: &Tracked,
-    ) -> Result<(), WorkspaceError> {
-        let prefixes: BTreeSet<PathBuf> =
-            self.settings.protected.iter().chain(extra).map(|pattern| literal_prefix(pattern)).collect();
-        let mut present = Vec::new();
-        for prefix in prefixes.into_iter().filter(|prefix| !prefix.as_os_str().is_empty()) {
-            if files::parents_are_real(&tree_paths.dir, &prefix) {
-                collect_files(&tree_paths.dir, &prefix, &mut present);
-            }
-        }
-        present.retain(|path| is_protected(path));
-        // A tracked file that is here was not removed from the index.
-        present.retain(|path| !before.is_file(path.as_os_str().as_encoded_bytes()));
-        if present.is_empty() {
-            return Ok(());
-        }
-        let tracked = self.tracked(tree_paths).await?;
-        for path in present.iter().filter(|path| tracked.is_submodule(path.as_os_str().as_encoded_bytes()).is_none()) {
-            remove_beneath(&tree_paths.dir, path)?;
-        }
-        Ok(())
-    }
-}
-
-fn collect_files(root: &Path, path: &Path, into: &mut Vec<PathBuf>) {
-    let full = root.join(path);
-    match std::fs::symlink_metadata(&full) {
-        Ok(found) if found.is_dir() => {
-            for entry in std::fs::read_dir(&full).into_iter().flatten().flatten() {
-                collect_files(root, &path.join(entry.file_name()), into);
-            }
-        }
-        Ok(_) => into.push(path.to_path_buf()),
-        Err(_) => {}
-    }
 }
 
 /// Removes `path`, or a file or link that replaces one of its parent folders.
@@ -230,16 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literal_prefix_ends_before_the_first_wildcard() {
-        for (pattern, prefix) in [
-            (".github/workflows/**", ".github/workflows"),
-            ("**/X/*", "X"),
-            ("**/*.x", ""),
-            (".aider*", ""),
-            ("a/b.yml", "a/b.yml"),
-        ] {
-            assert_eq!(literal_prefix(pattern), Path::new(prefix), "{pattern}");
-        }
+    fn invalid_pattern_is_reported() {
         assert!(matches!(patterns(&["a/{b"]), Err(WorkspaceError::BadPattern { .. })));
     }
 }

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
+use super::attributes::IgnoredEncodings;
 use super::diff::{ChangedFiles, TreeDiff, stat_of};
-use super::git::{GitCommand, IgnoredEncodings};
+use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
 use super::mirror::RefChange;
 use super::set_aside::SetAside;
@@ -21,6 +22,7 @@ use crate::domain::model::authorship::CommitSigning;
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::DiffStat;
 use crate::domain::trust::outbound::{CommitText, Leak, Outbound};
+use crate::domain::trust::protected::NamedPaths;
 use crate::domain::trust::tamper::is_compiled_cache;
 
 /// Maximum size of a committed file, in bytes; forges reject larger ones.
@@ -46,6 +48,8 @@ pub struct CommitRequest<'a> {
     pub protected_base: &'a Sha,
     /// Glob patterns of this repository's protected paths, in addition to those in the settings.
     pub extra_protected: &'a [String],
+    /// Protected paths that may change, because people named them.
+    pub named: Option<&'a NamedPaths>,
     /// New files to leave out after a run was killed; `None` to commit all.
     pub set_aside: Option<SetAside<'a>>,
 }
@@ -90,8 +94,6 @@ struct Changes {
     remove: Vec<PathBuf>,
     /// Files that are too large or unreadable.
     left_out: Vec<PathBuf>,
-    /// Files and submodules that the index had before.
-    before: Tracked,
 }
 
 impl Workspaces {
@@ -111,8 +113,9 @@ impl Workspaces {
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
         let paths =
             sizes.iter().flatten().map(|(path, _)| path.as_path()).chain(differing.iter().map(PathBuf::as_path));
-        let restored =
-            self.restore_protected(&tree_paths, paths, protected_base, extra_protected, &staged.before).await?;
+        let restored = self
+            .restore_protected(&tree_paths, paths.collect(), protected_base, extra_protected, request.named)
+            .await?;
         let tree = if restored.is_empty() { found } else { self.write_tree(&tree_paths).await? };
 
         let unchanged = tree == before.tree && merge_parent.is_none();
@@ -290,7 +293,6 @@ impl Workspaces {
         if !removals.is_empty() {
             self.git.ok(update(&removals, &["--index-info"])).await?;
         }
-        changes.before = before;
         Ok(changes)
     }
 

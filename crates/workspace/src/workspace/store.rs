@@ -10,7 +10,7 @@ use std::path::Path;
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name, objects};
 use super::mirror::{RefChange, is_partial, mirror_config};
-use super::{WorkspaceError, Workspaces};
+use super::{WorkspaceError, Workspaces, attributes};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// Folders that contain a loop's refs, below `refs/ralph/`.
@@ -52,12 +52,13 @@ fn make(tree_paths: &TreePaths) -> std::io::Result<()> {
     }
     let alternates = format!("{}\n", objects(&tree_paths.mirror).display());
     put(&store.join("objects/info/alternates"), &alternates)?;
+    attributes::create(store)?;
     put(&store.join("config"), mirror_config(is_partial(&tree_paths.mirror)))?;
     put(&store.join("HEAD"), "ref: refs/heads/none\n")
 }
 
 /// Writes a file durably, unless it already has this content.
-fn put(path: &Path, text: &str) -> std::io::Result<()> {
+pub(super) fn put(path: &Path, text: &str) -> std::io::Result<()> {
     if fs::read(path).is_ok_and(|found| found == text.as_bytes()) {
         return Ok(());
     }

@@ -35,9 +35,11 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         committer_email: "bot@forge.example".into(),
         authors: Default::default(),
         signing: None,
-        protected: crate::domain::trust::protected::PROTECTED_PATHS
+        // Without the rule for all dot-files, so that tests can write some.
+        protected: crate::domain::trust::protected::PROTECTED_PATHS[1..]
             .iter()
             .copied()
+            .chain([".gitea/workflows/**"])
             .chain(ralph_agents::agent::presets::protected_paths())
             .map(str::to_owned)
             .collect(),
@@ -164,6 +166,7 @@ impl WorkspaceWorld {
             base: merge_parent.unwrap_or(parent),
             protected_base: parent,
             extra_protected: &[],
+            named: None,
             set_aside: None,
         };
         self.workspaces.commit(request).await.unwrap()

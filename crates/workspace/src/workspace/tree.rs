@@ -124,6 +124,7 @@ impl Workspaces {
         if std::fs::symlink_metadata(&tree_paths.dir).is_err() {
             self.take_from_pool(repo, &tree_paths)?;
         }
+        self.use_attributes_of(&tree_paths, &remote.base).await?;
         self.put_at(loop_id, &tree_paths, &head).await?;
         Ok(TreeInfo { dir: tree_paths.dir, head, base: remote.base, fork: common, remote_branch: remote.branch })
     }

@@ -18,12 +18,13 @@ use super::request::RefusedRequest;
 use super::usage::{EventReader, read_body};
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::providers::limit::LimitSignals;
+use crate::domain::trust::bounds::BROKER_BODY_BYTES;
 use crate::domain::trust::secret_forms::SecretForms;
 
 /// Text that replaces a key.
 pub(super) const MARK: &[u8] = b"[key removed]";
 /// Maximum size of a response that is not streamed, in bytes.
-const MAX_ANSWER: usize = 64 * 1024 * 1024;
+const MAX_ANSWER: usize = BROKER_BODY_BYTES;
 /// Maximum size of an error response that is searched for signs of a limit, in bytes.
 const MAX_ERROR: usize = 64 * 1024;
 
@@ -87,7 +88,7 @@ impl ModelAnswer {
         loop {
             match self.upstream.chunk().await {
                 Ok(Some(chunk)) if body.len() + chunk.len() <= MAX_ANSWER => body.extend_from_slice(&chunk),
-                Ok(Some(_)) => return Err(broken("the answer of the model is larger than 64 MiB")),
+                Ok(Some(_)) => return Err(broken("the answer of the model is larger than 32 MiB")),
                 Ok(None) => return Ok(body),
                 Err(error) => {
                     let why = format!("the answer of the model is incomplete: {}", error_chain(&error.without_url()));

@@ -124,9 +124,10 @@ pub(super) struct WireFormat {
     /// Allowed fields of a request for a response or a token count. Other fields are features that the operator must
     /// allow by name.
     pub(super) fields: &'static [&'static str],
-    /// Returns the name of the feature for a tool that the provider runs; `None` for a tool that the agent runs.
+    /// Returns the name of the feature for a tool that the provider runs; `None` for a tool that the agent runs. The
+    /// value has the tool's fields without what is nested in them.
     pub(super) server_tool: fn(&Value) -> Option<String>,
-    /// Returns the names of the features that the values of allowed fields request.
+    /// Returns the names of the features that the request's settings ask for.
     pub(super) features: fn(&Map<String, Value>) -> Vec<&'static str>,
     /// Returns the maximum number of tokens of a response, if the request limits it, and the number of responses.
     pub(super) output: fn(&Map<String, Value>) -> (Option<u64>, u64),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::usage::AnswerUsage;
@@ -15,6 +15,7 @@ use crate::domain::model::tokens::estimated_tokens;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::{PriceTable, TokenPrice, TokenUsage, Vendor};
 use crate::domain::providers::usage::ReportedUsage;
+use crate::domain::trust::bounds::{BROKER_BODIES, BROKER_BODY_BYTES};
 
 /// Number of output tokens that a request without a limit is assumed to need: the most that any model writes.
 const MOST_OUTPUT: u64 = 128_000;
@@ -83,6 +84,11 @@ impl Quote {
         let price = i128::from(self.price.output.0) * i128::from(self.choices.max(1));
         if price <= 0 { u64::MAX } else { u64::try_from(left / price).unwrap_or(u64::MAX) }
     }
+}
+
+/// Returns a number of bytes in KiB, at least 1.
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX)
 }
 
 #[derive(Debug)]
@@ -156,6 +162,8 @@ pub(in crate::agent) struct RunMeter {
     guard: Option<Arc<dyn CostGuard>>,
     prices: Arc<PriceTable>,
     freed: Notify,
+    /// Room for the bodies of requests that were not sent yet, in KiB.
+    bodies: Semaphore,
     /// Canceled when the budget is used up.
     exhausted: CancellationToken,
 }
@@ -176,7 +184,8 @@ impl RunMeter {
         prices: Arc<PriceTable>,
     ) -> Arc<Self> {
         let (state, freed, exhausted) = (Mutex::default(), Notify::new(), CancellationToken::new());
-        Arc::new(Self { state, budget, guard, prices, freed, exhausted })
+        let bodies = Semaphore::new(BROKER_BODIES * BROKER_BODY_BYTES / 1024);
+        Arc::new(Self { state, budget, guard, prices, freed, bodies, exhausted })
     }
 
     fn state(&self) -> MutexGuard<'_, MeterState> {
@@ -186,6 +195,11 @@ impl RunMeter {
     /// Returns the prices of the models.
     pub(super) fn prices(&self) -> &PriceTable {
         &self.prices
+    }
+
+    /// Waits until the run has room for a body of at most this many bytes, and reserves it.
+    pub(super) async fn body_room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        self.bodies.acquire_many(kib(bytes)).await.ok()
     }
 
     /// Waits until the budget is used up.

@@ -1,13 +1,15 @@
 //! Checks a request before any part of it is sent: its form, endpoint, token, and what its body asks the provider to
 //! do. The request to the model is built only from checked parts.
 
+use std::borrow::Cow;
+
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HOST, TRANSFER_ENCODING, UPGRADE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use serde_json::{Map, Value};
 
+use super::body::RequestBody;
 use super::formats::{self, AuthHeader, EndpointPurpose, FormatName, Matched, WireFormat};
-use super::strict_json;
 
 /// Headers that are forwarded; names that end with `-` are prefixes.
 const FORWARDED: [&str; 14] = [
@@ -39,69 +41,8 @@ const OVERRIDES: [&str; 10] = [
     "x-goog-encode-response-if-executable",
     "http2-settings",
 ];
-/// Fields whose content is the agent's own data, which no provider interprets.
-const DATA: [&str; 16] = [
-    "input_schema",
-    "parameters",
-    "parametersJsonSchema",
-    "parameters_json_schema",
-    "args",
-    "arguments",
-    "response",
-    "schema",
-    "json_schema",
-    "response_schema",
-    "responseSchema",
-    "responseJsonSchema",
-    "metadata",
-    "client_metadata",
-    "annotations",
-    "citations",
-];
-/// Fields that contain an address for the provider to fetch.
-const ADDRESSES: [&str; 9] =
-    ["url", "image_url", "video_url", "audio_url", "file_url", "uri", "file_uri", "fileUri", "server_url"];
-/// Prefixes of addresses that a provider can fetch; they are searched in all fields.
-const SCHEMES: [&str; 5] = ["http:", "https:", "ftp:", "gs:", "s3:"];
-/// Fields of a request whose content the model reads.
-const READ_BY_THE_MODEL: [&str; 8] = [
-    "messages",
-    "input",
-    "contents",
-    "system",
-    "system_instruction",
-    "systemInstruction",
-    "instructions",
-    "generateContentRequest",
-];
-/// Fields whose content is free text, which may begin with an address.
-const TEXTS: [&str; 25] = [
-    "text",
-    "content",
-    "contents",
-    "parts",
-    "messages",
-    "input",
-    "output",
-    "system",
-    "instructions",
-    "thinking",
-    "reasoning",
-    "reasoning_content",
-    "reasoning_text",
-    "summary",
-    "refusal",
-    "title",
-    "context",
-    "name",
-    "description",
-    "code",
-    "command",
-    "commands",
-    "diff",
-    "stdout",
-    "stderr",
-];
+/// Maximum number of features that a refusal names.
+const MAX_NAMED: usize = 20;
 /// Fields with a length or a number of responses, which limit the cost of a request.
 const COUNTS: [&str; 8] = [
     "max_tokens",
@@ -115,19 +56,6 @@ const COUNTS: [&str; 8] = [
 ];
 /// Fields that contain objects with such limits.
 const WITH_COUNTS: [&str; 3] = ["generationConfig", "generation_config", "thinking"];
-/// Fields that refer to data that the provider stores.
-const STORED: [&str; 9] = [
-    "file_id",
-    "fileId",
-    "file_ids",
-    "vector_store_ids",
-    "container_id",
-    "skill_id",
-    "connector_id",
-    "cachedContent",
-    "cached_content",
-];
-
 /// Refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RefusedRequest {
@@ -337,30 +265,28 @@ fn forwarded(headers: &HeaderMap) -> HeaderMap {
     sent
 }
 
-/// Parses the body of a request and checks what it asks the provider to do.
+/// Reads the body of a request and checks what it asks the provider to do.
 pub(super) fn check_body(
     rules: &RequestRules<'_>,
     matched: &Matched,
     body: &[u8],
-) -> Result<Map<String, Value>, RefusedRequest> {
-    let value = strict_json::parse(body)
-        .map_err(|error| RefusedRequest::invalid(format!("the body is not an unambiguous JSON document: {error}")))?;
-    let Value::Object(body) = value else { return Err(RefusedRequest::invalid("the body is not a JSON object")) };
-    let model = matched.model.as_deref().or_else(|| body.get("model").and_then(Value::as_str));
+) -> Result<RequestBody, RefusedRequest> {
+    let body = RequestBody::read(matched.format, body)
+        .map_err(|error| RefusedRequest::invalid(format!("the body is not an unambiguous JSON object: {error}")))?;
+    let settings = &body.settings;
+    let model = matched.model.as_deref().or_else(|| settings.get("model").and_then(Value::as_str));
     if matched.purpose == EndpointPurpose::Answer && model.is_none() {
         return Err(RefusedRequest::invalid("the request names no model"));
     }
-    check_counts(&body)?;
-    let mut features: Vec<String> = unknown_fields(matched.format, &body);
-    features.extend((matched.format.features)(&body).into_iter().map(str::to_owned));
-    features.extend(model.and_then(formats::searching_model).map(str::to_owned));
-    features.extend(expensive_tier(&body));
-    find_features(matched.format, &Value::Object(body.clone()), &mut features);
-    let read = body.iter().filter(|(name, _)| READ_BY_THE_MODEL.contains(&name.as_str()));
-    let has_address = read.into_iter().any(|(name, value)| has_address(name, "", value));
-    features.extend(has_address.then(|| "url_sources".to_owned()));
-    features.retain(|feature| !rules.allowed.contains(feature));
+    check_counts(settings)?;
+    let mut features: Vec<Cow<'static, str>> = unknown_fields(matched.format, &body);
+    features.extend((matched.format.features)(settings).into_iter().map(Cow::from));
+    features.extend(model.and_then(formats::searching_model).map(Cow::from));
+    features.extend(expensive_tier(settings).map(Cow::from));
+    features.extend(body.features.iter().cloned());
+    features.retain(|feature| !rules.allowed.iter().any(|allowed| *allowed == **feature));
     features.dedup();
+    features.truncate(MAX_NAMED);
     match features.first() {
         None => Ok(body),
         Some(first) => Err(RefusedRequest::invalid(format!(
@@ -393,90 +319,16 @@ fn check_counts(body: &Map<String, Value>) -> Result<(), RefusedRequest> {
     Ok(())
 }
 
-/// Whether a request asks for caching beyond the usual five minutes.
-pub(super) fn keeps_long(value: &Value) -> bool {
-    match value {
-        Value::Array(values) => values.iter().any(keeps_long),
-        Value::Object(fields) => fields.iter().any(|(name, value)| match value {
-            Value::String(text) => name == "ttl" && text != "5m",
-            _ => keeps_long(value),
-        }),
-        _ => false,
-    }
-}
-
-fn unknown_fields(format: &WireFormat, body: &Map<String, Value>) -> Vec<String> {
-    let unknown = body.iter().filter(|(name, value)| !format.fields.contains(&name.as_str()) && !value.is_null());
-    unknown.map(|(name, _)| name.chars().take(60).collect()).collect()
+fn unknown_fields(format: &WireFormat, body: &RequestBody) -> Vec<Cow<'static, str>> {
+    let unknown = body.fields().filter(|name| !format.fields.contains(name));
+    unknown.map(|name| name.chars().take(60).collect::<String>().into()).collect()
 }
 
 /// Returns the name of a service tier that costs more than the usual price; `None` if none is requested.
-fn expensive_tier(body: &Map<String, Value>) -> Option<String> {
+fn expensive_tier(body: &Map<String, Value>) -> Option<&'static str> {
     let usual = ["auto", "default", "standard", "standard_only", "flex"];
     let tier = body.get("service_tier").filter(|tier| !tier.is_null())?;
-    (!tier.as_str().is_some_and(|tier| usual.contains(&tier))).then(|| "priority_tier".to_owned())
-}
-
-/// Adds the features that a request uses to `found`: tools that the provider runs, and data that the provider would
-/// fetch or read from its storage.
-fn find_features(format: &WireFormat, value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| find_features(format, value, found)),
-        Value::Object(fields) => {
-            let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
-            found.extend((kind == "item_reference").then(|| "stored_responses".to_owned()));
-            for (name, value) in fields {
-                match value {
-                    _ if is_data(name, kind) => continue,
-                    Value::Array(tools) if name == "tools" => found.extend(tools.iter().filter_map(format.server_tool)),
-                    Value::Null => {}
-                    _ if name == "tools" => found.push("untyped_tools".to_owned()),
-                    Value::String(text) if ADDRESSES.contains(&name.as_str()) && !is_inline(text) => {
-                        found.push("url_sources".to_owned());
-                    }
-                    _ if STORED.contains(&name.as_str()) => found.push("files".to_owned()),
-                    _ => {}
-                }
-                find_features(format, value, found);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Whether the content of a field, in an object of this type, is the agent's own data.
-fn is_data(name: &str, kind: &str) -> bool {
-    DATA.contains(&name) || (name == "input" && kind.ends_with("_use"))
-}
-
-/// Whether a field in an object of this type, or a field below it, contains an address where no free text is expected.
-/// Vendors use many names for fields with addresses.
-fn has_address(name: &str, kind: &str, value: &Value) -> bool {
-    match value {
-        Value::String(text) => {
-            let is_text = TEXTS.contains(&name)
-                || (name == "data" && kind == "text")
-                || (name == "source" && kind == "search_result");
-            !is_text && is_address(text)
-        }
-        Value::Array(values) => values.iter().any(|value| has_address(name, kind, value)),
-        Value::Object(fields) => {
-            let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
-            fields.iter().any(|(name, value)| !is_data(name, kind) && has_address(name, kind, value))
-        }
-        _ => false,
-    }
-}
-
-/// Whether a provider would read a text as an address. Leading spaces and control characters are ignored.
-fn is_address(text: &str) -> bool {
-    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
-    SCHEMES.iter().any(|scheme| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme)))
-}
-
-/// Whether an address contains the data itself, as a `data:` URL.
-fn is_inline(text: &str) -> bool {
-    text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
+    (!tier.as_str().is_some_and(|tier| usual.contains(&tier))).then_some("priority_tier")
 }
 
 #[cfg(test)]

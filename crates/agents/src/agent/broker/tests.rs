@@ -166,7 +166,7 @@ async fn requests_without_token_or_outside_the_address_are_refused() {
         assert!(answer.text().await.expect("a text").contains("ralph-bot: "), "{asked}");
     }
     let large = client().post(format!("{url}/messages")).header("x-api-key", &token);
-    let large = large.header("content-type", "application/json").body(vec![b' '; MAX_REQUEST + 1]).send().await;
+    let large = large.header("content-type", "application/json").body(vec![b' '; BROKER_BODY_BYTES + 1]).send().await;
     assert!(large.map_or(true, |answer| answer.status().as_u16() == 413), "too large");
     assert!(model.seen().is_empty(), "{:?}", model.seen());
     assert!(meter.refused().iter().any(|what| what.contains("POST /v1/files")), "{:?}", meter.refused());

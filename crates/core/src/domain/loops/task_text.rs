@@ -2,9 +2,21 @@
 
 use std::collections::HashSet;
 
-use super::LoopTask;
+use super::{GuidanceSource, Loop, LoopTask};
 use crate::domain::model::document::{Document, Unseen};
-use crate::domain::trust::sanitize::document;
+use crate::domain::trust::protected::NamedPaths;
+use crate::domain::trust::sanitize::{self, document};
+
+impl Loop {
+    /// Returns the paths that the issue, or a request of a maintainer, names as the forge displays them.
+    pub fn named_paths(&self) -> NamedPaths {
+        let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.guidance);
+        let of_people = given.filter(|one| matches!(one.source, GuidanceSource::Command | GuidanceSource::Review));
+        let requests = of_people.map(|guidance| sanitize::for_prompt(&guidance.text).text);
+        let texts: Vec<String> = std::iter::once(self.task.agent_text()).chain(requests).collect();
+        NamedPaths::of(texts.iter().map(String::as_str))
+    }
+}
 
 impl LoopTask {
     /// Returns the body as displayed by the forge.

@@ -229,9 +229,9 @@ impl OutboundFilter {
         self.masker().mask_named(text).into_owned()
     }
 
-    /// Returns the secrets that the content of a file contains.
-    pub(super) fn secrets_in(&self, content: &[u8]) -> Vec<FoundSecret> {
-        self.masker().found_in_file(content)
+    /// Returns the secrets that the content of a file contains; see [`Masker::found_in_file`].
+    pub(super) fn secrets_in(&self, content: &[u8], unpacked_left: &mut u64) -> Vec<FoundSecret> {
+        self.masker().found_in_file(content, unpacked_left)
     }
 
     /// Returns JSON with the secrets replaced in every key and string. Foreign text must be masked before it is escaped for a

@@ -1,5 +1,5 @@
-//! Protected paths, which agents must not change: CI, code owners, hooks, and files that instruct or configure agents and
-//! editors.
+//! Protected paths, which agents must not change unless people name them: dot-files and dot-folders at the top of a repository, and
+//! known files of CI, code owners, hooks, agents and editors.
 //!
 //! A pattern protects more than the paths that it matches, because a file can be replaced in other ways. The folder of the file
 //! and the folders above it can become links. Names that differ only in case, in invisible characters or in their short form are
@@ -18,168 +18,64 @@ use crate::domain::model::task::DiffStat;
 /// Globs of the paths that are protected by default, relative to the root of the tree. The configuration adds those of each agent
 /// preset.
 pub const PROTECTED_PATHS: &[&str] = &[
-    // The bot's own file.
-    ".github/ralph.yml",
-    ".gitea/ralph.yml",
-    ".forgejo/ralph.yml",
-    ".ralph.yml",
-    // CI of the forges.
-    ".github/workflows/**",
-    ".github/actions/**",
-    ".github/dependabot.y*ml",
-    ".gitea/workflows/**",
-    ".gitea/actions/**",
-    ".forgejo/workflows/**",
-    ".forgejo/actions/**",
-    ".gitlab-ci.y*ml",
-    ".gitlab/ci/**",
-    // Other CI.
-    ".woodpecker*",
-    ".woodpecker*/**",
-    ".drone*",
-    ".circleci/**",
-    ".buildkite/**",
-    ".tekton/**",
-    "**/Jenkinsfile*",
-    ".jenkins/**",
-    "azure-pipelines*",
-    "**/azure-pipelines*.y*ml",
+    // What tools read at the top: CI, hooks, editors, agents, package managers, bots.
+    ".*/**",
+    // The same below the top, where tools search for it.
+    "**/.{agent*,aider*,aiassistant,amazonq,amp,antigravity,augment*,claude*,cline*,codebuddy,codeium,continue*,copilot,crush*,cursor*,devin,factory,goose*,jules,junie,kilocode*,kiro,lingma,openhands,qoder,roo*,rules,tabnine,trae,warp,windsurf*,zencoder}/**",
+    "**/.{cargo,devcontainer*,direnv,envrc,github,idea,mcp.json,mise*,mvn,npmrc,pnpmfile*,vs,vscode,yarn,yarnrc*}/**",
+    // Instructions and settings of agents, tools and editors without a dot.
+    "**/{AGENTS*,AGENT,CLAUDE,CLAUDE.*,GEMINI,QWEN,CODEBUDDY,CRUSH,WARP}.md",
+    "**/{mise,mise.*}.toml",
+    "**/*.code-workspace",
+    "{mcp,dagger,vercel,renovate}.json*",
+    "lefthook*.*",
+    // CI, deployments and releases.
+    "**/{Jenkinsfile*,Earthfile}",
     "azure-pipelines*/**",
-    ".azure-pipelines*/**",
-    ".azuredevops/**",
-    ".pipelines/**",
-    ".travis.y*ml",
-    ".cirrus.*",
-    "appveyor.y*ml",
-    ".appveyor.y*ml",
-    "bitbucket-pipelines.y*ml",
-    ".semaphore/**",
-    ".teamcity/**",
-    "wercker.y*ml",
-    "codefresh.y*ml",
-    ".codefresh/**",
-    "cloudbuild*.y*ml",
-    "buildspec*.y*ml",
-    ".build.y*ml",
-    ".builds/**",
-    ".zuul.*",
-    ".zuul.d/**",
-    ".harness/**",
-    ".onedev-buildspec.y*ml",
-    ".prow.y*ml",
-    ".prow/**",
-    ".vela.y*ml",
-    "screwdriver.y*ml",
-    ".crow*",
-    ".crow*/**",
-    "bitrise.y*ml",
-    "codemagic.y*ml",
+    "**/azure-pipelines*.y*ml",
+    "{appveyor,bitbucket-pipelines,bitrise,buildspec*,cloudbuild*,codefresh,codemagic,render,screwdriver,wercker}.y*ml",
     "ci_scripts/**",
-    "**/Earthfile",
-    ".dagger/**",
-    "dagger.json",
-    // Deployments and releases.
     "netlify.toml",
-    "vercel.json",
-    "render.y*ml",
-    ".readthedocs.y*ml",
-    ".goreleaser*",
-    ".releaserc*",
     "release.config.*",
-    // Bots of the forges.
-    ".github/*.y*ml",
-    ".mergify.y*ml",
-    ".mergify/**",
-    "renovate.json*",
-    ".github/renovate.json*",
-    ".gitlab/renovate.json*",
-    ".renovaterc*",
     // Code ownership.
     "CODEOWNERS",
     "*/CODEOWNERS",
-    "**/OWNERS",
-    "**/OWNERS_ALIASES",
-    // Hooks, and what runs on a developer's machine.
-    ".git-hooks/**",
-    ".githooks/**",
-    ".husky/**",
-    ".pre-commit-*.y*ml",
-    "lefthook*.*",
-    ".lefthook*",
-    ".lefthook*/**",
-    ".overcommit.yml",
-    ".simple-git-hooks.*",
-    ".gitmodules",
-    "**/.envrc",
-    ".direnv/**",
-    "**/.vscode/**",
-    "**/.idea/**",
-    ".run/**",
-    ".fleet/**",
-    ".zed/**",
-    "**/.devcontainer/**",
-    "**/.devcontainer.json",
-    ".gitpod.*",
-    ".replit",
-    ".idx/**",
-    // Instructions and configuration of agents.
-    "**/AGENTS*.md",
-    "**/AGENT.md",
-    "**/.agents/**",
-    "**/.agent/**",
-    "**/.github/copilot-instructions.md",
-    "**/.github/instructions/**",
-    "**/.github/prompts/**",
-    "**/.github/chatmodes/**",
-    "**/.github/agents/**",
-    "**/.github/skills/**",
-    "**/.github/hooks/**",
-    "**/.mcp.json",
-    "mcp.json",
-    "**/.cursor/**",
-    "**/.cursorrules",
-    "**/.cursor*ignore",
-    "**/.windsurf/**",
-    "**/.windsurfrules",
-    "**/.kiro/**",
-    "**/.continue/**",
-    "**/.continuerules",
-    "**/.roo*",
-    "**/.roo*/**",
-    "**/.cline*",
-    "**/.cline*/**",
-    "**/.kilocode*",
-    "**/.kilocode*/**",
-    "**/.augment*",
-    "**/.augment*/**",
-    "**/.amazonq/**",
-    "**/.aiassistant/**",
-    "**/.junie/**",
-    "**/.goose*",
-    "**/.goose/**",
-    "**/.trae/**",
-    "**/.openhands/**",
-    "**/.factory/**",
-    "**/.claude-plugin/**",
-    "**/.codebuddy/**",
-    "**/CODEBUDDY.md",
-    "**/.codeium/**",
-    "**/.lingma/**",
-    "**/.qoder/**",
-    "**/.tabnine/**",
-    "**/.zencoder/**",
-    "**/.crush*",
-    "**/.crush/**",
-    "**/CRUSH.md",
-    "**/WARP.md",
-    "**/.warp/**",
-    "**/.copilot/**",
-    "**/.amp/**",
-    "**/.devin/**",
-    "**/.jules/**",
-    "**/.antigravity/**",
-    "**/.rules",
+    "**/{OWNERS,OWNERS_ALIASES}",
 ];
+/// Files of the bot, which stay protected if people name them.
+const OWN_FILES: [&str; 4] = [".ralph.yml", ".github/ralph.yml", ".gitea/ralph.yml", ".forgejo/ralph.yml"];
+/// Maximum number of paths that are reported one by one.
+const MOST_REPORTED: usize = 20;
+
+/// Paths that people named in the issue or in a request, which the loop may change although they are protected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamedPaths(BTreeSet<String>);
+
+impl NamedPaths {
+    /// Finds the words of texts that have the form of a path: of a file, or of a folder with a slash at the end.
+    pub fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+        let is_border = |c: char| c.is_whitespace() || "`'\"()[]<>{},;|*!".contains(c);
+        let words = texts.into_iter().flat_map(|text| text.split(is_border));
+        let paths = words.map(|word| word.trim_end_matches(['.', ':', '?']).trim_start_matches("./"));
+        Self(paths.filter(|path| path.contains(['.', '/'])).map(str::to_owned).collect())
+    }
+
+    /// Whether people named this file or a folder that contains it. Names of the bot's own files do not count.
+    pub fn name(&self, path: &str) -> bool {
+        let mut folders = path.match_indices('/').map(|(at, slash)| &path[..at + slash.len()]);
+        !OWN_FILES.contains(&folded(path).as_str())
+            && (self.0.contains(path) || folders.any(|folder| self.0.contains(folder)))
+    }
+}
+
+/// Returns the paths for a report. Those of a folder at the top are joined if there are many.
+pub fn reported(paths: Vec<String>) -> Vec<String> {
+    if paths.len() <= MOST_REPORTED {
+        return paths;
+    }
+    let joined = paths.iter().map(|path| path.split_once('/').map_or(path.clone(), |(top, _)| format!("{top}/**")));
+    joined.collect::<BTreeSet<_>>().into_iter().take(MOST_REPORTED).collect()
+}
 
 /// Response to a change of a protected path, least strict first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
@@ -364,129 +260,69 @@ mod tests {
     fn default_patterns_protect_ci_hooks_editors_and_agents() {
         let set = ProtectedGlobs::new(PROTECTED_PATHS).unwrap();
         let protected = [
-            ".github/workflows/ci.yml",
+            // Dot-files and dot-folders at the top.
+            ".github",
             ".github/workflows/deep/ci.yml",
-            ".github/workflows/README.md",
-            ".github/actions/x/action.yml",
-            ".github/dependabot.yml",
-            ".gitea/workflows/a.yaml",
-            ".forgejo/workflows/a.yaml",
             ".gitlab-ci.yml",
-            ".gitlab/ci/test.yml",
-            ".woodpecker.yml",
-            ".woodpecker.yaml",
-            ".woodpecker/test.yml",
-            ".drone.yml",
-            ".drone.star",
-            ".drone.jsonnet",
-            ".circleci/config.yml",
-            ".buildkite/pipeline.yml",
-            ".buildkite/hooks/pre-command",
-            ".tekton/push.yaml",
-            "Jenkinsfile",
-            "ci/Jenkinsfile.release",
-            "azure-pipelines.yml",
-            "azure-pipelines-nightly.yaml",
-            ".azure-pipelines/build.yml",
-            ".travis.yml",
-            ".cirrus.yml",
-            ".cirrus.star",
-            "appveyor.yml",
-            ".appveyor.yml",
-            "bitbucket-pipelines.yml",
-            ".semaphore/semaphore.yml",
-            ".teamcity/settings.kts",
-            "CODEOWNERS",
-            "docs/CODEOWNERS",
-            ".github/CODEOWNERS",
             ".ralph.yml",
-            ".github/ralph.yml",
-            ".vscode/settings.json",
-            ".vscode/tasks.json",
-            "packages/a/.vscode/mcp.json",
-            ".idea/runConfigurations/Test.xml",
-            ".run/Test.run.xml",
-            ".devcontainer/devcontainer.json",
-            ".devcontainer.json",
-            ".envrc",
-            "sub/.envrc",
-            ".pre-commit-config.yaml",
-            ".pre-commit-hooks.yaml",
-            "lefthook.yml",
-            "lefthook-local.yml",
-            ".lefthook.toml",
-            ".lefthook/pre-commit/run.sh",
-            ".husky/pre-commit",
-            ".githooks/pre-push",
             ".gitmodules",
-            ".github/copilot-instructions.md",
-            ".github/instructions/tests.instructions.md",
-            ".github/prompts/a.prompt.md",
-            "AGENTS.md",
-            "sub/deep/AGENTS.md",
+            ".gitignore",
+            ".vs/tasks.vs.json",
+            ".yarnrc.yml",
+            ".npmrc",
+            ".mvn/extensions.xml",
+            ".cargo/config.toml",
+            ".coderabbit.yaml",
+            ".of_tomorrow/hooks/run.sh",
+            // Known names at the top.
+            "mise.toml",
+            "app.code-workspace",
+            "CLAUDE.local.md",
             "AGENTS.override.md",
-            ".agents/skills/x/SKILL.md",
-            "packages/a/.agents/x.md",
-            ".opencode/agent/x.md",
-            ".kiro/steering/a.md",
-            ".windsurf/rules/a.md",
-            ".windsurfrules",
-            ".qwen/settings.json",
-            ".codex/config.toml",
-            ".cursor/rules/a.mdc",
-            "sub/.cursor/mcp.json",
-            ".cursorrules",
-            ".continue/config.yaml",
-            ".roo/rules/a.md",
-            ".roomodes",
-            ".roorules-code",
-            ".clinerules",
-            ".clinerules/a.md",
-            ".mcp.json",
-            ".kilocode/rules/a.md",
-            ".junie/guidelines.md",
-            ".goosehints",
-            "netlify.toml",
-            "vercel.json",
-            "render.yaml",
-            ".readthedocs.yaml",
-            ".mergify.yml",
-            ".github/settings.yml",
-            ".github/mergify.yml",
-            "pkg/OWNERS",
-            ".prow.yaml",
-            "renovate.json",
-            "renovate.json5",
-            ".github/renovate.json",
-            ".goreleaser.yaml",
-            ".releaserc.json",
-            "release.config.js",
-            ".claude-plugin/marketplace.json",
-            ".codebuddy/settings.json",
-            ".qoder/rules/a.md",
-            ".tabnine/guidelines/a.md",
-            ".cursorignore",
             "mcp.json",
-            "build/azure-pipelines.yml",
-            "eng/ci/azure-pipelines-official.yaml",
-            ".vela.yml",
+            "dagger.json",
+            "renovate.json5",
+            "vercel.json",
+            "netlify.toml",
+            "render.yaml",
+            "release.config.js",
+            "lefthook-local.yml",
+            "Jenkinsfile",
+            "azure-pipelines-nightly.yaml",
+            "azure-pipelines/a.sh",
+            "appveyor.yml",
+            "bitbucket-pipelines.yml",
             "screwdriver.yaml",
-            ".crow.yaml",
-            ".crow/test.yaml",
             "bitrise.yml",
             "codemagic.yaml",
+            "cloudbuild-test.yaml",
             "ci_scripts/ci_post_clone.sh",
             "Earthfile",
+            "CODEOWNERS",
+            // Below.
+            "docs/CODEOWNERS",
+            "pkg/OWNERS",
+            "ci/Jenkinsfile.release",
+            "eng/ci/azure-pipelines-official.yaml",
             "services/a/Earthfile",
-            ".dagger/main.go",
-            "dagger.json",
-            ".idx/dev.nix",
-            ".copilot/mcp-config.json",
+            "packages/a/.vscode/mcp.json",
+            "packages/a/.vs/tasks.vs.json",
+            "packages/a/.npmrc",
+            "packages/a/.cargo/config.toml",
+            "packages/a/mise.local.toml",
+            "packages/a/.github/copilot-instructions.md",
+            "sub/.envrc",
+            "sub/.idea/runConfigurations/Test.xml",
+            "sub/.devcontainer.json",
+            "sub/deep/AGENTS.md",
+            "sub/.cursor/mcp.json",
+            "sub/.cursorrules",
+            "sub/.clinerules/a.md",
+            "sub/.claude/settings.json",
+            "sub/.agents/x.md",
+            "sub/.rules",
             "packages/a/.amp/settings.json",
-            ".devin/rules/a.md",
-            ".jules/setup.sh",
-            ".warp/workflows/a.yaml",
-            ".antigravity/rules.md",
+            "sub/.qwen/settings.json",
         ];
         // Those of the presets are added by the configuration.
         let of_presets = ["**/.opencode/**", "**/.qwen/**", "**/.codex/**"];
@@ -497,7 +333,6 @@ mod tests {
         for path in [
             "src/main.rs",
             "README.md",
-            ".github/ISSUE_TEMPLATE/bug.md",
             "workflows/ci.yml",
             "docs/workflows/ci.md",
             "package.json",
@@ -505,8 +340,9 @@ mod tests {
             "src/vscode/settings.rs",
             "src/drone.rs",
             "a/b/CODEOWNERS.md",
-            ".gitignore",
-            ".gitattributes",
+            "sub/.gitignore",
+            "sub/.editorconfig",
+            "tests/fixtures/.env",
             "docs/azure-pipelines.md",
             "scripts/ci_scripts/a.sh",
             "src/dagger.json",
@@ -514,6 +350,33 @@ mod tests {
         ] {
             assert!(!set.protect(path), "{path}");
         }
+    }
+
+    #[test]
+    fn named_files_and_folders_may_change() {
+        let named = NamedPaths::of([
+            "Add `.editorconfig`, ./.vscode/settings.json and (.github/ISSUE_TEMPLATE/).",
+            "Fix .npmrc: it",
+        ]);
+        let and_own = NamedPaths::of([".ralph.yml and .github/ and .vscode, github"]);
+        for path in [".editorconfig", ".vscode/settings.json", ".github/ISSUE_TEMPLATE/bug.md", ".npmrc"] {
+            assert!(named.name(path), "{path}");
+        }
+        for path in [".vscode/tasks.json", ".github/workflows/ci.yml", ".github", "sub/.npmrc", "npmrc"] {
+            assert!(!named.name(path), "{path}");
+        }
+        assert!(and_own.name(".github/workflows/ci.yml") && !and_own.name(".vscode/tasks.json"));
+        for own in [".ralph.yml", ".Ralph.yml", ".github/ralph.yml"] {
+            assert!(!and_own.name(own), "{own}");
+        }
+    }
+
+    #[test]
+    fn many_paths_are_reported_by_their_folder() {
+        let few = vec![".npmrc".to_owned(), ".venv/a".to_owned()];
+        assert_eq!(reported(few.clone()), few);
+        let many = (0..1_000).map(|n| format!(".venv/lib/{n}")).chain(few).collect();
+        assert_eq!(reported(many), [".npmrc", ".venv/**"]);
     }
 
     /// See docs/research/threats.md#g13.

@@ -10,7 +10,7 @@ use crate::domain::model::task::TamperFinding;
 use crate::domain::trust::outbound::{
     self, ChangeSize, CommitText, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Outbound, Trailer,
 };
-use crate::domain::trust::protected::{Protected, ProtectedPolicy};
+use crate::domain::trust::protected::{NamedPaths, Protected, ProtectedPolicy, reported};
 use crate::domain::trust::tamper;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
@@ -41,6 +41,7 @@ impl Engine {
         let earlier: Vec<String> = current.iterations.iter().flat_map(|i| i.set_aside.clone()).collect();
         // A merge brings new files of the other side.
         let killed = merging.is_none() && current.current().is_some_and(|i| i.number == iteration && i.killed);
+        let named = current.named_paths();
         let request = CommitRequest {
             loop_id: &current.id,
             repo,
@@ -54,12 +55,13 @@ impl Engine {
                 .unwrap_or(base),
             protected_base: merging.unwrap_or(base),
             extra_protected: extra,
+            named: Some(&named),
             set_aside: killed.then_some(SetAside { iteration, except: &earlier }),
         };
         let info = self.workspaces.commit(request).await?;
         kill_point("K21");
-        let blocked = blocked(current, &info, protected);
-        let restored = info.restored.clone();
+        let blocked = blocked(current, &info, (protected, &named));
+        let restored = reported(info.restored.clone());
         let change = self.change(current, &request, info).await?;
         Ok(committed(ticket, IterationChange { blocked, restored, ..change }))
     }
@@ -317,7 +319,7 @@ pub(super) fn loop_trailer(current: &Loop) -> Trailer {
 }
 
 /// Returns the reason why a change must not be pushed before a person has reviewed it; `None` if it may be pushed.
-fn blocked(current: &Loop, info: &CommitInfo, protected: &Protected) -> Option<String> {
+fn blocked(current: &Loop, info: &CommitInfo, (protected, named): (&Protected, &NamedPaths)) -> Option<String> {
     if !info.oversized.is_empty() {
         return Some(format!("the change holds large binary files: {}", info.oversized.join(", ")));
     }
@@ -335,7 +337,7 @@ fn blocked(current: &Loop, info: &CommitInfo, protected: &Protected) -> Option<S
         return Some(leak.to_string());
     }
     if protected.policy == ProtectedPolicy::Block {
-        let hit = protected.touched(&info.stat).into_iter().next()?;
+        let hit = protected.touched(&info.stat).into_iter().find(|path| !named.name(path))?;
         return Some(format!("the change touches the protected file `{hit}`"));
     }
     None
@@ -375,6 +377,7 @@ pub(super) fn on_top<'a>(
         base,
         protected_base: base,
         extra_protected: &[],
+        named: None,
         set_aside: None,
     }
 }

@@ -10,7 +10,7 @@ use super::{
     Bubblewrap, Defence, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
     USER_CAPABILITIES, etc, kernel_files, sockets,
 };
-use crate::domain::trust::visible::{self, LOCAL, SYSTEM, in_system};
+use crate::domain::trust::visible::{self, HiddenKind, LOCAL, SYSTEM, in_system};
 
 /// Divisor of the memory limit: each tmpfs may use at most one part of this many.
 const MEMORY_PART: u64 = 4;
@@ -96,9 +96,19 @@ impl SandboxView {
         {
             arguments.bind(&egress.helper, false)?;
         }
-        let sockets = sockets::visible(&self.all_shown(), &self.writable_folders());
-        for socket in sockets.into_iter().filter(|_| has(Defence::Sockets)) {
+        let unreachable = sockets::unreachable(&self.all_shown(), &self.writable_folders());
+        for socket in unreachable.sockets.into_iter().filter(|_| has(Defence::Sockets)) {
             arguments.push("--ro-bind", &["/dev/null".as_ref(), socket.as_os_str()]);
+        }
+        // Another user cannot read them anyway.
+        let private =
+            unreachable.private.into_iter().filter(|path| !self.is_of_service(path) && !program.starts_with(path));
+        for path in private.filter(|_| has(Defence::Reads) && user.is_none()) {
+            if path.is_dir() {
+                arguments.cover(&path);
+            } else {
+                arguments.push("--ro-bind", &["/dev/null".as_ref(), path.as_os_str()]);
+            }
         }
         // Folders that were created for mounts are in memory without a limit.
         for folder in ["/dev", "/"] {
@@ -172,6 +182,21 @@ impl SandboxView {
             return None;
         }
         self.settings.etc.as_ref()?.current()
+    }
+
+    /// Whether a path is in a folder of the service, which shows only files that are meant for programs.
+    pub(super) fn is_of_service(&self, path: &Path) -> bool {
+        let mut folders = self.settings.hidden.iter().filter(|hidden| hidden.kind == HiddenKind::Folder);
+        folders.any(|hidden| path.starts_with(&hidden.path))
+    }
+
+    /// Returns the paths of a view whose owners are mapped for another user of the program: those that it writes, those
+    /// of the service, and single files. The other files of shown folders keep their permissions.
+    pub(super) fn with_mapped_owners(&self, binds: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, bool)> {
+        let is_mapped = |(path, writable): &(PathBuf, bool)| {
+            *writable || !self.settings.has(Defence::Reads) || self.is_of_service(path) || path.is_file()
+        };
+        binds.into_iter().filter(is_mapped).collect()
     }
 
     /// Returns the paths that are shown in addition to the system's.

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{DATA_FDS, Defence, Network, Prepared, SandboxView, ScratchHome, arguments, etc, logins, readable};
+use super::{
+    DATA_FDS, Defence, Network, Prepared, SandboxView, ScratchHome, arguments, etc, logins, readable, sockets,
+};
 use crate::domain::trust::visible::{self, SYSTEM};
 use crate::process::private;
 pub(in crate::process) use supervise::END_ALL;
@@ -119,6 +121,8 @@ impl SandboxView {
         shown.extend(self.read_only.iter().cloned());
         let mut hidden = visible::covered(&self.settings.hidden, &self.all_shown())?;
         hidden.extend(self.read_only.iter().flat_map(|folder| logins::logins_in(folder)));
+        let private = sockets::unreachable(&self.all_shown(), &self.writable_folders()).private;
+        hidden.extend(private.into_iter().filter(|path| !self.is_of_service(path)));
         if !self.settings.has(Defence::Reads) {
             shown.extend(self.beside());
             hidden.clear();

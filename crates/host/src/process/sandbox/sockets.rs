@@ -1,9 +1,9 @@
-//! Unix sockets of the machine in folders of a view. A network namespace does not isolate them, and a read-only mount
-//! does not prevent connections.
+//! Files in folders of a view that programs must not reach: Unix sockets of the machine, and files that only their
+//! owner may read. A network namespace does not isolate sockets, and a read-only mount does not prevent connections.
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,13 +19,38 @@ const MOST_DEPTH: usize = 12;
 /// Maximum number of folders whose entries are kept in memory.
 const MOST_LISTINGS: usize = 2 * MOST_ENTRIES;
 
+/// Maximum number of private files and folders; those near the top come first.
+const MOST_PRIVATE: usize = 1_000;
+/// Permissions of others to read a file.
+const READ: u32 = 0o004;
+/// Permissions of others to list and enter a folder.
+const ENTER: u32 = 0o005;
+
 /// Entries of a folder that matter to the search.
 struct Listing {
     stamp: SourceStamp,
     /// Number of all entries.
     entries: usize,
     sockets: Vec<PathBuf>,
+    /// Folders that others may enter.
     folders: Vec<PathBuf>,
+    /// Folders that others may not enter, and files except programs that others may not read.
+    private: Vec<PathBuf>,
+}
+
+/// Whether others have these permissions for a file or folder; false if it cannot be asked.
+fn others_may(path: &Path, permissions: u32) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.permissions().mode() & permissions == permissions)
+}
+
+/// Files in the folders of a view that programs must not reach.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Unreachable {
+    /// Sockets to which programs could connect.
+    pub(super) sockets: Vec<PathBuf>,
+    /// Files and folders that only their owner or group may read, at most [`MOST_PRIVATE`]. Those in a shown folder
+    /// that is itself private are left out, because its permissions say nothing about its files.
+    pub(super) private: Vec<PathBuf>,
 }
 
 impl Listing {
@@ -51,12 +76,14 @@ impl Listing {
     }
 
     fn read(folder: &Path, stamp: SourceStamp) -> Option<Self> {
-        let mut listing = Self { stamp, entries: 0, sockets: Vec::new(), folders: Vec::new() };
+        let mut listing = Self { stamp, entries: 0, sockets: Vec::new(), folders: Vec::new(), private: Vec::new() };
         for entry in fs::read_dir(folder).ok()?.flatten().take(MOST_ENTRIES) {
             listing.entries += 1;
             match entry.file_type() {
                 Ok(kind) if kind.is_socket() => listing.sockets.push(entry.path()),
-                Ok(kind) if kind.is_dir() => listing.folders.push(entry.path()),
+                Ok(kind) if kind.is_dir() && others_may(&entry.path(), ENTER) => listing.folders.push(entry.path()),
+                Ok(kind) if kind.is_dir() => listing.private.push(entry.path()),
+                Ok(kind) if kind.is_file() && is_private(&entry.path()) => listing.private.push(entry.path()),
                 _ => {}
             }
         }
@@ -64,24 +91,33 @@ impl Listing {
     }
 }
 
-/// Returns the sockets in the system's folders and in `shown` to which programs could connect. Sockets in `writable`
-/// belong to the run and are left out, as are sockets that are themselves in `shown`.
-pub(super) fn visible(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
+/// Whether a file that is no program cannot be read by others.
+fn is_private(file: &Path) -> bool {
+    let mode = fs::symlink_metadata(file).map_or(READ, |found| found.permissions().mode());
+    mode & READ == 0 && mode & 0o111 == 0
+}
+
+/// Returns the sockets in the system's folders and in `shown` to which programs could connect, and the private files in
+/// `shown`. Files in `writable` belong to the run and are left out, as are sockets that are themselves in `shown`.
+pub(super) fn unreachable(shown: &[PathBuf], writable: &[PathBuf]) -> Unreachable {
     let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let files = files_in(shown, writable);
-    let real = paths(&text).map(Path::to_owned).chain(files).filter_map(|path| path.canonicalize().ok());
+    let Unreachable { sockets, mut private } = files_in(shown, writable);
+    private.retain(|path| !shown.iter().any(|explicit| explicit.starts_with(path)));
+    private.truncate(MOST_PRIVATE);
+    let real = paths(&text).map(Path::to_owned).chain(sockets).filter_map(|path| path.canonicalize().ok());
     let mut found: Vec<PathBuf> = real.filter(|path| is_visible(path, shown, writable)).collect();
     found.sort();
     found.dedup();
-    found
+    Unreachable { sockets: found, private }
 }
 
-/// Returns the socket files in shown folders outside the system's folders. They are searched on disk because the
+/// Returns the sockets and private files in shown folders outside the system's folders. They are searched on disk because the
 /// kernel lists a socket under the name that it was bound to, which can be relative, belong to another network
 /// namespace, or be outdated.
-fn files_in(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
+fn files_in(shown: &[PathBuf], writable: &[PathBuf]) -> Unreachable {
     let is_skipped = |folder: &Path| in_system(folder) || writable.iter().any(|own| folder.starts_with(own));
-    let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
+    let (mut found, mut left) = (Unreachable::default(), MOST_ENTRIES);
+    let closed: Vec<&PathBuf> = shown.iter().filter(|folder| !others_may(folder, ENTER)).collect();
     let mut level: Vec<PathBuf> = shown.iter().filter(|folder| !is_skipped(folder)).cloned().collect();
     for _ in 0..MOST_DEPTH {
         let mut below = Vec::new();
@@ -90,8 +126,13 @@ fn files_in(shown: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
                 return found;
             }
             left = left.saturating_sub(listing.entries);
-            found.extend(listing.sockets.iter().cloned());
-            below.extend(listing.folders.iter().filter(|folder| !is_skipped(folder)).cloned());
+            found.sockets.extend(listing.sockets.iter().cloned());
+            let is_closed = |path: &Path| closed.iter().any(|folder| path.starts_with(folder));
+            let (within, private): (Vec<&PathBuf>, Vec<&PathBuf>) =
+                listing.private.iter().filter(|path| !is_skipped(path)).partition(|path| is_closed(path));
+            found.private.extend(private.into_iter().cloned());
+            let folders = listing.folders.iter().filter(|folder| !is_skipped(folder));
+            below.extend(folders.chain(within.into_iter().filter(|path| path.is_dir())).cloned());
         }
         level = below;
     }
@@ -152,9 +193,43 @@ mod tests {
         fs::hard_link(at("first"), at("tool/deep/er/linked")).unwrap();
         fs::hard_link(at("first"), at("tool/own/writable")).unwrap();
         fs::rename(at("first"), at("tool/moved")).unwrap();
-        let found = visible(&[at("tool"), at("tool/own")], &[at("tool/own")]);
+        let found = unreachable(&[at("tool"), at("tool/own")], &[at("tool/own")]).sockets;
         assert_eq!(found, [at("tool/deep/er/linked"), at("tool/moved")]);
     }
+
+    /// See docs/research/threats.md#s1.
+    #[test]
+    fn files_that_others_may_not_read_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        for name in ["app/data/deep", "app/lib", "closed/sub", "app/own"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let modes = [
+            ("app/.env", 0o600),
+            ("app/readme", 0o644),
+            ("app/program", 0o700),
+            ("app/lib/key", 0o640),
+            ("app/data/deep/x", 0o644),
+            ("app/own/x", 0o600),
+            ("closed/x", 0o600),
+            ("app/data", 0o750),
+            ("app", 0o755),
+            ("app/lib", 0o755),
+            ("closed", 0o700),
+        ];
+        for (name, mode) in modes {
+            if !at(name).is_dir() {
+                fs::write(at(name), "").unwrap();
+            }
+            fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let mut found = unreachable(&[at("app"), at("closed")], &[at("app/own")]).private;
+        found.sort();
+        assert_eq!(found, [at("app/.env"), at("app/data"), at("app/lib/key")]);
+    }
+
     /// Only entries that cannot change without a new stamp are kept.
     #[test]
     fn entries_of_a_folder_are_kept_until_it_changes() {

@@ -329,7 +329,7 @@ impl ChangeRecord {
 
 /// Whether a change comes from a page of the origin `own` according to the browser. Also true if the headers do not
 /// contain an origin.
-fn has_own_origin(headers: &HeaderMap, own: &str) -> bool {
+pub(super) fn has_own_origin(headers: &HeaderMap, own: &str) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     is_from_own_page(text("origin"), text("sec-fetch-site"), own)
 }
@@ -343,9 +343,6 @@ async fn identified(
     from: IpAddr,
 ) -> Result<Option<Viewer>, Response> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
-        if let Some(wait) = access.wait_ms(engine, from) {
-            return Err(too_many(AskedForm::of(headers), wait));
-        }
         let text = value.to_str().unwrap_or_default();
         let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let token = token.map(|(_, token)| token.trim()).unwrap_or_default();
@@ -358,6 +355,9 @@ async fn identified(
             && let Some(viewer) = access.viewer_of_token(personal)
         {
             return Ok(Some(viewer));
+        }
+        if let Some(wait) = access.wait_ms(engine, from) {
+            return Err(too_many(AskedForm::of(headers), wait));
         }
         access.has_failed(engine, from, "a wrong token in the header Authorization");
         return Ok(None);

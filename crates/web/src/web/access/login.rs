@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::cookies::{WebCookie, derived, digest};
-use super::guard::{AskedForm, RequestFacts, too_many, unavailable};
+use super::guard::{AskedForm, RequestFacts, has_own_origin, too_many, unavailable};
 use super::{SessionKey, Viewer, WebAccess, WebState};
 use crate::config::webhook_secrets::random_secret;
 use crate::domain::model::ids::{ForgeName, User, UserId};
@@ -103,11 +103,17 @@ async fn by_token(
     next: Option<&str>,
 ) -> Response {
     let (access, engine) = (&state.access, &*state.engine);
-    if let Some(wait) = access.wait_ms(engine, facts.from) {
-        return too_many(AskedForm::of(headers), wait);
-    }
+    // The right token always works, so that nobody can lock out the operator.
     if !access.is_token(token) {
-        access.has_failed(engine, facts.from, "a wrong token");
+        if let Some(wait) = access.wait_ms(engine, facts.from) {
+            return too_many(AskedForm::of(headers), wait);
+        }
+        // Any page can contain an image with this address and a wrong token. Browsers name the site of such a request,
+        // or at least the origin of a form.
+        let names_site = method == "POST" || headers.contains_key("sec-fetch-site");
+        if names_site && has_own_origin(headers, &access.own_origin(headers)) {
+            access.has_failed(engine, facts.from, "a wrong token");
+        }
         let words = if access.is_local() {
             "This is not the token. `ralph-bot serve` prints a new one at each start."
         } else {
@@ -220,7 +226,10 @@ async fn callback(
     let failed = |status, words: &str| login_page(&state, status, "Not logged in", words, None);
     let response = match refusal {
         LoginRefusal::Refused(why) => {
-            access.has_failed(engine, facts.from, why);
+            // Browsers send the cookie with no image or frame of another site.
+            if WebCookie::Login.of(&headers, access.https()).is_some() {
+                access.has_failed(engine, facts.from, why);
+            }
             failed(
                 StatusCode::FORBIDDEN,
                 "This login is not valid: it was begun in another browser, is older than 10 minutes, or was used before. Log in again.",

@@ -251,6 +251,22 @@ fn junit_files_count_cases_once_and_name_failing_ones() {
     }
 }
 
+/// See docs/research/threats.md#s17.
+#[test]
+fn junit_files_that_take_long_to_parse_are_refused() {
+    let suite = |inner: &str| read_junit(&format!("<testsuite tests='1'>{inner}</testsuite>"));
+    let attributes = |count: usize| (0..count).map(|n| format!(" a{n}='>'")).collect::<String>();
+    let element = |count: usize| format!("<a{}/>", attributes(count));
+    assert!(suite(&element(256)).is_some());
+    assert!(suite(&element(257)).is_none(), "the parser compares each attribute with all others");
+    assert!(suite(&format!("<!--{0}--><![CDATA[{0}]]>", element(257))).is_some(), "no element");
+    let spaces = |count: usize| (0..count).map(|n| format!("<a xmlns:n{n}='u{n}'/>")).collect::<String>();
+    assert!(suite(&spaces(5_000)).is_some() && suite(&spaces(5_001)).is_none(), "namespaces are copied");
+    assert!(suite(&"<a/>".repeat(1_000_000)).is_none(), "more nodes than fit into the memory of a run");
+    let deep = format!("{}{}", "<testsuite>".repeat(200_000), "</testsuite>".repeat(200_000));
+    assert_eq!(read_junit(&deep).and_then(|results| results.counts), counts(0, 0, 0), "no recursion");
+}
+
 #[test]
 fn pattern_reads_counts_of_unknown_runner() {
     let pattern = r"^done: (?P<passed>\d+) ok(?:, (?P<failed>\d+) bad)?$";

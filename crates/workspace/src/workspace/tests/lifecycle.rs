@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::domain::model::task::DiffStat;
-use crate::workspace::git::AttributesMethod;
 
 #[tokio::test]
 async fn tree_is_prepared_committed_and_pushed() {
@@ -150,31 +149,57 @@ async fn unusable_remotes_are_reported_by_cause() {
     assert!(matches!(error, Err(WorkspaceError::CommitMissing { .. })), "{error:?}");
 }
 
-/// Attributes of the base apply to a merge, with both methods; those that the agent writes do not.
+/// Attributes of the base apply to a merge; those that the agent writes do not.
 #[tokio::test]
 async fn merge_uses_attributes_of_base() {
-    // The file works with every version; `--attr-source` needs 2.41.
-    let installed = WorkspaceWorld::new().workspaces.git.attributes_method().await.unwrap();
-    for method in [AttributesMethod::File, installed] {
-        let world = WorkspaceWorld::new();
-        world.workspaces.git.set_attributes_method(method);
-        world.human(
-            "main",
-            "mkdir -p docs; echo one >docs/notes.txt; echo 'notes.txt merge=union' >docs/.gitattributes",
-        );
-        let info = world.prepare().await;
-        sh(
-            &info.dir,
-            "echo mine >>docs/notes.txt; echo mine >>README.md; echo 'README.md merge=union' >.gitattributes",
-        );
-        let head = world.commit(&info.head).await.commit.unwrap();
-        let base = world.human("main", "echo theirs >>docs/notes.txt; echo theirs >>README.md");
-        world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();
-        let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &head, &base).await.unwrap();
-        assert_eq!(merged, MergeOutcome::Conflict { files: vec!["README.md".into()] }, "{method:?}");
-        let notes = std::fs::read_to_string(info.dir.join("docs/notes.txt")).unwrap();
-        assert_eq!(notes.lines().count(), 3, "{method:?}: {notes}");
-    }
+    let world = WorkspaceWorld::new();
+    world.human("main", "mkdir -p docs; echo one >docs/notes.txt; echo 'notes.txt merge=union' >docs/.gitattributes");
+    let info = world.prepare().await;
+    sh(&info.dir, "echo mine >>docs/notes.txt; echo mine >>README.md; echo 'README.md merge=union' >.gitattributes");
+    let head = world.commit(&info.head).await.commit.unwrap();
+    let base = world.human("main", "echo theirs >>docs/notes.txt; echo theirs >>README.md");
+    world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();
+    let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &head, &base).await.unwrap();
+    assert_eq!(merged, MergeOutcome::Conflict { files: vec!["README.md".into()] });
+    let notes = std::fs::read_to_string(info.dir.join("docs/notes.txt")).unwrap();
+    assert_eq!(notes.lines().count(), 3, "{notes}");
+}
+
+/// Attributes of the base convert files; those that the agent writes do not, and no converter of the system is loaded.
+#[tokio::test]
+async fn files_are_converted_as_the_base_says() {
+    let world = WorkspaceWorld::new();
+    let attributes = "*.rc working-tree-encoding=UTF-16LE\\n*.txt working-tree-encoding=ISO-8859-1\\n*.bat eol=crlf\\n";
+    world.human(
+        "main",
+        &format!("printf '{attributes}' >.gitattributes; printf 'a\\0\\n\\0' >wide.rc; echo a >old.txt"),
+    );
+    let info = world.prepare().await;
+    let bytes = |name: &str| std::fs::read(info.dir.join(name)).unwrap();
+    let committed = |commit: &Sha, name: &str| {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(world.store())
+            .args(["cat-file", "blob", &format!("{commit}:{name}")])
+            .output();
+        output.unwrap().stdout
+    };
+    sh(
+        &info.dir,
+        "printf '\\344\\n' >old.txt; printf '\\344\\n' >new.c; printf 'x\\r\\n' >run.bat; printf '*.c working-tree-encoding=ISO-8859-1\\n' >>.gitattributes",
+    );
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    assert_eq!(committed(&commit, "old.txt"), b"\xe4\n", "not from ISO-8859-1, although the base says so");
+    assert_eq!(committed(&commit, "new.c"), b"\xe4\n", "not from ISO-8859-1");
+    assert_eq!(committed(&commit, "run.bat"), b"x\n");
+    std::fs::write(info.dir.join("wide.rc"), b"b\0\n\0").unwrap();
+    let commit = world.commit(&commit).await.commit.unwrap();
+    assert_eq!(committed(&commit, "wide.rc"), b"b\n");
+    world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
+    assert_eq!(
+        (bytes("wide.rc"), bytes("old.txt"), bytes("run.bat")),
+        (b"b\0\n\0".to_vec(), b"\xe4\n".to_vec(), b"x\r\n".to_vec())
+    );
 }
 
 /// A base that moved is merged, and conflicts are shown (docs/research/faults.md#f17).

@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::domain::trust::protected::NamedPaths;
 
 /// Writes every setting that makes git execute a program; each writes a marker file.
 fn traps(git_dir: &Path, markers: &Path) {
@@ -269,7 +270,8 @@ async fn files_in_other_encodings_than_claimed_are_committed() {
         // Once more, with the attributes committed.
         sh(&info.dir, "echo more >>plain.txt");
         assert!(world.commit(&commit).await.commit.is_some(), "{claim}");
-        assert!(!world.store().join("info/attributes").exists(), "{claim}");
+        let attributes = std::fs::read_to_string(world.store().join("info/attributes")).unwrap();
+        assert_eq!(attributes.matches("working-tree-encoding").count(), 1, "{claim}: {attributes}");
     }
 }
 
@@ -312,6 +314,7 @@ async fn protected_files_are_not_replaced_by_links_aliases_or_hard_links() {
             base: &info.base,
             protected_base: &info.base,
             extra_protected: &[],
+            named: None,
             set_aside: None,
         };
         let made = world.workspaces.commit(request).await.unwrap();
@@ -352,6 +355,7 @@ async fn protected_paths_are_restored_and_others_committed() {
         base: &info.base,
         protected_base: &info.base,
         extra_protected: &["own.*".to_owned()],
+        named: None,
         set_aside: None,
     };
     let made = world.workspaces.commit(request).await.unwrap();
@@ -379,16 +383,16 @@ async fn protected_paths_are_restored_and_others_committed() {
     );
     assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
 
-    // What a .gitignore hides would still be found by the next iteration.
+    // People named two of them. A link is still no file.
+    let named = NamedPaths::of(["change AGENTS.md and CLAUDE.md, and .github/workflows"]);
     sh(
         &info.dir,
-        "echo evil >.claude/local; printf '/.mcp.json\\nGEMINI.md\\n' >>.gitignore; echo evil >.mcp.json;
-         echo evil >GEMINI.md; echo keep >target",
+        "echo new >AGENTS.md; ln -sf fine CLAUDE.md; rm -r .github/workflows; ln -s ../sub .github/workflows",
     );
-    let made = world.commit(&commit).await;
-    assert!(!info.dir.join(".claude/local").exists() && !info.dir.join(".mcp.json").exists());
-    assert!(!info.dir.join("GEMINI.md").exists());
-    assert!(made.restored.is_empty() && info.dir.join(".claude/settings.json").exists());
+    let made =
+        world.workspaces.commit(CommitRequest { parent: &commit, named: Some(&named), ..request }).await.unwrap();
+    assert_eq!(made.restored, [".github/workflows", ".github/workflows/ci.yml", "CLAUDE.md"]);
+    assert_eq!(world.content(&made.commit.unwrap(), "AGENTS.md"), "new");
 }
 
 #[tokio::test]

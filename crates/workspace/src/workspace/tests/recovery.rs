@@ -114,6 +114,7 @@ fn commit_on<'a>(
         base: head,
         protected_base: head,
         extra_protected: &[],
+        named: None,
         set_aside,
     }
 }

@@ -65,6 +65,7 @@ async fn concurrent_loops_do_not_interfere() {
                 base: &info.head,
                 protected_base: &info.head,
                 extra_protected: &[],
+                named: None,
                 set_aside: None,
             };
             let commit = world.workspaces.commit(request).await.unwrap().commit.unwrap();

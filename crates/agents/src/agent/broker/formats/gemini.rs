@@ -65,17 +65,10 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// Returns the unsupported fields of a count request, including those of the generation request inside it.
+/// Returns the configuration if it occurs under both spellings: which of two limits holds would be the provider's choice.
 fn features(body: &Map<String, Value>) -> Vec<&'static str> {
-    let inner = ["generateContentRequest", "generate_content_request"].into_iter().filter_map(|name| body.get(name));
-    let is_known = |name: &str| FORMAT.fields.contains(&name);
-    let unknown = inner.filter_map(Value::as_object).any(|inner| inner.keys().any(|name| !is_known(name)));
     let is_twice = body.contains_key("generationConfig") && body.contains_key("generation_config");
-    let mut names = Vec::new();
-    names.extend(unknown.then_some("generate_content_request"));
-    // Which of two limits holds would be the provider's choice.
-    names.extend(is_twice.then_some("generation_config"));
-    names
+    is_twice.then_some("generation_config").into_iter().collect()
 }
 
 /// Returns the objects that configure the response, under both spellings of their field.

@@ -8,8 +8,8 @@ use crate::agent::broker::usage::AnswerUsage;
 use crate::domain::providers::prices::Vendor;
 use crate::domain::providers::usage::ReportedUsage;
 
-/// Types of tools that the agent runs itself.
-const OWN_TOOLS: [&str; 4] = ["function", "custom", "local_shell", "apply_patch"];
+/// Types of tools that the agent runs itself, and of groups of tools, which are checked one by one.
+const OWN_TOOLS: [&str; 5] = ["function", "custom", "local_shell", "apply_patch", "namespace"];
 
 /// Definition of the format.
 pub(super) const FORMAT: WireFormat = WireFormat {
@@ -64,8 +64,7 @@ pub(super) const FORMAT: WireFormat = WireFormat {
 
 fn server_tool(tool: &Value) -> Option<String> {
     match tool["type"].as_str() {
-        // Groups of tools, and a search among them that the agent makes itself.
-        Some("namespace") => tool["tools"].as_array()?.iter().find_map(server_tool),
+        // A search among groups of tools that the agent makes itself.
         Some("tool_search") if tool["execution"] == "client" => None,
         _ => unless_own(tool, &OWN_TOOLS),
     }

@@ -121,6 +121,9 @@ fn work_of_the_provider_is_refused_unless_named() {
         ("/v1/messages", json!({ "model": "m", "inference_geo": "us" }), "inference_geo"),
         ("/v1/responses", json!({ "model": "m", "previous_response_id": "r" }), "stored_responses"),
         ("/v1/responses", json!({ "model": "m", "input": [{ "type": "item_reference" }] }), "stored_responses"),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "id": "msg_1" }] }), "stored_responses"),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "id": "msg_1", "type": null }] }), "stored_responses"),
+        ("/v1/responses", json!({ "model": "m", "input": [{ "id": "msg_1", "role": "user" }] }), "stored_responses"),
         ("/v1/chat/completions", json!({ "model": "m", "service_tier": "priority" }), "priority_tier"),
         (
             "/v1/chat/completions",
@@ -203,7 +206,8 @@ fn usual_requests_of_agents_pass() {
         ),
         (
             "/v1/responses",
-            json!({ "model": "m", "input": [{ "type": "function_call", "arguments": "{}" }], "store": false,
+            json!({ "model": "m", "input": [{ "type": "function_call", "id": "f", "arguments": "{}" },
+                { "role": "user", "content": "x" }, { "id": "m", "role": "assistant", "content": "x" }], "store": false,
             "tools": [{ "type": "function", "name": "f" }, { "type": "namespace", "tools": [{ "type": "function" }] }] }),
         ),
         (
@@ -302,14 +306,4 @@ fn lengths_and_counts_are_whole_numbers() {
     ] {
         assert_eq!(features(path, &with_model(body.clone()), &[]), Ok(()), "{body}");
     }
-}
-
-#[test]
-fn prompts_that_are_kept_for_an_hour_are_seen() {
-    let with = |control: Value| json!({ "system": [{ "type": "text", "text": "x", "cache_control": control }] });
-    assert!(keeps_long(&with(json!({ "type": "ephemeral", "ttl": "1h" }))));
-    assert!(
-        !keeps_long(&with(json!({ "type": "ephemeral", "ttl": "5m" })))
-            && !keeps_long(&with(json!({ "type": "ephemeral" })))
-    );
 }

@@ -163,7 +163,10 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     }
     let restored: Vec<_> = current.retained_iterations().flat_map(|i| i.restored.clone()).collect();
     if !restored.is_empty() {
-        lines.push(format!("Changes of the agent to protected files were reverted: {}.", restored.join(", ")));
+        let names = restored.join(", ");
+        lines.push(format!(
+            "Changes of the agent to protected files were reverted: {names}. A `/ralph guide` that names a file allows its change."
+        ));
     }
     lines.extend(folding(stat));
     let (files, more) = file_lines(stat);

@@ -2,19 +2,23 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
+use super::archive::{self, UnpackEnd};
 use super::patterns::{PATTERNS, TOKEN_PATTERNS, may_hold_token};
-use super::{archive, parts, skeleton};
+use super::{parts, skeleton};
+use crate::domain::trust::bounds::{SCAN_OVERLAP, SCAN_WINDOW};
 
 /// Replacement of a secret in the output of programs.
 const MASK: &str = "***";
 /// Name for a secret that was found by a pattern.
 const UNKNOWN: &str = "a token or key";
+/// [`UNKNOWN`], shared by all findings.
+static UNKNOWN_NAME: LazyLock<Arc<str>> = LazyLock::new(|| UNKNOWN.into());
 /// Name for an archive that could not be unpacked completely.
-const UNSCANNED: &str = "something that could not be scanned (an archive that holds more than 16 MiB or 5,000 files)";
+const UNSCANNED: &str = "something that could not be scanned (an archive that holds more than 16 MiB or 5,000 files, or archives of more than 64 MiB)";
 /// Name for secrets that were given without a name.
 const UNNAMED: &str = "a secret of the service";
 /// Minimum length of a folded form, in bytes. Shorter ones occur in ordinary words.
@@ -203,23 +207,35 @@ impl Masker {
     }
 
     /// Returns the secrets in arbitrary bytes, in order and without overlaps. Finds secrets that are plain, encoded, or split
-    /// over lines or string literals. Does not unpack archives; see [`Self::found_in_file`].
+    /// over lines or string literals. Does not unpack archives; see [`Self::found_in_file`]. A long input is viewed in parts, so
+    /// that the memory does not grow with it.
     pub fn found(&self, bytes: &[u8]) -> Vec<FoundSecret> {
-        let mut all = self.found_as_is(bytes);
-        all.extend(self.found_folded(bytes));
-        self.decode(bytes, &mut all);
-        merged(all)
+        let mut all = Vec::new();
+        let mut start = 0;
+        loop {
+            let part = &bytes[start..bytes.len().min(start + SCAN_WINDOW + SCAN_OVERLAP)];
+            let mut found = self.found_as_is(part);
+            found.extend(self.found_folded(part));
+            self.decode(part, &mut found);
+            let place = |one: FoundSecret| FoundSecret { range: one.range.start + start..one.range.end + start, ..one };
+            all.extend(merged(found).into_iter().map(place));
+            if start + part.len() == bytes.len() {
+                return merged(all);
+            }
+            start += SCAN_WINDOW;
+        }
     }
 
     /// Returns the secrets in the content of a file. Secrets in a member of an archive are reported with the range of the whole
-    /// file. An archive that cannot be unpacked completely is also reported.
-    pub fn found_in_file(&self, content: &[u8]) -> Vec<FoundSecret> {
+    /// file, one per member. An archive that cannot be unpacked completely is also reported. Subtracts the unpacked bytes from
+    /// `unpacked_left`.
+    pub fn found_in_file(&self, content: &[u8], unpacked_left: &mut u64) -> Vec<FoundSecret> {
         let mut found = self.found(content);
-        let archive = archive::unpack(content);
-        for member in archive.members {
-            found.extend(self.found(&member).into_iter().map(|one| FoundSecret { range: 0..content.len(), ..one }));
+        let whole = |name| FoundSecret { range: 0..content.len(), name };
+        let scan = |member: &[u8]| found.extend(self.found(member).into_iter().take(1).map(|one| whole(one.name)));
+        if archive::unpack(content, unpacked_left, scan) == UnpackEnd::Cut {
+            found.push(whole(UNSCANNED.into()));
         }
-        found.extend(archive.is_cut.then(|| FoundSecret { range: 0..content.len(), name: UNSCANNED.into() }));
         found
     }
 
@@ -236,7 +252,8 @@ impl Masker {
 
     /// Returns the secrets that are found without decoding the bytes.
     fn found_as_is(&self, bytes: &[u8]) -> Vec<FoundSecret> {
-        let tokens = PATTERNS.find_iter(bytes).map(|found| FoundSecret { range: found.range(), name: UNKNOWN.into() });
+        let tokens =
+            PATTERNS.find_iter(bytes).map(|found| FoundSecret { range: found.range(), name: UNKNOWN_NAME.clone() });
         let mut all: Vec<FoundSecret> = tokens.collect();
         for known in &self.known {
             all.extend(known.exact.find(bytes).map(|(range, value)| known.at(bytes, range, value)));
@@ -254,7 +271,7 @@ impl Masker {
             let mut found: Vec<FoundSecret> = known.collect();
             if may_hold_token(decoded) {
                 let tokens = TOKEN_PATTERNS.find_iter(decoded);
-                found.extend(tokens.map(|found| FoundSecret { range: found.range(), name: UNKNOWN.into() }));
+                found.extend(tokens.map(|found| FoundSecret { range: found.range(), name: UNKNOWN_NAME.clone() }));
             }
             found
         };

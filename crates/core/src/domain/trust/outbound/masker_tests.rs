@@ -68,6 +68,19 @@ fn beginning_of_a_token_reaches_no_further_than_the_next() {
 }
 
 #[test]
+fn secrets_between_two_views_of_a_long_input_are_found_once() {
+    let masker = Masker::new(["a-secret-value-012345"]);
+    for split in ["a-secret-value-012345".to_owned(), format!("a-secret-{}value-012345", "\" + \"".repeat(1_000))] {
+        let mut text = "x ".repeat(SCAN_WINDOW);
+        let start = SCAN_WINDOW - 4;
+        text.replace_range(start..start + split.len(), &split);
+        let found = masker.found(text.as_bytes());
+        let ranges: Vec<_> = found.into_iter().map(|one| one.range).collect();
+        assert_eq!(ranges, [start..start + split.len()], "{}", split.len());
+    }
+}
+
+#[test]
 fn ordinary_text_is_not_masked() {
     let masker = Masker::new(["", "abc", "  \n"]);
     for text in [

@@ -8,6 +8,7 @@ use aho_corasick::AhoCorasick;
 use super::{FoundSecret, OutboundFilter};
 use crate::domain::model::characters::is_invisible;
 use crate::domain::model::ids::Sha;
+use crate::domain::trust::bounds::ARCHIVES_BYTES;
 
 /// Maximum length of a path in a report, in characters.
 const NAME_CHARACTERS: usize = 200;
@@ -50,12 +51,14 @@ impl ClearedCommit {
 pub struct ObjectScan<'a> {
     outbound: &'a OutboundFilter,
     leak: Option<Leak>,
+    /// Number of bytes that may still be unpacked from archives.
+    unpacked_left: u64,
 }
 
 impl<'a> ObjectScan<'a> {
     /// Creates an empty scan.
     pub fn new(outbound: &'a OutboundFilter) -> Self {
-        Self { outbound, leak: None }
+        Self { outbound, leak: None, unpacked_left: ARCHIVES_BYTES }
     }
 
     /// Scans the header and the message of a commit.
@@ -84,8 +87,8 @@ impl<'a> ObjectScan<'a> {
     }
 
     /// Returns the secrets in the content of a file or the target of a link. The caller passes them to [`Self::report`].
-    pub fn content(&self, content: &[u8]) -> Vec<FoundSecret> {
-        self.outbound.secrets_in(content)
+    pub fn content(&mut self, content: &[u8]) -> Vec<FoundSecret> {
+        self.outbound.secrets_in(content, &mut self.unpacked_left)
     }
 
     /// Adds the secrets that [`Self::content`] found, except those that the earlier version `before` of the file already
@@ -119,7 +122,7 @@ impl<'a> ObjectScan<'a> {
     }
 
     fn text(&mut self, text: &[u8], place: impl FnOnce() -> String) {
-        if let Some(found) = self.outbound.secrets_in(text).into_iter().next() {
+        if let Some(found) = self.outbound.secrets_in(text, &mut self.unpacked_left).into_iter().next() {
             self.found(found.name.to_string(), place());
         }
     }

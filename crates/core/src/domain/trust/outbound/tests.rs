@@ -106,7 +106,8 @@ fn objects_with_secrets_are_not_cleared() {
         ("could not", &|scan| scan.unscanned(b"big", "too large")),
         ("`f`, line 2", &|scan| {
             let content = format!("\n\0{SECRET}");
-            scan.report(b"f", content.as_bytes(), scan.content(content.as_bytes()), Some(b"other"));
+            let found = scan.content(content.as_bytes());
+            scan.report(b"f", content.as_bytes(), found, Some(b"other"));
         }),
     ];
     for (word, scan_it) in scans {
@@ -117,7 +118,8 @@ fn objects_with_secrets_are_not_cleared() {
     }
     let mut scan = ObjectScan::new(&outbound);
     let content = format!("new\n{SECRET}\n");
-    scan.report(b"f", content.as_bytes(), scan.content(content.as_bytes()), Some(SECRET.as_bytes()));
+    let found = scan.content(content.as_bytes());
+    scan.report(b"f", content.as_bytes(), found, Some(SECRET.as_bytes()));
     scan.path("src/ü-✔️.rs".as_bytes());
     assert!(scan.finish(&id).is_ok(), "it was there before");
 }

@@ -1,0 +1,169 @@
+//! Memory for the bodies of deliveries that arrive at the same time. An unverified body has no claim to its memory: if the
+//! memory is full, the slowest body is dropped, so that clients that send slowly or nothing delay no delivery.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::clock::Stopwatch;
+
+/// Maximum memory for all bodies, in bytes; enough for three of the maximum size.
+const ROOM: usize = 80 * 1024 * 1024;
+/// Time that is added to the age of a body for its rate, in seconds, because a rate of the first milliseconds says little.
+const FIRST_SECONDS: f64 = 0.05;
+
+/// Memory of all bodies.
+#[derive(Default)]
+pub(super) struct BodyRoom {
+    bodies: Mutex<Bodies>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct Bodies {
+    open: BTreeMap<u64, OpenBody>,
+    next: u64,
+}
+
+impl Bodies {
+    fn used(&self) -> usize {
+        self.open.values().map(|body| body.bytes).sum()
+    }
+
+    /// Returns the incomplete body that arrives most slowly.
+    fn slowest(&self) -> Option<u64> {
+        let incomplete = self.open.iter().filter(|(_, body)| !body.is_complete && body.bytes > 0);
+        incomplete.min_by(|(_, a), (_, b)| a.rate().total_cmp(&b.rate())).map(|(id, _)| *id)
+    }
+}
+
+struct OpenBody {
+    bytes: usize,
+    age: Stopwatch,
+    is_complete: bool,
+    dropped: Arc<Notify>,
+}
+
+impl OpenBody {
+    /// Returns the bytes per second that arrived so far.
+    fn rate(&self) -> f64 {
+        self.bytes as f64 / (self.age.elapsed().as_secs_f64() + FIRST_SECONDS)
+    }
+}
+
+/// Memory of one body, which is released on drop.
+pub(super) struct BodyPlace<'a> {
+    room: &'a BodyRoom,
+    id: u64,
+    /// Notified once when the body has to be dropped.
+    dropped: Arc<Notify>,
+}
+
+impl BodyRoom {
+    fn bodies(&self) -> MutexGuard<'_, Bodies> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a body, of which nothing has arrived.
+    pub(super) fn enter(&self) -> BodyPlace<'_> {
+        let dropped = Arc::new(Notify::new());
+        let mut bodies = self.bodies();
+        let id = bodies.next;
+        bodies.next += 1;
+        let body = OpenBody { bytes: 0, age: Stopwatch::start(), is_complete: false, dropped: dropped.clone() };
+        bodies.open.insert(id, body);
+        BodyPlace { room: self, id, dropped }
+    }
+}
+
+impl BodyPlace<'_> {
+    /// Counts bytes that arrived. If the memory is full, waits for complete bodies, which are about to be verified and
+    /// stored; without any, drops the slowest body, which may be this one.
+    pub(super) async fn add(&self, bytes: usize) {
+        loop {
+            let freed = self.room.freed.notified();
+            tokio::pin!(freed);
+            // Registers before the state is read, so that no release is missed.
+            freed.as_mut().enable();
+            {
+                let mut bodies = self.room.bodies();
+                if bodies.used() + bytes <= ROOM || !bodies.open.contains_key(&self.id) {
+                    if let Some(body) = bodies.open.get_mut(&self.id) {
+                        body.bytes += bytes;
+                    }
+                    return;
+                }
+                if !bodies.open.values().any(|body| body.is_complete) {
+                    let slowest = bodies.slowest().unwrap_or(self.id);
+                    if let Some(body) = bodies.open.remove(&slowest) {
+                        body.dropped.notify_one();
+                    }
+                    continue;
+                }
+            }
+            freed.await;
+        }
+    }
+
+    /// Waits until the body has to be dropped.
+    pub(super) async fn until_dropped(&self) {
+        self.dropped.notified().await;
+    }
+
+    /// Whether the body has to be dropped.
+    pub(super) fn is_dropped(&self) -> bool {
+        !self.room.bodies().open.contains_key(&self.id)
+    }
+
+    /// Marks the body as complete, which keeps its memory until it is released.
+    pub(super) fn complete(&self) {
+        if let Some(body) = self.room.bodies().open.get_mut(&self.id) {
+            body.is_complete = true;
+        }
+    }
+}
+
+impl Drop for BodyPlace<'_> {
+    fn drop(&mut self) {
+        self.room.bodies().open.remove(&self.id);
+        self.room.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn slowest_body_makes_room() {
+        let room = BodyRoom::default();
+        let (slow, fast) = (room.enter(), room.enter());
+        slow.add(1).await;
+        fast.add(ROOM - 1).await;
+        assert!(!slow.is_dropped());
+        fast.add(1).await;
+        assert!(slow.is_dropped() && !fast.is_dropped());
+        let other = room.enter();
+        other.add(1).await;
+        assert!(other.is_dropped(), "a body may be the slowest itself");
+        drop(fast);
+        room.enter().add(ROOM).await;
+    }
+
+    #[tokio::test]
+    async fn complete_bodies_are_waited_for() {
+        let room = BodyRoom::default();
+        let (complete, late) = (room.enter(), room.enter());
+        complete.add(ROOM).await;
+        complete.complete();
+        let mut adding = Box::pin(late.add(1));
+        assert!(adding.as_mut().now_or_never().is_none());
+        drop(complete);
+        adding.await;
+        assert!(!late.is_dropped());
+        assert_eq!(room.bodies().used(), 1);
+    }
+}
