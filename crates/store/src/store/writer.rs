@@ -1,6 +1,6 @@
 //! Writer thread: commits the writes of all callers, many in one transaction, and keeps outcomes while the disk is full.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -123,6 +123,9 @@ fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> StoreResul
                 connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
             }
             connection.prepare_cached("RELEASE job")?.execute([])?;
+        }
+        if failpoint::disk_is_full() {
+            return Err(StoreError::Full { path: PathBuf::new() });
         }
         Ok(connection.execute_batch("COMMIT")?)
     };
