@@ -336,6 +336,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         settings,
         started_at: options.clock.now(),
         owner: owner(),
+        held: HeldLeases::default(),
         instance,
         wake: Wake::default(),
         call_limits: ForgeCallLimits::default(),

@@ -211,10 +211,16 @@ impl Sim {
         }
     }
 
+    /// Renews the leases of the running effects.
+    fn renew(&self, by_ms: i64) {
+        let (owner, until) = (self.owner(), self.now().plus_ms(by_ms));
+        let held: Vec<_> = self.flights.iter().map(|flight| (flight.claimed.lease(), flight.claimed.fence)).collect();
+        self.write(move |c| leases::renew(c, &owner, &held, until));
+    }
+
     /// Advances the time while nothing happens but heartbeats.
     fn jump(&mut self, ms: i64) {
-        let (owner, now) = (self.owner(), self.now());
-        self.write(move |c| leases::renew(c, &owner, now, now.plus_ms(ms + LEASE_MS)));
+        self.renew(ms + LEASE_MS);
         self.world.now += ms;
     }
 
@@ -319,9 +325,8 @@ impl Sim {
         if self.faults {
             self.trouble();
         }
-        let (owner, now) = (self.owner(), self.now());
         if self.steps.is_multiple_of(16) {
-            self.write(move |c| leases::renew(c, &owner, now, now.plus_ms(LEASE_MS)));
+            self.renew(LEASE_MS);
         }
         let offset = if self.faults { self.rng.below(5) } else { 0 };
         (0..5).any(|n| {
@@ -494,8 +499,8 @@ impl Sim {
         let by = owner.clone();
         let taken = self.write(move |c| {
             let first = if lane == EffectQueue::Forge { SEEN_QUEUE } else { lane.as_str() };
-            let first = outbox::claim(c, first, |_| true, &by, now, LEASE_MS)?;
-            first.map_or_else(|| outbox::claim(c, lane.as_str(), |_| true, &by, now, LEASE_MS), |one| Ok(Some(one)))
+            let first = outbox::claim(c, first, |_, _| true, &by, now, LEASE_MS)?;
+            first.map_or_else(|| outbox::claim(c, lane.as_str(), |_, _| true, &by, now, LEASE_MS), |one| Ok(Some(one)))
         });
         let Some(claimed) = taken else { return false };
         self.note(|| format!("{owner} takes {} of {} on, try {}", claimed.key, claimed.subject, claimed.attempts));

@@ -8,6 +8,7 @@
 mod assist;
 mod changes;
 mod channel_effects;
+mod claim;
 mod comments;
 mod commit_status;
 mod concurrency_limits;
@@ -44,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use changes::LoopPatch;
 pub use channel_effects::ChannelRetrySettings;
+pub use claim::HeldLeases;
 use concurrency_limits::ConcurrencyLimits;
 pub use forge_effects::label_specs;
 pub use intake::{CommandPath, DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
@@ -165,6 +167,8 @@ pub struct Engine {
     pub started_at: Timestamp,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
+    /// Leases of the effects on which this process works.
+    pub held: HeldLeases,
     /// Random name of this installation. It is set in the environment of every process that the installation starts.
     pub instance: String,
     /// Wake-up signals between the tasks of this process.

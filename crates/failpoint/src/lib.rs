@@ -1,14 +1,16 @@
-//! Kill points: places in the code where a test can make the service kill itself.
+//! Kill points: places in the code where a test can make the service kill itself, or fill the disk of its database.
 //!
 //! `RALPH_KILL=K24:2` in the environment makes the process kill itself the second time that it passes the point K24.
+//! `RALPH_KILL=full:K07,K24:2` makes the next commits of the database fail at each of these points, as on a full disk.
 //! `docs/research/faults.md` lists the points. Only tests compile them in: without the feature `kill-points`, which the root package
 //! enables in its dev-dependencies, the functions are empty and the variable is not read.
 
-/// Environment variable that arms a point: its name, optionally followed by a colon and the 1-based number of the pass.
+/// Environment variable that arms a point: its name, optionally followed by a colon and the 1-based number of the pass; or
+/// `full:` and a list of points.
 pub const VARIABLE: &str = "RALPH_KILL";
 
 #[cfg(feature = "kill-points")]
-pub use armed::{arm, kill_point};
+pub use armed::{arm, disk_is_full, kill_point};
 
 /// Arms the kill point that [`VARIABLE`] names. `read` returns the value of an environment variable.
 ///
@@ -26,6 +28,13 @@ pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String
 #[inline(always)]
 pub fn kill_point(_name: &'static str) {}
 
+/// Whether a commit has to fail as on a full disk; always `false` without the feature `kill-points`.
+#[cfg(not(feature = "kill-points"))]
+#[inline(always)]
+pub fn disk_is_full() -> bool {
+    false
+}
+
 #[cfg(feature = "kill-points")]
 mod armed {
     use std::sync::OnceLock;
@@ -35,7 +44,30 @@ mod armed {
 
     use super::VARIABLE;
 
-    static ARMED: OnceLock<ArmedPoint> = OnceLock::new();
+    /// Number of commits that fail after a point that fills the disk.
+    const FAILED_COMMITS: u32 = 4;
+    /// Prefix of a list of points that fill the disk.
+    const FILLS: &str = "full:";
+
+    static ARMED: OnceLock<ArmedPoints> = OnceLock::new();
+    /// Number of commits that have to fail.
+    static COMMITS: AtomicU32 = AtomicU32::new(0);
+
+    #[derive(Debug)]
+    enum ArmedPoints {
+        Kill(ArmedPoint),
+        Fill(Vec<ArmedPoint>),
+    }
+
+    impl ArmedPoints {
+        /// Parses a point, or `full:` and a list of points.
+        fn parse(text: &str) -> Option<Self> {
+            match text.strip_prefix(FILLS) {
+                Some(list) => list.split(',').map(ArmedPoint::parse).collect::<Option<_>>().map(Self::Fill),
+                None => ArmedPoint::parse(text).map(Self::Kill),
+            }
+        }
+    }
 
     #[derive(Debug)]
     struct ArmedPoint {
@@ -54,7 +86,8 @@ mod armed {
 
         /// Counts a pass; returns `true` if it is the one that kills the process.
         fn is_reached(&self, name: &str) -> bool {
-            self.name == name && self.passes.fetch_sub(1, Ordering::SeqCst) == 1
+            let count = |passes: u32| passes.checked_sub(1);
+            self.name == name && self.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) == Ok(1)
         }
     }
 
@@ -65,23 +98,35 @@ mod armed {
     /// If the value is invalid.
     pub fn arm<'a>(read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String> {
         let Some(text) = read(VARIABLE) else { return Ok(()) };
-        let point = ArmedPoint::parse(text).ok_or_else(|| {
+        let points = ArmedPoints::parse(text).ok_or_else(|| {
             format!("{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{text}`")
         })?;
-        tracing::warn!(?point, "this process will kill itself at a kill point; only tests do this");
-        let _ = ARMED.set(point);
+        tracing::warn!(?points, "this process will kill itself or fail at a kill point; only tests do this");
+        let _ = ARMED.set(points);
         Ok(())
     }
 
-    /// Kills the process by SIGKILL if this point is armed and the pass is reached.
+    /// Whether a commit has to fail as on a full disk.
+    pub fn disk_is_full() -> bool {
+        COMMITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Kills the process by SIGKILL, or fills the disk, if this point is armed and the pass is reached.
     #[inline]
     pub fn kill_point(name: &'static str) {
-        if ARMED.get().is_some_and(|point| point.is_reached(name)) {
-            let _ = kill_process(getpid(), Signal::KILL);
-            // The signal may reach another thread first; this one must not continue.
-            loop {
-                std::thread::park();
+        match ARMED.get() {
+            Some(ArmedPoints::Kill(point)) if point.is_reached(name) => {
+                let _ = kill_process(getpid(), Signal::KILL);
+                // The signal may reach another thread first; this one must not continue.
+                loop {
+                    std::thread::park();
+                }
             }
+            Some(ArmedPoints::Fill(points)) if points.iter().any(|point| point.is_reached(name)) => {
+                tracing::warn!(name, "the disk is full for some commits; only tests do this");
+                COMMITS.store(FAILED_COMMITS, Ordering::SeqCst);
+            }
+            _ => {}
         }
     }
 
@@ -99,7 +144,9 @@ mod armed {
             assert_eq!(reached("K24:2", &["K24", "K2", "K24"]), [false, false, true]);
             for invalid in ["", ":1", "K24:", "K24:0", "K24:x", "K24:-1"] {
                 assert!(ArmedPoint::parse(invalid).is_none(), "{invalid}");
+                assert!(ArmedPoints::parse(&format!("full:K01,{invalid}")).is_none(), "{invalid}");
             }
+            assert!(matches!(ArmedPoints::parse("full:K01,K24:2"), Some(ArmedPoints::Fill(points)) if points.len() == 2));
         }
 
         #[test]
@@ -108,6 +155,7 @@ mod armed {
             let refused = arm(|variable| (variable == "RALPH_KILL").then_some("K24:0")).expect_err("refused");
             assert!(refused.contains("found `K24:0`"), "{refused}");
             kill_point("K24");
+            assert!(!disk_is_full());
         }
     }
 }
@@ -118,5 +166,6 @@ mod tests {
     fn variable_is_not_read_without_the_feature() {
         assert_eq!(super::arm(|_| panic!("the variable was read")), Ok(()));
         super::kill_point("K24");
+        assert!(!super::disk_is_full());
     }
 }

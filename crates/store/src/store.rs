@@ -2,7 +2,8 @@
 //!
 //! Invariants: every write runs in an IMMEDIATE transaction on the single writer connection of this process; a caller gets `Ok`
 //! only after its commit was synced; a job that fails or panics is rolled back to its savepoint and does not affect other jobs
-//! of the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried.
+//! of the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried. On a
+//! full disk a write fails, except the outcomes that are kept in memory until there is space.
 
 pub mod access_audit;
 pub mod audit;
@@ -28,6 +29,7 @@ pub mod timers;
 pub mod tokens;
 pub mod web_sessions;
 mod write_group;
+mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -41,6 +43,7 @@ use crate::clock::Stopwatch;
 use crate::process::private;
 use schema::SchemaShare;
 pub use write_group::{PendingWrite, WriteGroup};
+use writer::write_loop;
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -55,8 +58,6 @@ const SCHEMA_PATIENCE: Duration = Duration::from_secs(60);
 /// Size of the write-ahead log at which it is copied into the database, in pages (64 MiB): small enough for a fast start after
 /// a crash, large enough not to slow down a burst of deliveries.
 const CHECKPOINT_PAGES: u32 = 16_384;
-/// Maximum groups of jobs per commit; bounds the wait of the first one.
-const COMMIT_BATCH: usize = 256;
 /// Maximum groups of jobs that wait for the writer; further callers get `Busy`.
 const QUEUE: usize = 16_384;
 /// Number of prepared statements cached per connection.
@@ -118,6 +119,11 @@ pub enum StoreError {
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
+        // The index of the write-ahead log could not grow, which only a full disk prevents.
+        let extended = error.sqlite_error().map(|error| error.extended_code);
+        if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) {
+            return Self::Full { path: PathBuf::new() };
+        }
         match error.sqlite_error_code() {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
             Some(Code::OperationInterrupted) => Self::TooSlow,
@@ -297,6 +303,19 @@ impl Store {
         self.outcome(pending).await
     }
 
+    /// Runs `work` in a write transaction like [`write`](Self::write), again and again while the disk is full. For outcomes
+    /// that cannot be produced again.
+    pub async fn write_kept<T, F>(&self, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> StoreResult<T> + Send + 'static,
+    {
+        let mut group = WriteGroup::default();
+        let pending = group.add_kept(work);
+        self.submit(group)?;
+        self.outcome(pending).await
+    }
+
     /// Hands writes over to be made in one commit; [`outcome`](Self::outcome) waits for their results.
     pub fn submit(&self, group: WriteGroup) -> StoreResult<()> {
         let sender = lock(&self.inner.queue).clone();
@@ -471,81 +490,6 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(())
-}
-
-fn write_loop(
-    connection: Connection,
-    jobs: &mpsc::Receiver<WriteGroup>,
-    path: &Path,
-    failed: &CancellationToken,
-    mode: Mode,
-) {
-    let (mut answered, mut took) = (1, Duration::ZERO);
-    loop {
-        let mut batch: Vec<_> = jobs.try_iter().take(COMMIT_BATCH).collect();
-        let waited = batch.len();
-        if waited == 0 {
-            let Ok(first) = jobs.recv() else { break };
-            batch.push(first);
-        }
-        gather(jobs, &mut batch, (waited + answered).min(COMMIT_BATCH), took / 2);
-        answered = batch.len();
-        let watch = Stopwatch::start();
-        let outcome = if failed.is_cancelled() {
-            Err(StoreError::Failed { path: path.to_path_buf(), detail: "an earlier write failed".into() })
-        } else {
-            commit_batch(&connection, &mut batch).map_err(|error| with_path(error.into(), path))
-        };
-        took = watch.elapsed();
-        if let Err(StoreError::Failed { detail, .. }) = &outcome
-            && !failed.is_cancelled()
-        {
-            failed.cancel();
-            tracing::error!(path = %path.display(), detail, "the database failed; further writes are refused");
-        }
-        for job in batch.into_iter().flat_map(WriteGroup::into_tasks) {
-            job.finish(outcome.clone());
-        }
-    }
-    if mode == Mode::Beside {
-        return;
-    }
-    kill_point("K33");
-    if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-        tracing::debug!(%error, "the final checkpoint failed; it is made at the next start");
-    }
-}
-
-/// Waits for `wanted` groups, at most `most`: callers that were answered together write again together, and would otherwise be
-/// split over two commits.
-fn gather(jobs: &mpsc::Receiver<WriteGroup>, batch: &mut Vec<WriteGroup>, wanted: usize, most: Duration) {
-    let watch = Stopwatch::start();
-    while batch.len() < wanted {
-        match jobs.recv_timeout(most.saturating_sub(watch.elapsed())) {
-            Ok(job) => batch.push(job),
-            Err(_) => return,
-        }
-    }
-}
-
-fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> rusqlite::Result<()> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    let run = |batch: &mut [WriteGroup]| -> rusqlite::Result<()> {
-        for job in batch.iter_mut().flat_map(WriteGroup::tasks) {
-            connection.prepare_cached("SAVEPOINT job")?.execute([])?;
-            if !job.run(connection) {
-                connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
-            }
-            connection.prepare_cached("RELEASE job")?.execute([])?;
-        }
-        connection.execute_batch("COMMIT")
-    };
-    let outcome = run(batch);
-    if outcome.is_err() && !connection.is_autocommit() {
-        // The failed statement may have ended the transaction already; otherwise it is rolled back here.
-        connection.execute_batch("ROLLBACK")?;
-    }
-    outcome
 }
 
 fn with_path(error: StoreError, path: &Path) -> StoreError {

@@ -8,6 +8,7 @@ use failpoint::kill_point;
 use sha2::{Digest, Sha256};
 
 use super::Engine;
+use super::claim::Claim;
 use crate::channels::{Channel, NoticeDelivery, SendOutcome};
 use crate::domain::lifecycle::effect::{Effect, channel_queue};
 use crate::domain::report::notice::{Audience, ChannelKind, Notice, Occasion, PostedMessage};
@@ -134,7 +135,7 @@ impl Engine {
     async fn record_delivery(
         &self,
         channel: &Channel,
-        claimed: ClaimedEffect,
+        claimed: Claim,
         delivery: &str,
         outcome: SendOutcome,
     ) -> Result<(), StoreError> {
@@ -173,7 +174,7 @@ impl Engine {
         }
     }
 
-    async fn give_up(&self, channel: &Channel, claimed: ClaimedEffect, why: String) -> Result<bool, StoreError> {
+    async fn give_up(&self, channel: &Channel, claimed: Claim, why: String) -> Result<bool, StoreError> {
         let (name, subject, key) = (channel.name(), &claimed.subject, &claimed.key);
         tracing::error!(channel = name, subject, key, why, "message to channel could not be delivered; dropped");
         self.metrics.effect("notify", "rejected");
@@ -184,7 +185,7 @@ impl Engine {
     /// Stores the receipt of a message, together with the message about the loop that the channel shows now.
     async fn finish_notice(
         &self,
-        claimed: ClaimedEffect,
+        claimed: Claim,
         ended: EffectOutcome,
         receipt: String,
         message: Option<(String, PostedMessage)>,
@@ -200,12 +201,13 @@ impl Engine {
         .await
     }
 
-    /// Runs a write while the lease is held; does nothing if another process has taken over the lease.
+    /// Stores an outcome while the lease is held, and keeps it while the disk is full; does nothing if another process has taken
+    /// over the lease.
     async fn fenced(
         &self,
-        write: impl FnOnce(&rusqlite::Connection) -> StoreResult<()> + Send + 'static,
+        write: impl FnMut(&rusqlite::Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<(), StoreError> {
-        match self.store.write(write).await {
+        match self.store.write_kept(write).await {
             Err(StoreError::Fenced { name }) => {
                 tracing::warn!(name, "discarded the outcome of an expired lease; another process has taken over");
                 Ok(())

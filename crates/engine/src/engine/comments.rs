@@ -180,7 +180,7 @@ impl Engine {
     ) -> Result<(), EffectError> {
         let (subject, key, posted) = (claimed.subject.clone(), key.to_owned(), posted.clone());
         let (counted_on, now) = (claimed.place.key(), self.clock.now());
-        Ok(self.store.write(move |c| forge_posts::put(c, &subject, &key, &posted, &counted_on, now)).await?)
+        Ok(self.store.write_kept(move |c| forge_posts::put(c, &subject, &key, &posted, &counted_on, now)).await?)
     }
 
     /// Updates the comment of an effect on the forge; creates the comment if it is missing.

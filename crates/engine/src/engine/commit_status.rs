@@ -113,7 +113,7 @@ impl Engine {
             return Ok("the forge does not have the commit");
         };
         let (subject, post, now) = (claimed.subject.clone(), ForgePost { forge_id, digest }, self.clock.now());
-        self.store.write(move |c| forge_posts::put(c, &subject, &key, &post, "", now)).await?;
+        self.store.write_kept(move |c| forge_posts::put(c, &subject, &key, &post, "", now)).await?;
         Ok("status set")
     }
 }

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tracing::Instrument as _;
 
 use super::Engine;
+use super::claim::Claim;
 use super::concurrency_limits::ConcurrencyLimits;
 use crate::domain::lifecycle::StepDecision;
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
@@ -141,7 +142,7 @@ fn unless_fenced(recorded: StoreResult<()>) -> StoreResult<()> {
 
 impl Engine {
     /// Claims the next due work effect.
-    pub(super) async fn claim_work(&self) -> Result<Option<ClaimedEffect>, StoreError> {
+    pub(super) async fn claim_work(&self) -> Result<Option<Claim>, StoreError> {
         self.claim(EffectQueue::Work.as_str().to_owned(), |_| true).await
     }
 
@@ -150,23 +151,29 @@ impl Engine {
         &self,
         queue: String,
         may: impl Fn(&IssueRef) -> bool + Send + 'static,
-    ) -> Result<Option<ClaimedEffect>, StoreError> {
+    ) -> Result<Option<Claim>, StoreError> {
         self.follow_clock_changes().await?;
         let claimed = self.store.write(self.claiming(queue, may)).await?;
-        if claimed.is_some() {
-            kill_point("K07");
-        }
-        Ok(claimed)
+        Ok(claimed.map(|claimed| self.held(claimed)))
     }
 
-    /// Returns the write that claims the oldest due effect of a queue whose issue satisfies `may`.
+    /// Takes responsibility for an effect that was claimed.
+    fn held(&self, claimed: ClaimedEffect) -> Claim {
+        let claim = self.held.hold(claimed);
+        kill_point("K07");
+        claim
+    }
+
+    /// Returns the write that claims the oldest due effect of a queue whose issue satisfies `may`. Effects on which this process
+    /// works are left out: on a full disk their leases expire unrenewed.
     fn claiming<F: Fn(&IssueRef) -> bool + Send + 'static>(
         &self,
         queue: String,
         may: F,
     ) -> impl FnOnce(&Connection) -> StoreResult<Option<ClaimedEffect>> + Send + 'static + use<F> {
-        let (owner, now) = (self.owner.name(), self.clock.now());
+        let (owner, held, now) = (self.owner.name(), self.held.clone(), self.clock.now());
         let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
+        let may = move |name: &str, place: &IssueRef| !held.contains(name) && may(place);
         move |c| outbox::claim(c, &queue, may, &owner, now, lease)
     }
 
@@ -205,28 +212,25 @@ impl Engine {
         Ok(true)
     }
 
-    /// Records the outcome of an effect and enqueues its input for the loop.
-    pub(super) async fn record(
-        &self,
-        claimed: ClaimedEffect,
-        outcome: Result<Receipt, EffectError>,
-    ) -> Result<(), StoreError> {
-        self.follow_clock_changes().await?;
-        let recorded = self.store.write(self.recording(claimed, outcome)).await;
+    /// Records the outcome of an effect and enqueues its input for the loop. While the disk is full, the outcome is kept.
+    pub(super) async fn record(&self, claimed: Claim, outcome: Result<Receipt, EffectError>) -> Result<(), StoreError> {
+        self.follow_clock_before_outcome().await;
+        let recorded = self.store.write_kept(self.recording(claimed, outcome)).await;
         self.wake.loop_stepped();
         unless_fenced(recorded)
     }
 
     /// Records the outcome of a work effect, steps its loop and claims the next work effect, all in one commit. Each of the three is
-    /// rolled back by itself if it fails; what is then left waits for the tasks of the service.
+    /// rolled back by itself if it fails; what is then left waits for the tasks of the service. While the disk is full, the outcome is
+    /// kept.
     pub(super) async fn record_and_claim(
         &self,
-        claimed: ClaimedEffect,
+        claimed: Claim,
         outcome: Result<Receipt, EffectError>,
-    ) -> Result<Option<ClaimedEffect>, StoreError> {
-        self.follow_clock_changes().await?;
+    ) -> Result<Option<Claim>, StoreError> {
+        self.follow_clock_before_outcome().await;
         let mut group = WriteGroup::default();
-        let recorded = group.add(self.recording(claimed, outcome));
+        let recorded = group.add_kept(self.recording(claimed, outcome));
         let stepped = group.add(self.stepping());
         let next = group.add(self.claiming(EffectQueue::Work.as_str().to_owned(), |_| true));
         self.store.submit(group)?;
@@ -241,18 +245,22 @@ impl Engine {
         }
         // Where the claim failed, the next look at the queue repeats it.
         let next = self.store.outcome(next).await.unwrap_or_default();
-        if next.is_some() {
-            kill_point("K07");
-        }
-        Ok(next)
+        Ok(next.map(|claimed| self.held(claimed)))
     }
 
-    /// Returns the write that records the outcome of an effect and enqueues its input for the loop.
+    /// Follows a change of the clock before an outcome is stored. A failure does not lose the outcome: the heartbeat tries again.
+    async fn follow_clock_before_outcome(&self) {
+        if let Err(error) = self.follow_clock_changes().await {
+            tracing::warn!(%error, "leases could not be adjusted to a change of the clock");
+        }
+    }
+
+    /// Returns the write that records the outcome of an effect and enqueues its input for the loop. It can be repeated.
     fn recording(
         &self,
-        claimed: ClaimedEffect,
+        claimed: Claim,
         outcome: Result<Receipt, EffectError>,
-    ) -> Box<dyn FnOnce(&Connection) -> StoreResult<()> + Send> {
+    ) -> Box<dyn FnMut(&Connection) -> StoreResult<()> + Send> {
         self.effect_span(&claimed, &outcome);
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
@@ -272,8 +280,8 @@ impl Engine {
                     if let Some(input) = &receipt.input {
                         loops::enqueue_input(c, id, &origin, input, now)?;
                     }
-                    let made = claimed.effect.change().into_iter().chain(receipt.made);
-                    tell_changes(c, id, &origin, made.collect(), receipt.refused, now)?;
+                    let made = claimed.effect.change().into_iter().chain(receipt.made.iter().cloned());
+                    tell_changes(c, id, &origin, made.collect(), receipt.refused.clone(), now)?;
                     kill_point("K11");
                     Ok(())
                 })
@@ -306,7 +314,7 @@ impl Engine {
                 Box::new(move |c| {
                     outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)?;
                     let Some(id) = &claimed.loop_id else { return Ok(()) };
-                    let refused = claimed.effect.change().map(|change| (change, why)).into_iter().collect();
+                    let refused = claimed.effect.change().map(|change| (change, why.clone())).into_iter().collect();
                     tell_changes(c, id, &origin, Vec::new(), refused, now)
                 })
             }

@@ -203,12 +203,12 @@ impl Engine {
         (backend, role): (&str, BackendRole),
         end: &CallEnd,
         used: CallUsage,
-        record: impl FnOnce(&Connection) -> StoreResult<()> + Send + 'static,
+        record: impl Fn(&Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<Option<CallAdvice>, StoreError> {
         self.end_call_after(WriteGroup::default(), key, (backend, role), end, used, record).await
     }
 
-    /// Does what [`Self::end_call_with`] does, in one commit with earlier writes.
+    /// Does what [`Self::end_call_with`] does, in one commit with earlier writes. While the disk is full, the end is kept.
     pub(super) async fn end_call_after(
         &self,
         mut earlier: WriteGroup,
@@ -216,7 +216,7 @@ impl Engine {
         (backend, role): (&str, BackendRole),
         end: &CallEnd,
         used: CallUsage,
-        record: impl FnOnce(&Connection) -> StoreResult<()> + Send + 'static,
+        record: impl Fn(&Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<Option<CallAdvice>, StoreError> {
         let usd = used.cost.unwrap_or_default().usd();
         self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
@@ -237,8 +237,8 @@ impl Engine {
         };
         let (key, end, settings) = (key.to_owned(), end.clone(), self.settings.backends.clone());
         let (now, seed, tokens) = (self.clock.now(), u64::from(self.random()), used.usage.total());
-        let observed = earlier.add(move |c| {
-            let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
+        let observed = earlier.add_kept(move |c| {
+            let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end.clone() {
                 // The backend served the call, whatever the answer.
                 CallEnd::Succeeded | CallEnd::Unusable => BackendObservation::CallSucceeded { call, tokens, cost },
                 CallEnd::Failed(error) => BackendObservation::CallFailed { call, cost, error, seed },

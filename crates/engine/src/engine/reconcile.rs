@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount, LeaseOwner, logs};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{Effect, EffectQueue};
 use crate::domain::loops::{Loop, LoopInput, LoopState, WaitReason};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
@@ -564,7 +564,8 @@ impl Engine {
             }
         }
         // End leftover processes now; their work may not be resumed for a long time.
-        let lost = self.store.read(move |c| outbox::lost_work(c, now)).await?;
+        let mut lost = self.store.read(move |c| outbox::lost_work(c, now)).await?;
+        lost.retain(|id| !self.held.contains(&outbox::lease_name(id.as_str(), EffectQueue::Work.as_str())));
         let ended = lost.iter().map(async |id| {
             let left = process::end_survivors(&self.cookie_of(id), Duration::ZERO).await;
             if left > 0 {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
-use super::work::RunningWork;
+use super::claim::Claim;
 use crate::store::{StoreError, leases, outbox};
 
 /// Role of a process in the service.
@@ -158,11 +158,11 @@ struct Workers {
 }
 
 /// Row of a work effect that ended, and the work that was claimed with its outcome.
-type FinishedWork = (i64, Result<Option<RunningWork>, StoreError>);
+type FinishedWork = (i64, Result<Option<Claim>, StoreError>);
 
 impl Workers {
-    fn begin(&mut self, work: RunningWork) {
-        let (id, engine, steps) = (work.claimed.id, self.engine.clone(), self.steps);
+    fn begin(&mut self, work: Claim) {
+        let (id, engine, steps) = (work.id, self.engine.clone(), self.steps);
         self.cancels.insert(id, work.cancel.clone());
         self.running.spawn(async move {
             let ended = match steps {
@@ -174,7 +174,7 @@ impl Workers {
     }
 
     /// Forgets work that ended; returns the work that was claimed with its outcome.
-    fn settle(&mut self, ended: Result<FinishedWork, tokio::task::JoinError>) -> Option<RunningWork> {
+    fn settle(&mut self, ended: Result<FinishedWork, tokio::task::JoinError>) -> Option<Claim> {
         match ended {
             Ok((id, outcome)) => {
                 self.cancels.remove(&id);
@@ -193,7 +193,7 @@ impl Workers {
     /// Waits until all work has ended, and gives back what was claimed with an outcome.
     async fn drain(&mut self) {
         while let Some(ended) = self.running.join_next().await {
-            let Some(RunningWork { claimed, .. }) = self.settle(ended) else { continue };
+            let Some(claimed) = self.settle(ended) else { continue };
             if let Err(error) = self.engine.hand_over(claimed, false).await {
                 tracing::debug!(%error, "work was not given back at shutdown; it is claimed when its lease expires");
             }
@@ -208,7 +208,7 @@ async fn workers(engine: Arc<Engine>, steps: bool) {
     loop {
         let mut failed = false;
         while !engine.stopping.is_cancelled() && workers.running.len() < slots + SPARE_WORKERS {
-            match engine.take_work().await {
+            match engine.claim_work().await {
                 Ok(Some(work)) => workers.begin(work),
                 Ok(None) => break,
                 Err(error) => {
@@ -260,8 +260,8 @@ async fn watch(engine: Arc<Engine>) {
     }
 }
 
-/// Renews the leases. If renewal fails for a whole lease, the service stops, because another process may have taken
-/// over.
+/// Renews the leases of the running work. If renewal fails for a whole lease, the service stops, because another process may have
+/// taken over. On a full disk it continues, because no process can take over; afterwards, work that was taken over is cancelled.
 async fn heartbeat(engine: Arc<Engine>) {
     let lease = engine.settings.lease;
     let mut missed = Duration::ZERO;
@@ -269,13 +269,20 @@ async fn heartbeat(engine: Arc<Engine>) {
         if let Err(error) = engine.follow_clock_changes().await {
             tracing::error!(%error, "leases could not be adjusted to a change of the clock");
         }
-        let (owner, now) = (engine.owner.name(), engine.clock.now());
-        let until = now.plus_ms(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
-        match engine.store.write(move |c| leases::renew(c, &owner, now, until)).await {
-            Ok(_) => {
+        let (owner, held) = (engine.owner.name(), engine.held.list());
+        let until = engine.clock.now().plus_ms(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
+        let names = held.clone();
+        match engine.store.write(move |c| leases::renew(c, &owner, &names, until)).await {
+            Ok(lost) => {
                 kill_point("K38");
                 missed = Duration::ZERO;
+                for (name, fence) in held.iter().filter(|(name, _)| lost.contains(name)) {
+                    if engine.held.cancel(name, *fence) {
+                        tracing::warn!(name, "another process has taken over; the work is cancelled");
+                    }
+                }
             }
+            Err(error @ StoreError::Full { .. }) => tracing::error!(%error, "the leases could not be renewed"),
             Err(error) => {
                 missed += lease / 3;
                 tracing::error!(%error, "the leases could not be renewed");

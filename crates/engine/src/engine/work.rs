@@ -24,6 +24,7 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use super::claim::Claim;
 use super::executor::{EffectError, Receipt, effect_context};
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
@@ -51,32 +52,19 @@ const SURVIVOR_GRACE: Duration = Duration::from_secs(1);
 /// Time limit of one setup command, in seconds.
 const SETUP_TIMEOUT_S: u64 = 1800;
 
-/// Work effect that runs in this process.
-pub(super) struct RunningWork {
-    pub claimed: ClaimedEffect,
-    pub cancel: CancellationToken,
-}
-
 impl Engine {
-    /// Claims the next due work effect.
-    pub(super) async fn take_work(&self) -> Result<Option<RunningWork>, StoreError> {
-        let claimed = self.claim_work().await?;
-        Ok(claimed.map(|claimed| RunningWork { claimed, cancel: CancellationToken::new() }))
-    }
-
     /// Executes one work effect and records its outcome; returns `true` if there was one. For tests and simulation.
     pub async fn work_step(&self) -> Result<bool, StoreError> {
-        let Some(running) = self.take_work().await? else { return Ok(false) };
-        self.do_work(running).await?;
+        let Some(claimed) = self.claim_work().await? else { return Ok(false) };
+        self.do_work(claimed).await?;
         Ok(true)
     }
 
     /// Executes a work effect and records its outcome.
-    pub(super) async fn do_work(&self, running: RunningWork) -> Result<(), StoreError> {
-        let RunningWork { claimed, cancel } = running;
+    pub(super) async fn do_work(&self, claimed: Claim) -> Result<(), StoreError> {
         let context = effect_context(&claimed);
-        let outcome = self.work(&claimed, &cancel).instrument(context.clone()).await;
-        if self.stopping.is_cancelled() && cancel.is_cancelled() {
+        let outcome = self.work(&claimed, &claimed.cancel).instrument(context.clone()).await;
+        if self.stopping.is_cancelled() && claimed.cancel.is_cancelled() {
             return self.hand_over(claimed, true).await;
         }
         self.record(claimed, outcome).instrument(context).await
@@ -84,23 +72,21 @@ impl Engine {
 
     /// Executes a work effect, and with its outcome records the step of its loop and the claim of the next work effect, which is
     /// returned. For processes that step loops.
-    pub(super) async fn do_work_and_claim(&self, running: RunningWork) -> Result<Option<RunningWork>, StoreError> {
-        let RunningWork { claimed, cancel } = running;
+    pub(super) async fn do_work_and_claim(&self, claimed: Claim) -> Result<Option<Claim>, StoreError> {
         let context = effect_context(&claimed);
-        let outcome = self.work(&claimed, &cancel).instrument(context.clone()).await;
+        let outcome = self.work(&claimed, &claimed.cancel).instrument(context.clone()).await;
         if self.stopping.is_cancelled() {
-            let ended = match cancel.is_cancelled() {
+            let ended = match claimed.cancel.is_cancelled() {
                 true => self.hand_over(claimed, true).await,
                 false => self.record(claimed, outcome).instrument(context).await,
             };
             return ended.map(|()| None);
         }
-        let next = self.record_and_claim(claimed, outcome).instrument(context).await?;
-        Ok(next.map(|claimed| RunningWork { claimed, cancel: CancellationToken::new() }))
+        self.record_and_claim(claimed, outcome).instrument(context).await
     }
 
     /// Releases the work at shutdown; the next process starts it again. `began` states whether it may have taken effect.
-    pub(super) async fn hand_over(&self, claimed: ClaimedEffect, began: bool) -> Result<(), StoreError> {
+    pub(super) async fn hand_over(&self, claimed: Claim, began: bool) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         let given = self
             .store

@@ -26,10 +26,18 @@ pub fn check(c: &Connection, name: &str, owner: &str, fence: i64) -> StoreResult
     held.ok_or_else(|| StoreError::Fenced { name: name.to_owned() })
 }
 
-/// Extends all unexpired leases of an owner; returns their number.
-pub fn renew(c: &Connection, owner: &str, now: Timestamp, until: Timestamp) -> StoreResult<usize> {
-    let sql = "UPDATE leases SET expires_at = ?3 WHERE owner = ?1 AND expires_at > ?2";
-    Ok(c.execute(sql, params![owner, now.0, until.0])?)
+/// Extends leases that `owner` holds, given by name and fencing number; returns the names of those that another owner has taken
+/// or that were released. An expired lease that nobody took is extended as well.
+pub fn renew(c: &Connection, owner: &str, held: &[(String, i64)], until: Timestamp) -> StoreResult<Vec<String>> {
+    let sql = "UPDATE leases SET expires_at = ?4 WHERE name = ?1 AND owner = ?2 AND fence = ?3 AND expires_at > 0";
+    let mut statement = c.prepare_cached(sql)?;
+    let mut lost = Vec::new();
+    for (name, fence) in held {
+        if statement.execute(params![name, owner, fence, until.0])? == 0 {
+            lost.push(name.clone());
+        }
+    }
+    Ok(lost)
 }
 
 /// Shifts the unexpired leases of an owner by `by_ms` milliseconds, after the clock was changed to `now`; returns

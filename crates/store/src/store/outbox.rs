@@ -51,7 +51,8 @@ impl ClaimedEffect {
     }
 }
 
-fn lease_name(subject: &str, queue: &str) -> String {
+/// Returns the name of the lease on a subject's effects of a queue.
+pub fn lease_name(subject: &str, queue: &str) -> String {
     format!("{subject}/{queue}")
 }
 
@@ -96,13 +97,13 @@ pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option
     Ok(c.query_row(sql, [forge.as_str()], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
 }
 
-/// Claims the oldest effect of a queue whose subject is free and whose target is permitted. Started effects of dead
+/// Claims the oldest effect of a queue whose subject is free and whose lease and target `may` permits. Started effects of dead
 /// owners are claimed again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never
 /// sent, if that is a status or label with a long delay, or a comment in a locked conversation.
 pub fn claim(
     c: &Connection,
     queue: &str,
-    may: impl Fn(&IssueRef) -> bool,
+    may: impl Fn(&str, &IssueRef) -> bool,
     owner: &str,
     now: Timestamp,
     lease_ms: i64,
@@ -132,12 +133,13 @@ pub fn claim(
             tracing::error!(id, key, "an effect of the outbox could not be parsed and was rejected");
             return Ok(None);
         };
-        if !may(&place) {
+        let subject: String = row.get(1)?;
+        if !may(&lease_name(&subject, queue), &place) {
             continue;
         }
         let claimed = ClaimedEffect {
             id,
-            subject: row.get(1)?,
+            subject,
             loop_id: row.get::<_, Option<String>>(2)?.map(LoopId::new),
             lane: effect.lane().unwrap_or(EffectQueue::Forge),
             queue: queue.to_owned(),

@@ -95,7 +95,7 @@ async fn push(store: &Store, effect: Effect) {
 }
 
 async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64) -> Option<ClaimedEffect> {
-    store.write(move |c| outbox::claim(c, queue, |_| true, owner, Timestamp(now), 100)).await.expect("claimed")
+    store.write(move |c| outbox::claim(c, queue, |_, _| true, owner, Timestamp(now), 100)).await.expect("claimed")
 }
 
 fn status() -> Effect {
@@ -168,8 +168,41 @@ async fn expired_lease_rejects_late_work() {
     let check = |owner: &'static str, fence: i64| store.write(move |c| leases::check(c, "l", owner, fence));
     assert!(matches!(check("a", 1).await, Err(StoreError::Fenced { .. })));
     check("b", 2).await.expect("held");
-    let renewed = store.write(|c| leases::renew(c, "b", Timestamp(20), Timestamp(99))).await.expect("asked");
-    assert_eq!(renewed, 0, "an ended lease is not prolonged");
+    let renew = |owner: &'static str, fence: i64| {
+        store.write(move |c| leases::renew(c, owner, &[("l".to_owned(), fence)], Timestamp(99)))
+    };
+    assert_eq!(renew("a", 1).await.expect("asked"), ["l"], "another owner has taken it");
+    assert!(renew("b", 2).await.expect("asked").is_empty(), "nobody took it");
+    assert_eq!(take("a", 98).await.expect("asked"), None, "it was extended");
+    store.write(|c| leases::release(c, "l", "b", 2)).await.expect("released");
+    assert_eq!(renew("b", 2).await.expect("asked"), ["l"], "a released lease stays released");
+}
+
+/// A full disk rolls back the other writes of its commit; an outcome is stored once there is space.
+/// See docs/research/faults.md#d1.
+#[tokio::test]
+async fn full_disk_refuses_writes_and_keeps_outcomes() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    let limit = |c: &rusqlite::Connection, pages: i64| {
+        let set = c.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| row.get::<_, i64>(0));
+        set.map(drop).map_err(StoreError::from)
+    };
+    let large = "x".repeat(4_000_000);
+    let outcome = large.clone();
+    store.write(move |c| limit(c, 1)).await.expect("the smallest possible limit");
+    let kept = tokio::spawn({
+        let store = store.clone();
+        async move { store.write_kept(move |c| installation::set(c, "outcome", &outcome)).await }
+    });
+    let refused = store.write(move |c| installation::set(c, "other", &large)).await;
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+    assert!(store.healthy() && !kept.is_finished());
+    store.write(move |c| limit(c, 1_000_000)).await.expect("writes that need no space are made");
+    kept.await.expect("it ends").expect("stored");
+    let read = |key: &'static str| store.read(move |c| installation::get(c, key));
+    assert_eq!(read("outcome").await.expect("read").map(|text| text.len()), Some(4_000_000));
+    assert_eq!(read("other").await.expect("read"), None);
 }
 
 #[tokio::test]

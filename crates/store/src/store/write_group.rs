@@ -9,24 +9,36 @@ use super::{StoreError, StoreResult};
 pub(super) trait WriterTask: Send {
     /// Runs the work in the open transaction; returns `false` to roll it back.
     fn run(&mut self, connection: &Connection) -> bool;
+    /// Returns the error of the last run, if it failed.
+    fn error(&self) -> Option<StoreError>;
+    /// Whether the work may run again after a full disk rolled it back.
+    fn is_kept(&self) -> bool;
     /// Sends the result to the caller after the commit.
     fn finish(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
 struct WriteJob<T, F> {
-    work: Option<F>,
+    work: F,
+    kept: bool,
     result: Option<StoreResult<T>>,
     reply: oneshot::Sender<StoreResult<T>>,
 }
 
-impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> WriterTask for WriteJob<T, F> {
+impl<T: Send, F: FnMut(&Connection) -> StoreResult<T> + Send> WriterTask for WriteJob<T, F> {
     fn run(&mut self, connection: &Connection) -> bool {
-        let Some(work) = self.work.take() else { return false };
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(connection)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.work)(connection)));
         let result = outcome.unwrap_or_else(|_| Err(StoreError::Bug { detail: "a write panicked".into() }));
         let good = result.is_ok();
         self.result = Some(result);
         good
+    }
+
+    fn error(&self) -> Option<StoreError> {
+        self.result.as_ref().and_then(|result| result.as_ref().err().cloned())
+    }
+
+    fn is_kept(&self) -> bool {
+        self.kept
     }
 
     fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
@@ -61,19 +73,48 @@ impl WriteGroup {
         self.0.iter_mut()
     }
 
-    /// Returns the writes, to be finished.
-    pub(super) fn into_tasks(self) -> impl Iterator<Item = Box<dyn WriterTask>> {
-        self.0.into_iter()
-    }
-
     /// Adds a write.
     pub fn add<T, F>(&mut self, work: F) -> PendingWrite<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     {
+        let mut work = Some(work);
+        let once = move |c: &Connection| {
+            let ran = || StoreError::Bug { detail: "a write was run twice".into() };
+            work.take().ok_or_else(ran)?(c)
+        };
+        self.push(once, false)
+    }
+
+    /// Adds a write that is kept in memory while the disk is full, and runs again until it is on disk. For outcomes that
+    /// cannot be produced again.
+    pub fn add_kept<T, F>(&mut self, work: F) -> PendingWrite<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> StoreResult<T> + Send + 'static,
+    {
+        self.push(work, true)
+    }
+
+    fn push<T, F>(&mut self, work: F, kept: bool) -> PendingWrite<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> StoreResult<T> + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        self.0.push(Box::new(WriteJob { work: Some(work), result: None, reply }));
+        self.0.push(Box::new(WriteJob { work, kept, result: None, reply }));
         PendingWrite(answer)
+    }
+
+    /// Answers the writes of a commit. Returns the writes to keep: those that a full disk prevented and that may run again.
+    pub(super) fn finish(self, committed: &StoreResult<()>) -> Option<Self> {
+        let is_full = |error: &StoreError| matches!(error, StoreError::Full { .. });
+        let prevented = |task: &dyn WriterTask| {
+            task.is_kept() && committed.as_ref().err().cloned().or_else(|| task.error()).is_some_and(|e| is_full(&e))
+        };
+        let (kept, ended): (Vec<_>, Vec<_>) = self.0.into_iter().partition(|task| prevented(task.as_ref()));
+        ended.into_iter().for_each(|task| task.finish(committed.clone()));
+        (!kept.is_empty()).then_some(Self(kept))
     }
 }

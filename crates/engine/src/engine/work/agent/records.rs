@@ -34,7 +34,7 @@ pub(super) struct EndedTurn {
 impl EndedTurn {
     /// Adds the turn to the writes of a commit.
     pub(super) fn add_to(self, group: &mut WriteGroup) -> PendingWrite<()> {
-        group.add(move |c| turns::end_turn(c, &self.id, &self.turn, &self.events).map(drop))
+        group.add_kept(move |c| turns::end_turn(c, &self.id, &self.turn, &self.events).map(drop))
     }
 }
 

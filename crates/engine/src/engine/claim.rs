@@ -1,0 +1,117 @@
+//! Claims of effects on which this process works. The heartbeat renews the leases of these, and of no others: a lease whose
+//! work ended in any way expires by itself.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::store::outbox::ClaimedEffect;
+
+#[derive(Debug)]
+struct HeldLease {
+    fence: i64,
+    cancel: CancellationToken,
+}
+
+/// Leases of the effects on which this process works, by name.
+#[derive(Debug, Clone, Default)]
+pub struct HeldLeases(Arc<Mutex<HashMap<String, HeldLease>>>);
+
+impl HeldLeases {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HeldLease>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds the lease of an effect that was claimed.
+    pub(super) fn hold(&self, effect: ClaimedEffect) -> Claim {
+        let cancel = CancellationToken::new();
+        self.lock().insert(effect.lease(), HeldLease { fence: effect.fence, cancel: cancel.clone() });
+        Claim { effect, cancel, held: self.clone() }
+    }
+
+    /// Whether this process works under the lease.
+    pub(super) fn contains(&self, lease: &str) -> bool {
+        self.lock().contains_key(lease)
+    }
+
+    /// Returns names and fencing numbers of all held leases.
+    pub(super) fn list(&self) -> Vec<(String, i64)> {
+        self.lock().iter().map(|(name, lease)| (name.clone(), lease.fence)).collect()
+    }
+
+    /// Cancels the work under a lease that another process has taken over; returns `false` if the work has ended.
+    pub(super) fn cancel(&self, name: &str, fence: i64) -> bool {
+        let held = self.lock();
+        let lease = held.get(name).filter(|lease| lease.fence == fence);
+        lease.inspect(|lease| lease.cancel.cancel()).is_some()
+    }
+}
+
+/// Claimed effect, whose lease is renewed until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    effect: ClaimedEffect,
+    /// Cancelled when the work is to stop.
+    pub(super) cancel: CancellationToken,
+    held: HeldLeases,
+}
+
+impl Deref for Claim {
+    type Target = ClaimedEffect;
+
+    fn deref(&self) -> &ClaimedEffect {
+        &self.effect
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let (name, mut held) = (self.effect.lease(), self.held.lock());
+        if held.get(&name).is_some_and(|lease| lease.fence == self.effect.fence) {
+            held.remove(&name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::lifecycle::effect::{Effect, EffectQueue};
+    use crate::domain::model::ids::{ForgeName, IssueRef, Number, RepoId, RepoRef, Timestamp};
+
+    fn effect(fence: i64) -> ClaimedEffect {
+        let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
+        ClaimedEffect {
+            id: 1,
+            subject: "s".into(),
+            loop_id: None,
+            lane: EffectQueue::Work,
+            queue: "work".into(),
+            key: "prepare/1".into(),
+            effect: Effect::Prepare { ticket: 1 },
+            place: IssueRef { repo, issue: Number(1) },
+            attempts: 0,
+            tries: 0,
+            abandoned: false,
+            fence,
+            created_at: Timestamp(0),
+            claimed_at: Timestamp(0),
+        }
+    }
+
+    #[test]
+    fn lease_is_held_until_its_newest_claim_ends() {
+        let held = HeldLeases::default();
+        let first = held.hold(effect(1));
+        assert_eq!(held.list(), [("s/work".to_owned(), 1)]);
+        let second = held.hold(effect(2));
+        drop(first);
+        assert!(held.contains("s/work"), "an older claim does not end the newer one");
+        assert!(!held.cancel("s/work", 1) && !second.cancel.is_cancelled());
+        assert!(held.cancel("s/work", 2) && second.cancel.is_cancelled());
+        drop(second);
+        assert_eq!(held.list(), []);
+    }
+}

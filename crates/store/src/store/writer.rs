@@ -1,0 +1,138 @@
+//! Writer thread: commits the writes of all callers, many in one transaction, and keeps outcomes while the disk is full.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use failpoint::kill_point;
+use rusqlite::Connection;
+use tokio_util::sync::CancellationToken;
+
+use super::{Mode, StoreError, StoreResult, WriteGroup, with_path};
+use crate::clock::Stopwatch;
+
+/// Maximum groups of jobs per commit; bounds the wait of the first one.
+const COMMIT_BATCH: usize = 256;
+/// Time between two attempts to store the outcomes that a full disk prevented.
+const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
+
+/// Runs the writes that arrive until the store is closed.
+pub(super) fn write_loop(
+    connection: Connection,
+    jobs: &mpsc::Receiver<WriteGroup>,
+    path: &Path,
+    failed: &CancellationToken,
+    mode: Mode,
+) {
+    let (mut answered, mut took) = (1, Duration::ZERO);
+    // Outcomes that a full disk prevented, and the time of the last attempt.
+    let mut kept: Vec<WriteGroup> = Vec::new();
+    let mut tried = Stopwatch::start();
+    loop {
+        let retried = kept.len();
+        let mut batch = if retried > 0 && tried.elapsed() >= FULL_DISK_RETRY {
+            tried = Stopwatch::start();
+            std::mem::take(&mut kept)
+        } else {
+            let patience = (retried > 0).then(|| FULL_DISK_RETRY.saturating_sub(tried.elapsed()));
+            let Some(batch) = next_batch(jobs, answered, took / 2, patience) else { break };
+            answered = batch.len().max(1);
+            batch
+        };
+        if batch.is_empty() {
+            continue;
+        }
+        let watch = Stopwatch::start();
+        let outcome = if failed.is_cancelled() {
+            Err(StoreError::Failed { path: path.to_path_buf(), detail: "an earlier write failed".into() })
+        } else {
+            commit_batch(&connection, &mut batch).map_err(|error| with_path(error, path))
+        };
+        took = watch.elapsed();
+        if let Err(StoreError::Failed { detail, .. }) = &outcome
+            && !failed.is_cancelled()
+        {
+            failed.cancel();
+            tracing::error!(path = %path.display(), detail, "the database failed; further writes are refused");
+        }
+        kept.extend(batch.into_iter().filter_map(|group| group.finish(&outcome)));
+        match (retried, kept.len()) {
+            (0, 1..) => tracing::error!(
+                path = %path.display(),
+                "the disk is full; outcomes are kept in memory and stored once there is space"
+            ),
+            (1.., 0) => tracing::warn!("the outcomes that a full disk prevented were stored"),
+            _ => {}
+        }
+    }
+    if mode == Mode::Beside {
+        return;
+    }
+    kill_point("K33");
+    if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+        tracing::debug!(%error, "the final checkpoint failed; it is made at the next start");
+    }
+}
+
+/// Waits for groups, at most `patience` if there is one; returns `None` once the store is closed.
+fn next_batch(
+    jobs: &mpsc::Receiver<WriteGroup>,
+    answered: usize,
+    most: Duration,
+    patience: Option<Duration>,
+) -> Option<Vec<WriteGroup>> {
+    let mut batch: Vec<_> = jobs.try_iter().take(COMMIT_BATCH).collect();
+    let waited = batch.len();
+    if waited == 0 {
+        let first = match patience {
+            None => jobs.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+            Some(patience) => jobs.recv_timeout(patience),
+        };
+        match first {
+            Ok(first) => batch.push(first),
+            Err(mpsc::RecvTimeoutError::Timeout) => return Some(batch),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+    gather(jobs, &mut batch, (waited + answered).min(COMMIT_BATCH), most);
+    Some(batch)
+}
+
+/// Waits for `wanted` groups, at most `most`: callers that were answered together write again together, and would otherwise be
+/// split over two commits.
+fn gather(jobs: &mpsc::Receiver<WriteGroup>, batch: &mut Vec<WriteGroup>, wanted: usize, most: Duration) {
+    let watch = Stopwatch::start();
+    while batch.len() < wanted {
+        match jobs.recv_timeout(most.saturating_sub(watch.elapsed())) {
+            Ok(job) => batch.push(job),
+            Err(_) => return,
+        }
+    }
+}
+
+fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> StoreResult<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let run = |batch: &mut [WriteGroup]| -> StoreResult<()> {
+        for job in batch.iter_mut().flat_map(WriteGroup::tasks) {
+            connection.prepare_cached("SAVEPOINT job")?.execute([])?;
+            if !job.run(connection) {
+                // A full disk may end the whole transaction, and with it the savepoint.
+                if connection.is_autocommit() {
+                    return Err(job.error().unwrap_or(StoreError::Busy));
+                }
+                connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            }
+            connection.prepare_cached("RELEASE job")?.execute([])?;
+        }
+        if failpoint::disk_is_full() {
+            return Err(StoreError::Full { path: PathBuf::new() });
+        }
+        Ok(connection.execute_batch("COMMIT")?)
+    };
+    let outcome = run(batch);
+    if outcome.is_err() && !connection.is_autocommit() {
+        // The failed statement may have ended the transaction already; otherwise it is rolled back here.
+        connection.execute_batch("ROLLBACK")?;
+    }
+    outcome
+}
