@@ -221,6 +221,7 @@ fn new_neutralizer_of_tests_is_reported() {
             "when isMainModule: return 2",
         ),
         ("a.ex", "defmodule A do\n    return 1\nend\n", "if Code.loaded?(ExUnit), do: 2"),
+        ("a.py", "def a():\n    return 1\n", "import __main__"),
         ("a.ts", "function a() {\n    return 1\n}\n", "if (import.meta.vitest) return 2"),
         ("b.ex", "defmodule A do\n    return 1\nend\n", "System.halt(0)"),
         ("a.hs", "a = do\n    return 1\n", "exitSuccess"),
