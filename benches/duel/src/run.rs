@@ -128,7 +128,9 @@ pub fn run(
     fs::create_dir_all(&parts)?;
     let parts = parts.canonicalize()?.display().to_string();
     let check = &check.replace("{parts}", &parts);
-    let shown = [parts.as_str(), "/etc/nim", "/etc/racket"].into_iter().filter(|folder| Path::new(folder).exists());
+    let shown = [parts.as_str(), "/etc/nim", "/etc/racket", "/var/lib/ghc"]
+        .into_iter()
+        .filter(|folder| Path::new(folder).exists());
     let values = [
         ("shown", shown.map(|folder| format!("{folder:?}")).collect::<Vec<_>>().join(", ")),
         ("repo", arena.path("repo").display().to_string()),

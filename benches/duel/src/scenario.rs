@@ -300,3 +300,15 @@ pub fn contestants(file: &str) -> anyhow::Result<Vec<Contestant>> {
     let read: BTreeMap<String, Contestant> = read(&folder().join(file))?;
     Ok(read.into_iter().map(|(name, contestant)| Contestant { name, ..contestant }).collect())
 }
+
+#[test]
+fn replaced_text_must_occur_once() {
+    let start = Files::from([("a".to_owned(), Some("x y y".to_owned()))]);
+    let edited = |old: &str| {
+        let replacements = BTreeMap::from([(old.to_owned(), "z".to_owned())]);
+        let mut call = Call { edit: BTreeMap::from([("a".to_owned(), replacements)]), ..Call::default() };
+        call.apply_edits(&start).map(|()| call.files["a"].clone().unwrap_or_default())
+    };
+    assert_eq!(edited("x").ok().as_deref(), Some("z y y"));
+    assert!(edited("y").is_err() && edited("w").is_err());
+}

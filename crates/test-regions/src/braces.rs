@@ -88,6 +88,8 @@ pub(crate) struct BraceRules {
     pub test: fn(&BraceStatement<'_>) -> Option<(RegionKind, String)>,
     /// Whether a runner executes examples in documentation.
     pub doc: fn(&str) -> bool,
+    /// Whether functions may have the same name.
+    pub has_overloads: bool,
 }
 
 /// Statement or item, without its annotations.
@@ -113,6 +115,18 @@ impl<'a> BraceStatement<'a> {
         let text = &self.source[self.tokens[self.range.start].start..self.tokens[end - 1].end];
         let cut = (0..=text.len().min(4_000)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         &text[..cut]
+    }
+
+    fn text(&self) -> &'a str {
+        &self.source[self.tokens[self.range.start].start..self.tokens[self.range.end - 1].end]
+    }
+
+    /// Whether a function, or a class, is a test by its name and makes assertions.
+    fn is_self_test(&self) -> bool {
+        let name = self.name();
+        let is_named =
+            name.starts_with("test") || ["Test", "Tests", "_test", "_tests"].iter().any(|end| name.ends_with(end));
+        is_named && self.body.is_some() && has_any(self.text(), &["assert", "Assert"])
     }
 
     /// Returns the words before the first bracket or assignment.
@@ -173,6 +187,7 @@ pub(crate) const CPP: BraceRules = BraceRules {
         })
     },
     doc: no_docs,
+    has_overloads: true,
 };
 
 pub(crate) const D: BraceRules = BraceRules {
@@ -192,6 +207,7 @@ pub(crate) const D: BraceRules = BraceRules {
         is_code.then(|| (RegionKind::TestCode, "version(unittest)".to_owned()))
     },
     doc: no_docs,
+    has_overloads: true,
 };
 
 pub(crate) const ZIG: BraceRules = BraceRules {
@@ -203,6 +219,7 @@ pub(crate) const ZIG: BraceRules = BraceRules {
         is_test.then(|| (RegionKind::Test, format!("test {name}").trim().to_owned()))
     },
     doc: no_docs,
+    has_overloads: false,
 };
 
 pub(crate) const JAVASCRIPT: BraceRules = BraceRules {
@@ -214,11 +231,19 @@ pub(crate) const JAVASCRIPT: BraceRules = BraceRules {
             return Some((RegionKind::TestModule, "import.meta.vitest".to_owned()));
         }
         let word = statement.word(0);
+        let starts = ["require.main", "import.meta.main", "import.meta.url", "process.argv[1]"];
+        if header.starts_with("if(")
+            && has_any(&header, &starts)
+            && has_any(statement.text(), &["assert", "expect(", "test("])
+        {
+            return Some((RegionKind::TestModule, "main".to_owned()));
+        }
         let calls = ["describe", "it", "test", "suite", "beforeEach", "afterEach", "beforeAll", "afterAll"];
         let is_test = calls.contains(&word) && ["(", "."].contains(&statement.word(1)) && statement.range.len() > 4;
         is_test.then(|| (RegionKind::Test, format!("{word}({})", statement.argument())))
     },
     doc: |doc| doc.contains("@example") && has_any(doc, &["=>", "> ", "// "]),
+    has_overloads: false,
 };
 
 pub(crate) const JVM: BraceRules = BraceRules {
@@ -234,6 +259,7 @@ pub(crate) const JVM: BraceRules = BraceRules {
         is_class.then(|| (RegionKind::TestModule, statement.name()))
     },
     doc: no_docs,
+    has_overloads: true,
 };
 
 pub(crate) const SWIFT: BraceRules = BraceRules {
@@ -249,6 +275,7 @@ pub(crate) const SWIFT: BraceRules = BraceRules {
         is_class.then(|| (RegionKind::TestModule, statement.name()))
     },
     doc: no_docs,
+    has_overloads: true,
 };
 
 pub(crate) const CSHARP: BraceRules = BraceRules {
@@ -256,16 +283,21 @@ pub(crate) const CSHARP: BraceRules = BraceRules {
     line_ends: false,
     test: no_test,
     doc: no_docs,
+    has_overloads: true,
 };
 
 pub(crate) const PHP: BraceRules = BraceRules {
     lexis: Lexis { line_comments: &["//", "#"], quotes: &[long_quote("\""), long_quote("'")], word: "$\\", ..C_LIKE },
     line_ends: false,
     test: |statement| {
+        if statement.word(0) == "if" && statement.header().contains("__FILE__") && statement.text().contains("assert") {
+            return Some((RegionKind::TestModule, "__FILE__".to_owned()));
+        }
         let is_class = statement.words().any(|word| word == "class") && statement.header().contains("TestCase");
         is_class.then(|| (RegionKind::TestModule, statement.name()))
     },
     doc: no_docs,
+    has_overloads: false,
 };
 
 struct BraceFrame {
@@ -293,6 +325,7 @@ pub(crate) fn scan(source: &str, rules: &BraceRules) -> FileScan {
     let mut reader =
         BraceReader { source, rules, tokens, scan: FileScan::new(source), frames, directives: Directives::default() };
     reader.scan.fault = lexed.fault;
+    reader.scan.has_overloads = rules.has_overloads;
     let mut at = 0;
     while let Some(frame) = reader.frames.last() {
         if at >= frame.end {
@@ -407,7 +440,9 @@ impl BraceReader<'_> {
         let (after, body, complete) = self.extent(at, end);
         let statement = BraceStatement { source: self.source, tokens: &self.tokens, range: at..after, body };
         let test = (self.rules.test)(&statement);
-        let test = test.or_else(|| annotations.is_test.then(|| (RegionKind::Test, statement.name())));
+        let is_test = annotations.is_test || statement.is_self_test();
+        let test = test.or_else(|| is_test.then(|| (RegionKind::Test, statement.name())));
+        let test = test.or_else(|| self.is_for_tests(&statement).then(|| (RegionKind::TestCode, statement.name())));
         let name = Some(statement.name()).filter(|name| !name.is_empty()).unwrap_or_else(|| "(unnamed)".to_owned());
         let word = statement.word(0).to_owned();
         let header = statement.header();
@@ -458,6 +493,16 @@ impl BraceReader<'_> {
             }
             None => after,
         }
+    }
+
+    /// Whether the preprocessor compiles an item for tests only.
+    fn is_for_tests(&self, statement: &BraceStatement<'_>) -> bool {
+        let condition = self.directives.condition();
+        let starts =
+            ["#ifdef TEST", "#ifdef UNIT_TEST", "#if defined(TEST", "#if defined TEST", "#if defined(UNIT_TEST"];
+        starts.iter().any(|start| condition.starts_with(start))
+            && !condition.contains("#el")
+            && statement.body.is_some()
     }
 
     /// Returns the index of the colon of `version (x):`, which is a condition of all that follows in a block of D.

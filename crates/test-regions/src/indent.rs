@@ -481,12 +481,16 @@ pub(crate) const OCAML: IndentRules = IndentRules {
             Header::Test(kind, format!("{word} {}", line.word(1)))
         }
         "let" | "and" if ["rec", "nonrec"].contains(&line.word(1)) => Header::Item(line.word(2).to_owned()),
+        // Assertions that run with the program.
+        "let" if line.is_top() && (line.word(1) == "(" || line.word(1).starts_with("test")) => {
+            Header::MaybeTest(if line.word(1) == "(" { "let ()".to_owned() } else { line.word(1).to_owned() })
+        }
         "let" | "and" | "type" | "external" | "exception" | "class" => Header::Item(line.word(1).to_owned()),
         "module" => Header::Item(line.word(if line.word(1) == "type" { 2 } else { 1 }).to_owned()),
         _ => Header::Other,
     },
     doc_words: &["(*never*)"],
-    test_words: &[],
+    test_words: &["assert", "test ()", "tests ()"],
     comments_are_docs: false,
     has_clauses: false,
 };

@@ -97,8 +97,8 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
-    /// Code with which a program asks whether tests run. The engine has its own rules for languages that are not named here; the
-    /// same holds for [`Self::exits`].
+    /// Code with which a program asks whether tests run, or replaces what runs them. The engine has further rules, and all for
+    /// languages that are not named here; the same holds for [`Self::exits`].
     pub fn questions(self) -> &'static [&'static str] {
         match self {
             Self::D => &["version (unittest)", "version(unittest)", "UnitTester"],
@@ -106,6 +106,7 @@ impl SourceLanguage {
             Self::Nim => &["isMainModule"],
             Self::Elixir => &["ExUnit", "Mix.env() == :test"],
             Self::JavaScript => &["import.meta.vitest"],
+            Self::Python => &["import __main__", "OutputChecker", "DocTestRunner", "DocTestFinder", "DocTestParser"],
             _ => &[],
         }
     }

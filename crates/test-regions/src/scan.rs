@@ -86,6 +86,8 @@ pub(crate) struct FileScan {
     pub fault: Option<usize>,
     /// Whether only the last of several items with a name counts.
     pub last_wins: bool,
+    /// Whether several functions of a file may have the same name, of which a call takes the one that fits.
+    pub has_overloads: bool,
     /// Text that takes the place of removed documentation, so that the item keeps a body.
     pub empty_doc: &'static str,
     /// Text between inserted documentation and code on the same line. A line break if it is empty.

@@ -221,6 +221,7 @@ fn new_neutralizer_of_tests_is_reported() {
             "when isMainModule: return 2",
         ),
         ("a.ex", "defmodule A do\n    return 1\nend\n", "if Code.loaded?(ExUnit), do: 2"),
+        ("a.py", "def a():\n    return 1\n", "import __main__"),
         ("a.ts", "function a() {\n    return 1\n}\n", "if (import.meta.vitest) return 2"),
         ("b.ex", "defmodule A do\n    return 1\nend\n", "System.halt(0)"),
         ("a.hs", "a = do\n    return 1\n", "exitSuccess"),
@@ -242,8 +243,50 @@ fn changed_template_that_tests_use_is_reported() {
     let base = "enum string same(string a) = \"assert(\" ~ a ~ \");\";\nunittest { mixin(same!\"1 == 1\"); }\n";
     let found = reasons("a.d", base, &base.replace("assert", "cast(void)"));
     assert_eq!(found, ["test `unittest`: it uses the macro `same`, which the branch changed"]);
-    let added = "enum string same(string a) = \"\";\n".to_owned() + base;
-    assert_eq!(reasons("a.d", base, &added).len(), 1);
+}
+
+#[test]
+fn new_overload_of_a_tested_function_is_reported() {
+    let base =
+        "long a(long x) { return 1; }\nTEST_CASE(\"a\") { CHECK(a(1) == 1); }\nTEST_CASE(\"b\") { CHECK(b()); }\n";
+    let found = reasons("a.cpp", base, &format!("static int a(int x) {{ return 2; }}\n{base}"));
+    assert_eq!(found, ["test `TEST_CASE(\"a\")`: several items have this name"]);
+    for added in [
+        "long a(long x);\n",
+        "long c(long x) { return 1; }\n",
+        "#if X\nlong d() { return 1; }\n#else\nlong d() { return 2; }\n#endif\n",
+    ] {
+        assert_eq!(reasons("a.cpp", base, &format!("{added}{base}")), [""; 0], "{added}");
+    }
+}
+
+#[test]
+fn self_tests_of_programs_are_regions() {
+    for (path, source, kind) in [
+        ("A.java", "class A {\n    static void selfTest() {\n        assert a() == 1;\n    }\n}\n", RegionKind::Test),
+        ("a.c", "static void test_a(void) {\n    assert(a() == 1);\n}\n", RegionKind::Test),
+        ("a.c", "#ifdef TEST\nint main(void) {\n    return a() != 1;\n}\n#endif\n", RegionKind::TestCode),
+        ("a.js", "if (require.main === module) {\n    assert(a() === 1);\n}\n", RegionKind::TestModule),
+        (
+            "a.php",
+            "<?php\n$a = 3;\nif (realpath($argv[0]) === __FILE__) {\n    assert(a() === 1);\n}\n",
+            RegionKind::TestModule,
+        ),
+        ("a.ml", "let test () =\n  assert (a = 1)\n", RegionKind::TestModule),
+        ("a.ml", "let () = if shown then test ()\n", RegionKind::TestModule),
+    ] {
+        assert_eq!(kinds(path, source), [kind], "{source}");
+        let branch = source.replace('1', "2").replace("if shown", "if false");
+        assert_eq!(merged(path, source, &branch), source);
+    }
+    for (path, source) in [
+        ("A.java", "class A {\n    static void latest() {\n        assert a() == 1;\n    }\n}\n"),
+        ("a.c", "#ifdef TEST\n#else\nint main(void) { return 1; }\n#endif\n"),
+        ("a.js", "if (require.main === module) {\n    main();\n}\n"),
+        ("a.ml", "let testable = 1\n\nlet () = main ()\n"),
+    ] {
+        assert!(kinds(path, source).is_empty(), "{source}");
+    }
 }
 
 #[test]
