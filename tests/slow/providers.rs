@@ -19,6 +19,7 @@ on_one_forge!(
     session_continues_until_full,
     resumed_session_is_told_of_attempts_summaries_and_warnings,
     refused_run_continues_on_next_backend,
+    declined_task_goes_to_the_next_backend,
     crashed_or_hanging_backend_is_replaced_by_next,
     missing_model_falls_back_to_next_backend,
     unavailable_scheduled_backend_falls_back,
@@ -82,6 +83,33 @@ async fn refused_run_continues_on_next_backend(dialect: Dialect) {
         // Rules see no error: the run that did the work had none.
         let facts = done.rule_facts("mine", world.clock.now());
         assert_eq!((facts.last_error, facts.consec_errors, facts.error_count), (None, 0, 0));
+    })
+    .await;
+}
+
+/// Output of Claude Code when its provider declines the task.
+const DECLINED: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":null,"result":"API Error: Claude Code is unable to respond to this request, which appears to violate our Usage Policy (https://www.anthropic.com/legal/aup).","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
+
+async fn declined_task_goes_to_the_next_backend(dialect: Dialect) {
+    let config = format!("{}priority: {{ agent: [claude, mine] }}\n{LIMITS}", claude(DECLINED));
+    story(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n"), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        let served = &done.iterations[0].served;
+        assert_eq!(served.backend, "mine");
+        let left = "claude was left, refused by its usage policy";
+        assert!(served.switched.iter().any(|text| text.starts_with(left)), "{:?}", served.switched);
+        let known = world.engine().store.read(calls::state).await.expect("a state");
+        let claude = &known.backends["claude"];
+        assert!(claude.is_active() && claude.claims.refusals.is_empty(), "{claude:?}");
+    })
+    .await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        world.comment("/ralph run --backend claude").await;
+        world.settle().await;
+        let paused = world.the_loop().await;
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 0), "{}", paused.why);
+        assert!(paused.why.contains("refused by its usage policy"), "{}", paused.why);
     })
     .await;
 }

@@ -234,15 +234,15 @@ impl PendingTransition<'_> {
         let other = backend.claims.confirmed(&call.loop_id, state, now).map(|claim| claim.until);
         self.claim(call, state, limit.until, &limit.evidence, seed);
         let Some(other) = other else { return };
-        let kind = match state {
-            ClaimedState::Parked(kind) => kind,
-            ClaimedState::Disabled(DisabledFor::Billing) => CooldownReason::Billing,
-            ClaimedState::Disabled(_) => CooldownReason::Auth,
-        };
+        let longest = Some(now.plus_ms(LONGEST_FOR_ALL_MS));
         // The earlier of the two ends: the later one may be made up.
-        let until = [limit.until, other].into_iter().flatten().chain([now.plus_ms(LONGEST_FOR_ALL_MS)]).min();
-        let until = until.filter(|_| limit.until.is_some() || matches!(state, ClaimedState::Disabled(_)));
-        if ended.fresh || until.is_some() {
+        let earliest = [limit.until, other, longest].into_iter().flatten().min();
+        let (kind, until, applies) = match state {
+            ClaimedState::Parked(kind) => (kind, earliest.filter(|_| limit.until.is_some()), limit.until.is_some()),
+            ClaimedState::Disabled(DisabledFor::Billing) => (CooldownReason::Billing, longest, !ended.outdated),
+            ClaimedState::Disabled(_) => (CooldownReason::Auth, longest, !ended.outdated),
+        };
+        if ended.fresh || applies {
             self.park(&call.backend, kind, until, &limit.evidence, seed, ended.fresh);
         }
     }

