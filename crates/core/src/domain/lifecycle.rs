@@ -9,6 +9,7 @@
 mod channel_notices;
 mod ci;
 mod commands;
+mod conflicts;
 pub mod effect;
 mod found_images;
 mod handover;

@@ -1,6 +1,7 @@
 //! Trust boundaries: permissions, policy, sanitization of text, secrets, test tampering and network egress.
 
 pub mod address;
+pub mod commit_rules;
 pub mod egress;
 pub mod images;
 pub mod limits;
