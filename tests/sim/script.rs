@@ -1,7 +1,7 @@
 //! Script of a run: events on issues and behavior of agents, all drawn from the seed in advance.
 
 use ralph_bot::domain::loops::command::{self, LoopCommand};
-use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, RunOptions};
+use ralph_bot::domain::loops::{CiProgress, CommentRef, Guidance, GuidanceSource, Loop, LoopInput, RunOptions};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
 
 use crate::rng::Rng;
