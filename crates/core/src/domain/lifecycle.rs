@@ -22,6 +22,7 @@ mod plan;
 mod plan_gate;
 mod pushes;
 mod refusals;
+mod remaining_work;
 #[cfg(any(test, feature = "testing"))]
 pub mod samples;
 mod schedule;

@@ -4,7 +4,7 @@
 use super::StepContext;
 use super::handover::verify;
 use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration};
-use super::work::{only_verification_is_left, unpushed};
+use super::remaining_work::{only_verification_is_left, unpushed};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{EscalationCause, IterationKind, LoopStep, MergeInProgress, MergeWith, check_names};
 
