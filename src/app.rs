@@ -27,8 +27,8 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::embed::StaticModel;
 use crate::engine::{
-    self, ChannelRetrySettings, Engine, EngineSettings, ForgeAccount, ForgeCallLimits, LeaseOwner, RepositoryPattern,
-    Role, Wake,
+    self, ChannelRetrySettings, Engine, EngineSettings, ForgeAccount, ForgeCallLimits, HeldLeases, LeaseOwner,
+    RepositoryPattern, Role, Wake,
 };
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};

@@ -103,9 +103,9 @@ pub async fn complete(
         let create =
             WebhookCreation { existing: ExistingSecret::Keep, patience: options.patience, routes: options.routes };
         let steps = create.all(config, forge, &*adapter, &found).await?;
-        let good = steps.iter().all(|step| step.state != StepState::Failed);
+        let unreached = steps.iter().any(is_unreached);
         report.steps.extend(steps);
-        if !good && let Some(public) = &config.server.public_url {
+        if unreached && let Some(public) = &config.server.public_url {
             report.add(StepState::Note, advice(forge, public, &hook_address(public, forge)).join("\n"));
         }
     }
@@ -196,8 +196,9 @@ pub async fn create_webhooks(
     let found = find(&*adapter, repositories).await?;
     let steps = WebhookCreation { existing, patience, routes: None }.all(config, forge, &*adapter, &found).await?;
     let good = steps.iter().all(|step| step.state != StepState::Failed);
+    let unreached = steps.iter().any(is_unreached);
     let mut lines: Vec<String> = steps.into_iter().map(|step| step.text).collect();
-    if !good {
+    if unreached {
         lines.extend(advice(forge, public, &url));
         let again: String = repositories.iter().map(|name| format!(" --repository {name}")).collect();
         lines.push(format!("then test again: ralph-bot init --webhook --name {}{again}", forge.name));
@@ -277,6 +278,10 @@ async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<Repository>, 
     names.iter().map(one).collect()
 }
 
+/// Reason why the webhook of an empty repository cannot be tested, with what to do.
+const NO_COMMIT: &str =
+    "the repository has no commit that a delivery could be about; push a first one, then run this again";
+
 struct WebhookTest<'a> {
     adapter: &'a dyn Forge,
     secrets: &'a HashMap<RepoId, Vec<SecretString>>,
@@ -320,10 +325,12 @@ impl WebhookTest<'_> {
         let Some(id) = webhooks.ensure_webhook(repo, self.url, secret).await? else {
             return Ok((StepState::Unchanged, "this forge has one webhook for all repositories".to_owned()));
         };
+        if found.empty {
+            return Ok((StepState::Failed, format!("webhook {id} is configured, but was not tested: {NO_COMMIT}")));
+        }
         let before = self.received().await?;
         if let Err(error) = webhooks.test_webhook(repo, id).await {
-            let hint = if found.empty { "; it is empty: push a first commit to it, then test again" } else { "" };
-            return Ok((StepState::Failed, format!("webhook {id} is configured, but was not tested ({error}){hint}")));
+            return Ok((StepState::Failed, format!("webhook {id} is configured, but was not tested ({error})")));
         }
         Ok(match self.comes_after(before).await? {
             true => (StepState::Done, format!("webhook {id} is configured; the test delivery arrived")),
@@ -353,6 +360,11 @@ impl WebhookTest<'_> {
         let counts = self.store.read(inbox::counts).await?;
         Ok(counts.iter().map(|(_, count)| count).sum())
     }
+}
+
+/// Whether a webhook failed for another reason than an empty repository, so that the server may not reach the service.
+fn is_unreached(step: &super::ReportedStep) -> bool {
+    step.state == StepState::Failed && !step.text.ends_with(NO_COMMIT)
 }
 
 /// Returns advice for deliveries that do not arrive.
@@ -467,7 +479,8 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
             .await
             .expect("made");
         assert!(!outcome.good && outcome.lines[0].contains("is configured, but was not tested"), "{outcome:?}");
-        assert!(outcome.lines[0].ends_with("; it is empty: push a first commit to it, then test again"), "{outcome:?}");
+        assert!(outcome.lines[0].ends_with(NO_COMMIT), "{outcome:?}");
+        assert!(!outcome.lines.join("\n").contains("ALLOWED_HOST_LIST"), "the server reached the service: {outcome:?}");
         assert!(outcome.lines[1].ends_with("is configured; the test delivery arrived"), "{outcome:?}");
     }
 

@@ -1,7 +1,7 @@
 //! The service that a story is about: the complete service in this process, which the story starts, stops and restarts on the
 //! same data and port.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake_forge::Dialect;
 use ralph_bot::app::{Application, Options};
@@ -17,10 +17,27 @@ use crate::harness::parts::{command, setting};
 use crate::harness::service::free_port;
 use crate::harness::{SECRET, Setup};
 
-/// Maximum wait for a condition.
+/// Maximum wait for a condition; for a loop, since its last step.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(90);
-/// Time between two looks.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time before the second look.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum time between two looks. Each look at a real server checks the hash of a token, which takes as much of its processor as
+/// the requests of a whole iteration.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Waits between two looks, longer each time.
+struct Pauses(Duration);
+
+impl Pauses {
+    fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 5 / 4).min(LONGEST_PAUSE);
+    }
+}
 
 /// Repeats a question until it has an answer.
 ///
@@ -38,11 +55,12 @@ pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
 /// After `WAIT_LIMIT`.
 pub async fn eventually_or<T>(ask: impl AsyncFn() -> Option<T>, complaint: impl FnOnce() -> String) -> T {
     let waiting = async {
+        let mut pauses = Pauses::new();
         loop {
             if let Some(found) = ask().await {
                 return found;
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pauses.wait().await;
         }
     };
     match tokio::time::timeout(WAIT_LIMIT, waiting).await {
@@ -194,19 +212,23 @@ impl Bot {
         self.loops().await.into_iter().find(|found| found.place.issue.0 == issue)
     }
 
-    /// Waits until the newest loop of an issue meets a condition, and returns it.
+    /// Waits until the newest loop of an issue meets a condition, and returns it. A busy machine may be slow, but a loop that takes
+    /// no step is stuck.
     pub async fn until(&self, issue: u64, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
-        let waiting = async {
-            loop {
-                if let Some(found) = self.of_issue(issue).await.filter(|found| holds(found)) {
-                    return found;
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
+        let (mut version, mut since) = (None, Instant::now());
+        loop {
+            let found = self.of_issue(issue).await;
+            if let Some(found) = found.as_ref().filter(|found| holds(found)) {
+                return found.clone();
             }
-        };
-        match tokio::time::timeout(WAIT_LIMIT, waiting).await {
-            Ok(found) => found,
-            Err(_) => panic!("waited in vain for {what} of #{issue}: {}", self.story(issue).await),
+            let seen = found.map(|found| (found.id, found.version));
+            if seen != version {
+                (version, since) = (seen, Instant::now());
+            }
+            if since.elapsed() > WAIT_LIMIT {
+                panic!("waited in vain for {what} of #{issue}: {}", self.story(issue).await);
+            }
+            tokio::time::sleep(FIRST_PAUSE).await;
         }
     }
 

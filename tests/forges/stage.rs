@@ -3,12 +3,13 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use fake_forge::FakeFault;
 use futures::FutureExt;
 use ralph_bot::domain::loops::{Loop, LoopState};
+use tokio::sync::Semaphore;
 
 use crate::bot::{self, Bot, eventually};
 use crate::harness::{SECRET, Setup, UpdateMode};
@@ -25,6 +26,10 @@ pub const WAITING: &str = "touch \"$(dirname \"$0\")/begun\"\n\
     echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 /// Agent that fixes the sample and adds a line to `notes.txt` in each iteration.
 pub const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
+
+/// Turns of the stories on a real server, one for each processor, at most four.
+static TURNS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, |count| count.get().min(4))));
 
 /// Number of attempts to delete what a story made; a server may still work on it.
 const DELETIONS: u32 = 3;
@@ -173,6 +178,8 @@ pub async fn story(on: On, name: &'static str, plan: StoryPlan, scenario: impl A
         skipped_tests::skip_in_ci_as_well("connections to a server by https cannot be cut: give its http address");
         return;
     }
+    // The server shares the processors: more stories at once only wait for each other.
+    let _turn = if server.fake().is_none() { Some(TURNS.acquire().await.expect("never closed")) } else { None };
     let start = Instant::now();
     let (outcome, left) = perform(Arc::new(server), &plan, scenario).await;
     match outcome {

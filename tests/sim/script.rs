@@ -1,7 +1,7 @@
 //! Script of a run: events on issues and behavior of agents, all drawn from the seed in advance.
 
 use ralph_bot::domain::loops::command::{self, LoopCommand};
-use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, RunOptions};
+use ralph_bot::domain::loops::{CiProgress, CommentRef, Guidance, GuidanceSource, Loop, LoopInput, RunOptions};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
 
 use crate::rng::Rng;
@@ -160,7 +160,14 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
             let conflict = event == ScriptEvent::Conflict;
             let failed = if conflict { vec![] } else { vec![guidance(GuidanceSource::Ci, "it is red".into())] };
             let commit = world.branches.get(&current.branch)?.clone();
-            Some(LoopInput::Inspected { commit, failed, passed: 1, pending: 0, conflict, on_base: Vec::new() })
+            Some(LoopInput::Inspected {
+                commit,
+                failed,
+                progress: CiProgress::default(),
+                pending: 0,
+                conflict,
+                on_base: Vec::new(),
+            })
         }
         ScriptEvent::LabelOff => Some(LoopInput::RunLabelRemoved { by: Some(person("olaf")) }),
         ScriptEvent::LabelOn => Some(LoopInput::RunLabelAdded { by: person("olaf"), plan: false }),

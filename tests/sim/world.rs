@@ -281,6 +281,7 @@ impl SimWorld {
                     remote: self.branches.get(&current.branch).cloned(),
                     policy: current.policy.clone(),
                     notes: Vec::new(),
+                    lacks: Vec::new(),
                     settings: None,
                     detected: Vec::new(),
                     estimates: BTreeMap::new(),
@@ -339,7 +340,7 @@ impl SimWorld {
                 let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));
                 let other = theirs.unwrap_or(base);
                 let up_to_date = self.holds(&head, &other);
-                LoopInput::Merged { ticket: *ticket, other, conflicts: Vec::new(), up_to_date, base: None }
+                LoopInput::Merged { ticket: *ticket, other, conflicts: Vec::new(), cause: None, up_to_date, base: None }
             }
             Effect::Release { .. } => {
                 self.trees.remove(&current.id);
@@ -400,6 +401,7 @@ impl SimWorld {
             conflict_markers: Vec::new(),
             blocked: (plan == AgentPlan::Blocked).then(|| "it holds a secret".into()),
             set_aside: Vec::new(),
+            refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
         }

@@ -18,6 +18,7 @@ on_both_forges!(
     conflict_is_found_while_the_forge_repeats_its_old_answer,
     conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge,
     conflict_whose_push_was_missed_is_found_by_a_full_round,
+    unresolved_conflict_is_named_and_its_markers_are_never_pushed,
 );
 
 on_one_forge!(limit_with_an_unresolved_conflict_is_not_called_complete);
@@ -257,6 +258,27 @@ async fn conflict_whose_push_was_missed_is_found_by_a_full_round(dialect: Dialec
         assert_iterations(world, 1, "between two full rounds").await;
         world.reconcile().await;
         assert_conflict_is_resolved(world).await;
+    })
+    .await;
+}
+
+/// The agent leaves the markers twice.
+///
+/// See docs/research/faults.md#f17.
+async fn unresolved_conflict_is_named_and_its_markers_are_never_pushed(dialect: Dialect) {
+    let agent = "grep -qs '<<<<<<<' answer.txt || echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
+    story(Setup::new(dialect).agent(agent), async |world| {
+        let ready = world.run().await;
+        push_conflict(world).await;
+        world.settle().await;
+        let paused = world.the_loop().await;
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 3), "{}", paused.why);
+        let start = "the branch conflicts with `main` in `answer.txt` (changed there by ";
+        assert!(paused.why.starts_with(start) && paused.why.contains("did not resolve it"), "{}", paused.why);
+        let on_forge = world.forge.branch_sha(world.repo, &paused.branch).await;
+        assert_eq!(on_forge, ready.pushed, "nothing of the merge was pushed");
+        let body = world.issue_of(world.escalations()[0]).body;
+        assert!(body.contains("two ways out") && body.contains("`answer.txt`"), "{body}");
     })
     .await;
 }

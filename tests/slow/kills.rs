@@ -207,7 +207,8 @@ async fn live(dialect: Dialect, kills: &[&str]) -> VisibleOutcome {
         service.until("the service to listen", async || service.listens().await).await;
         service.wait_until_idle().await;
     }
-    let fills = kills.iter().filter_map(|kill| kill.strip_prefix("full:")).map(|points| points.split(',').count()).sum();
+    let fills: usize =
+        kills.iter().filter_map(|kill| kill.strip_prefix("full:")).map(|points| points.split(',').count()).sum();
     let filled = service.full_log().matches("the disk is full for some commits").count();
     let full = kills.iter().filter(|kill| kill.starts_with("full:")).count();
     let reached = (deaths, filled);

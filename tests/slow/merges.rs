@@ -13,6 +13,7 @@ on_both_forges!(
     pull_request_is_merged_by_the_forge_once_it_is_approved,
     pull_request_without_rules_is_merged_once_ci_passed,
     repository_without_ci_is_merged_after_a_while,
+    check_of_another_service_does_not_stand_for_ci,
     red_ci_withdraws_the_merge,
     request_for_changes_withdraws_the_merge_before_the_push,
     merge_is_withdrawn_by_command,
@@ -31,6 +32,12 @@ async fn set_status(world: &World, commit: &Sha, context: &str, state: &str) {
         target_url: String::new(),
     };
     world.forge.set_status(&world.maintainer, world.repo, commit, &status).await.expect("a status");
+}
+
+/// Lets the check `build` have run on the base, so that its run on a pull request is its CI.
+async fn ci_ran_on_base(world: &World) {
+    let base = world.forge.branch_sha(world.repo, "main").await.expect("a branch");
+    set_status(world, &base, "build", "success").await;
 }
 
 /// Whether the forge was asked to merge and not told otherwise.
@@ -54,6 +61,7 @@ fn with_rules(world: &World) {
 
 async fn pull_request_is_merged_by_the_forge_once_it_is_approved(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
+        ci_ran_on_base(world).await;
         with_rules(world);
         // Asked for while the loop waits: it counts for the pull request that comes of it.
         world.label().await;
@@ -80,6 +88,7 @@ async fn pull_request_is_merged_by_the_forge_once_it_is_approved(dialect: Dialec
 
 async fn pull_request_without_rules_is_merged_once_ci_passed(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
+        ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
         let ready = world.run().await;
         let head = ready.pushed.clone().expect("pushed");
@@ -109,8 +118,29 @@ async fn repository_without_ci_is_merged_after_a_while(dialect: Dialect) {
     .await;
 }
 
+/// A DCO check passes in a second, before CI has begun.
+async fn check_of_another_service_does_not_stand_for_ci(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        ci_ran_on_base(world).await;
+        world.forge.allow_auto_merge(world.repo, true).expect("allowed");
+        let head = world.run().await.pushed.expect("pushed");
+        set_status(world, &head, "DCO", "success").await;
+        world.comment("/ralph merge-when-ready").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "`build` has not begun");
+        world.advance(Duration::from_secs(121)).await;
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "it ran on the base, so it is awaited for longer");
+        set_status(world, &head, "build", "success").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Merged);
+    })
+    .await;
+}
+
 async fn red_ci_withdraws_the_merge(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
+        ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
         let head = ready.pushed.clone().expect("pushed");
@@ -135,6 +165,7 @@ async fn red_ci_withdraws_the_merge(dialect: Dialect) {
 
 async fn request_for_changes_withdraws_the_merge_before_the_push(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
+        ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -155,6 +186,7 @@ async fn request_for_changes_withdraws_the_merge_before_the_push(dialect: Dialec
 
 async fn merge_is_withdrawn_by_command(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
+        ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -181,6 +213,7 @@ async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
         [(false, "mira disabled auto-merge (too early)"), (true, "mira removed it from the merge queue (too early)")]
     {
         story(Setup::new(Dialect::GitHub), async |world| {
+            ci_ran_on_base(world).await;
             with_rules(world);
             let ready = world.run().await;
             set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -209,6 +242,7 @@ async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
 
 async fn commit_of_somebody_else_is_not_merged(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
+        ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -228,6 +262,7 @@ async fn commit_of_somebody_else_is_not_merged(dialect: Dialect) {
 
 async fn outsider_cannot_ask_for_a_merge(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
+        ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -243,6 +278,7 @@ async fn outsider_cannot_ask_for_a_merge(dialect: Dialect) {
 async fn allowed_account_without_write_access_cannot_merge(dialect: Dialect) {
     let setup = Setup::new(dialect).config("permissions: { allow: [1002] }");
     story(setup, async |world| {
+        ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -257,6 +293,7 @@ async fn allowed_account_without_write_access_cannot_merge(dialect: Dialect) {
 
 async fn missing_permission_of_the_bot_is_told(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
+        ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -281,6 +318,7 @@ async fn missing_permission_of_the_bot_is_told(dialect: Dialect) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repository_that_does_not_allow_auto_merge_is_told_how_to_allow_it() {
     story(Setup::new(Dialect::GitHub), async |world| {
+        ci_ran_on_base(world).await;
         world.forge.require_for_merge(world.repo, "main", &["build"], 1).expect("required");
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -298,6 +336,7 @@ async fn repository_that_does_not_allow_auto_merge_is_told_how_to_allow_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn merge_that_an_older_gitea_forgets_is_made_after_some_minutes() {
     story(Setup::new(Dialect::Gitea), async |world| {
+        ci_ran_on_base(world).await;
         world.forge.with(|state| state.gitea = GiteaVersion::V1_22);
         let ready = world.run().await;
         set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
@@ -319,6 +358,7 @@ async fn merge_that_an_older_gitea_forgets_is_made_after_some_minutes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn merge_that_waits_for_an_approval_on_an_older_gitea_is_scheduled_anew() {
     story(Setup::new(Dialect::Gitea), async |world| {
+        ci_ran_on_base(world).await;
         world.forge.with(|state| state.gitea = GiteaVersion::V1_22);
         with_rules(world);
         let ready = world.run().await;

@@ -21,6 +21,7 @@ pub mod trial;
 mod validate;
 mod validate_repository;
 pub mod webhook_secrets;
+pub mod workflows;
 mod yaml;
 
 #[cfg(test)]

@@ -146,7 +146,9 @@ mod armed {
                 assert!(ArmedPoint::parse(invalid).is_none(), "{invalid}");
                 assert!(ArmedPoints::parse(&format!("full:K01,{invalid}")).is_none(), "{invalid}");
             }
-            assert!(matches!(ArmedPoints::parse("full:K01,K24:2"), Some(ArmedPoints::Fill(points)) if points.len() == 2));
+            assert!(
+                matches!(ArmedPoints::parse("full:K01,K24:2"), Some(ArmedPoints::Fill(points)) if points.len() == 2)
+            );
         }
 
         #[test]

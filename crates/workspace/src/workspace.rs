@@ -31,6 +31,7 @@ mod set_aside;
 mod snapshot;
 mod spawner;
 mod store;
+mod submodules;
 mod text_files;
 mod tracked;
 mod tree;
@@ -121,9 +122,13 @@ impl Workspaces {
         self.settings.authors.lock().unwrap_or_else(PoisonError::into_inner).insert(forge.clone(), author);
     }
 
-    /// Returns author and committer for commits on a forge; `None` if unknown.
-    fn author_on(&self, forge: &ForgeName) -> Option<CommitAuthor> {
-        self.settings.authors.lock().unwrap_or_else(PoisonError::into_inner).get(forge).cloned()
+    /// Returns author and committer for commits on a forge.
+    pub fn author_on(&self, forge: &ForgeName) -> CommitAuthor {
+        let known = self.settings.authors.lock().unwrap_or_else(PoisonError::into_inner).get(forge).cloned();
+        known.unwrap_or_else(|| CommitAuthor {
+            name: self.settings.committer_name.clone(),
+            email: self.settings.committer_email.clone(),
+        })
     }
 
     /// Creates an empty folder that is removed after this process has ended.

@@ -11,6 +11,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::finding::{CheckFinding, refused};
+use crate::config::workflows;
 use crate::domain::model::ids::ForgeName;
 use crate::forge::{Forge, ForgeResult, Repository, TextFile};
 
@@ -46,7 +47,7 @@ pub(super) async fn look(
     let mut findings = Vec::new();
     for repository in watched {
         let name = format!("CI of {}", repository.repo.full_name());
-        match workflows(adapter, repository).await {
+        match workflow_files(adapter, repository).await {
             Ok(files) => findings.extend(files.iter().filter_map(|file| judge(&name, file, branch_prefix))),
             Err(error) => findings.push(refused(name, &error)),
         }
@@ -60,17 +61,11 @@ pub(super) async fn look(
 }
 
 /// Reads the workflows that the forge runs: those in the first of its workflow folders that contains any.
-async fn workflows(adapter: &dyn Forge, repository: &Repository) -> ForgeResult<Vec<TextFile>> {
+async fn workflow_files(adapter: &dyn Forge, repository: &Repository) -> ForgeResult<Vec<TextFile>> {
     let product = adapter.server_info().await?.product;
     let Some(repository_files) = adapter.files() else { return Ok(Vec::new()) };
-    let folders: &[&str] = match product.split(' ').next() {
-        Some("Gitea") => &[".gitea/workflows", ".github/workflows"],
-        Some("Forgejo") => &[".forgejo/workflows", ".gitea/workflows", ".github/workflows"],
-        _ => &[".github/workflows"],
-    };
-    for folder in folders {
-        let is_workflow = |path: &str| [".yml", ".yaml"].iter().any(|end| path.ends_with(end));
-        let files = repository_files.folder_files(&repository.repo, folder, is_workflow).await?;
+    for folder in workflows::folders(&product) {
+        let files = repository_files.folder_files(&repository.repo, folder, workflows::is_workflow).await?;
         if !files.is_empty() {
             return Ok(files);
         }
@@ -109,14 +104,10 @@ fn judge(name: &str, file: &TextFile, branch_prefix: &str) -> Option<CheckFindin
 
 /// Returns the secrets that a workflow exposes to branches of loops; `None` if there are none. The error is a sentence.
 fn exposed(file: &TextFile, branch_prefix: &str) -> Result<Option<ExposedSecrets>, String> {
-    let workflow: Value = serde_saphyr::from_str(&file.text).map_err(|error| {
-        let said = error.to_string();
-        said.lines().next().unwrap_or_default().to_owned()
-    })?;
-    // YAML 1.1 parsers read the key `on` as `true`.
-    let triggers = workflow.get("on").or_else(|| workflow.get("true")).unwrap_or(&Value::Null);
+    let workflow = workflows::parse(&file.text)?;
+    let triggers = workflows::triggers(&workflow);
     let branch = format!("{branch_prefix}1-a");
-    let events: Vec<&str> = EVENTS.into_iter().filter(|event| starts(triggers, event, &branch)).collect();
+    let events: Vec<&str> = EVENTS.into_iter().filter(|event| workflows::starts(triggers, event, &branch)).collect();
     let mut gives = BTreeSet::new();
     // Variables outside of jobs apply to all of them.
     let common = workflow.get("env").map(Value::to_string).unwrap_or_default();
@@ -159,48 +150,4 @@ fn writes(permissions: &Value) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// Whether an event on a branch starts a workflow with these triggers.
-fn starts(triggers: &Value, event: &str, branch: &str) -> bool {
-    match triggers {
-        Value::String(one) => one == event,
-        Value::Array(some) => some.iter().any(|one| one == event),
-        Value::Object(each) => match each.get(event) {
-            None => false,
-            Some(filter) if event == "push" => includes(filter, branch),
-            // Other filters concern the target branch or paths.
-            Some(_) => true,
-        },
-        _ => false,
-    }
-}
-
-/// Whether the filter of `push` includes a branch.
-fn includes(filter: &Value, branch: &str) -> bool {
-    let list = |key: &str| -> Option<Vec<&str>> {
-        match filter.get(key)? {
-            Value::String(one) => Some(vec![one]),
-            Value::Array(some) => Some(some.iter().filter_map(Value::as_str).collect()),
-            _ => None,
-        }
-    };
-    if let Some(patterns) = list("branches") {
-        // The last match decides.
-        return patterns.iter().fold(false, |included, pattern| match pattern.strip_prefix('!') {
-            Some(without) => included && !pattern_matches(without, branch),
-            None => included || pattern_matches(pattern, branch),
-        });
-    }
-    if let Some(patterns) = list("branches-ignore") {
-        return !patterns.iter().any(|pattern| pattern_matches(pattern, branch));
-    }
-    // A filter with only tags excludes all branches.
-    ["tags", "tags-ignore"].iter().all(|key| filter.get(key).is_none())
-}
-
-/// Whether a pattern matches a branch; an invalid pattern counts as a match.
-fn pattern_matches(pattern: &str, branch: &str) -> bool {
-    let glob = globset::GlobBuilder::new(pattern).literal_separator(true).build();
-    glob.map_or(true, |glob| glob.compile_matcher().is_match(branch))
 }

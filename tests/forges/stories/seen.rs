@@ -145,6 +145,9 @@ async fn merge_when_ready_merges_after_ci(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
         let sha = done.pushed.clone().expect("pushed").to_string();
+        // The check ran on the base, too, so that it is the repository's CI.
+        let base = done.base.clone().expect("a base").to_string();
+        stage.repo.status(&stage.mira, &base, "success", "build", "").await;
         stage.repo.status(&stage.mira, &sha, "pending", "build", "").await;
         let command = stage.comment("/ralph merge-when-ready").await;
         stage.reacted(command, "rocket").await;

@@ -51,6 +51,11 @@ config_section! {
         pub base: Option<String>;
         /// Limits at which the bot stops.
         pub limits: RepositoryLimits => section;
+        /// Maximum wait for CI to start on a ready pull request, before `/ralph merge-when-ready` merges it without. By default
+        /// `10m`; two minutes if neither workflows nor checks of the base show that the repository has CI.
+        pub ci_wait: Option<Duration>, in Duration::seconds(1)..;
+        /// Rules for the bot's commits and pull requests.
+        pub commits: RepositoryCommits;
         /// Names of the operator's optional hooks that run for this repository as well.
         pub hooks: Vec<String>;
         /// Second opinion of another backend before a pull request becomes ready.
@@ -130,6 +135,19 @@ config_section! {
         pub policy: Option<ProtectedPolicy>;
         /// Globs from the root of the tree, in addition to the operator's; `*` does not match `/`.
         pub paths: Vec<String>;
+    }
+}
+
+config_section! {
+    /// Rules for the bot's commits and pull requests.
+    pub struct RepositoryCommits {
+        /// Whether commits have a `Signed-off-by` line of the bot. By default, if the base has `.github/dco.yml`, or a DCO check ran
+        /// on its last commit.
+        pub signoff: Option<bool>;
+        /// Title of commits and pull requests: text with `{title}`, the title of the issue, and optionally `{type}`, its type, such as
+        /// `feat` or `fix`, and `{issue}`, its number. By default `{type}: {title}` if the repository has a configuration of
+        /// commitlint, otherwise the issue's title.
+        pub title: Option<String>;
     }
 }
 

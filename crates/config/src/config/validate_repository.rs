@@ -15,6 +15,7 @@ use crate::domain::model::settings::ConfigSection as _;
 use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::trust::bounds::REPOSITORY_FILE_BYTES;
+use crate::domain::trust::commit_rules::CommitRules;
 use crate::domain::trust::policy::{CHECK_NAME_MAX, Policy, RepositorySettings, check_name_for, valid_check_name};
 
 /// Maximum number of checks, and of setup commands.
@@ -89,6 +90,11 @@ impl RepositoryValidator<'_> {
         if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {
             self.wrong("base", "expected the name of a branch");
         }
+        if let Some(title) = &file.commits.title
+            && (!title.contains("{title}") || title.contains(char::is_control) || title.len() > 200)
+        {
+            self.wrong("commits.title", "expected a line of at most 200 characters that contains `{title}`");
+        }
         for (index, name) in file.hooks.iter().enumerate() {
             if !self.operator.hooks.iter().any(|hook| hook.name == *name) {
                 self.wrong(&format!("hooks[{index}]"), "the operator has no hook of this name");
@@ -119,6 +125,8 @@ impl RepositoryValidator<'_> {
             intelligence: file.intelligence,
             tampering_iterations: file.tampering.iterations,
             thresholds,
+            ci_wait_s: file.ci_wait.map(Duration::as_seconds),
+            commits: CommitRules { signoff: file.commits.signoff, title: file.commits.title, ..CommitRules::default() },
             hooks: file.hooks,
             review: file.review.when,
             warnings: self.report.take_warnings().iter().map(ToString::to_string).collect(),

@@ -9,6 +9,7 @@
 mod channel_notices;
 mod ci;
 mod commands;
+mod conflicts;
 pub mod effect;
 mod found_images;
 mod handover;
@@ -21,6 +22,7 @@ mod plan;
 mod plan_gate;
 mod pushes;
 mod refusals;
+mod remaining_work;
 #[cfg(any(test, feature = "testing"))]
 pub mod samples;
 mod schedule;

@@ -5,6 +5,7 @@
 mod agent_run;
 mod aggregate;
 mod branch_findings;
+mod ci_progress;
 pub mod command;
 mod escalation;
 mod estimate;
@@ -42,6 +43,7 @@ pub use branch_findings::{
     AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, RewrittenFile,
     TestEvidence, TestGuard, names_file,
 };
+pub use ci_progress::{CiProgress, SeenChecks};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
 pub use failed_ci::{FailedCi, check_names};
@@ -51,7 +53,7 @@ pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAlarm, error_signature};
 pub use limits::iterations_used;
 pub use merge_wish::{MergeAnswer, MergeWish};
-pub use merging::{MergeInProgress, MergeWith};
+pub use merging::{ConflictingCommit, MergeInProgress, MergeWith};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};

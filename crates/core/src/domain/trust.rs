@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod bounds;
+pub mod commit_rules;
 pub mod egress;
 pub mod images;
 pub mod limits;

@@ -5,7 +5,8 @@ use super::executor::{EffectError, Receipt};
 use super::merges::moved;
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
-use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState, MergeAnswer};
+use crate::config::workflows;
+use crate::domain::loops::{CiProgress, Guidance, GuidanceSource, Loop, LoopInput, LoopState, MergeAnswer};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::forge::{Ci, CiState, ForgeErrorKind};
 use crate::store::outbox::ClaimedEffect;
@@ -55,14 +56,12 @@ impl Engine {
             let input = LoopInput::MergeAnswered { commit: commit.clone(), answer: MergeAnswer::refused(why, advice) };
             return Ok(Receipt::with_input("the forge no longer merges it", input));
         }
-        let (results, on_base) = match account.forge.ci() {
-            Some(ci) => {
-                let results = ci.ci_results(repo, commit).await?;
-                let on_base = failed_on_base(ci, repo, &current, commit, &results).await?;
-                (results, on_base)
-            }
-            None => (CiState::default(), Vec::new()),
-        };
+        let (mut results, mut on_base, mut progress) = (CiState::default(), Vec::new(), CiProgress::default());
+        if let Some(ci) = account.forge.ci() {
+            results = ci.ci_results(repo, commit).await?;
+            on_base = failed_on_base(ci, repo, &current, commit, &results).await?;
+            progress = self.ci_progress(account, ci, (repo, &current, commit), &results).await?;
+        }
         // What the forge says about a conflict may be old, or only mean that it has not looked yet.
         let unsure = base_moved || pull.mergeable != Some(true);
         let doubtful = unsure && current.state == LoopState::Review;
@@ -77,12 +76,67 @@ impl Engine {
         let input = LoopInput::Inspected {
             commit: commit.clone(),
             failed: failed.collect(),
-            passed: results.passed,
-            pending: results.pending,
+            progress,
+            pending: u32::try_from(results.pending.len()).unwrap_or(u32::MAX),
             conflict,
             on_base,
         };
         Ok(Receipt::with_input("looked", input))
+    }
+
+    /// Returns whether CI has begun on a commit that a maintainer wants to merge: compares its checks with those of the base, and
+    /// with the workflows that run for the pull request. Nothing is read if no merge depends on it.
+    async fn ci_progress(
+        &self,
+        account: &ForgeAccount,
+        ci: &dyn Ci,
+        (repo, current, commit): (&RepoRef, &Loop, &Sha),
+        results: &CiState,
+    ) -> Result<CiProgress, EffectError> {
+        let asks = current.merge_wish.is_some() && current.merge_ordered.is_none();
+        let Some(base) = current.base.as_ref().filter(|_| asks && results.failed.is_empty()) else {
+            return Ok(CiProgress::default());
+        };
+        let on_base = match ci.ci_results(repo, base).await {
+            Err(error) if error.kind == ForgeErrorKind::NotFound => CiState::default(),
+            other => other?,
+        };
+        let expected = self.workflows_for_pull(account, repo, current, base).await?;
+        let unstarted = match expected.is_empty() {
+            true => Vec::new(),
+            false => match ci.started_workflows(repo, commit).await? {
+                Some(started) => expected.into_iter().filter(|path| !started.contains(path)).collect(),
+                None if results.from_workflows => Vec::new(),
+                None => expected,
+            },
+        };
+        Ok(CiProgress::of(&results.seen(), &on_base.seen(), unstarted, results.from_workflows))
+    }
+
+    /// Returns the paths of the base's workflows that certainly run for the loop's pull request.
+    async fn workflows_for_pull(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+        base: &Sha,
+    ) -> Result<Vec<String>, EffectError> {
+        let product = account.forge.server_info().await?.product;
+        let paths = self.workspaces.paths_of(repo, base).await?;
+        let below = |folder: &&&str| {
+            let is_in = |path: &String| path.strip_prefix(**folder).is_some_and(|rest| rest.starts_with('/'));
+            paths.iter().any(|path| is_in(path) && workflows::is_workflow(path))
+        };
+        let Some(folder) = workflows::folders(&product).iter().find(below) else { return Ok(Vec::new()) };
+        let mut expected = Vec::new();
+        for path in paths.iter().filter(|path| path.starts_with(folder) && workflows::is_workflow(path)) {
+            let Some(text) = self.workspaces.text_at(&current.id, repo, base, path).await? else { continue };
+            let Ok(workflow) = workflows::parse(&text) else { continue };
+            if workflows::runs_for_pull(workflows::triggers(&workflow), &current.branch, &current.base_branch) {
+                expected.push(path.clone());
+            }
+        }
+        Ok(expected)
     }
 
     /// Whether the tips of the loop's branch and its base have merge conflicts according to git.
@@ -135,7 +189,7 @@ async fn failed_on_base(
     results: &CiState,
 ) -> Result<Vec<String>, EffectError> {
     let names = || results.failed.iter().map(|failure| failure.name.as_str());
-    let Some(base) = current.base.as_ref().filter(|_| results.pending == 0 && !results.failed.is_empty()) else {
+    let Some(base) = current.base.as_ref().filter(|_| results.pending.is_empty() && !results.failed.is_empty()) else {
         return Ok(Vec::new());
     };
     if let Some(known) = current.failed_ci.as_ref().filter(|known| known.is_about(commit, names())) {

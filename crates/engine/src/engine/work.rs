@@ -4,6 +4,7 @@
 mod agent;
 mod answers;
 mod call_guard;
+mod conventions;
 mod git;
 pub mod hooks;
 mod images;
@@ -342,7 +343,8 @@ impl Engine {
                 return Ok(Receipt::with_input("the repository's file does not hold", input));
             }
         };
-        let policy = settings.as_ref().map_or_else(|| operator.clone(), |(_, file)| operator.with_repository(file));
+        let mut policy = settings.as_ref().map_or_else(|| operator.clone(), |(_, file)| operator.with_repository(file));
+        self.commit_rules(repo, &tree.base, &mut policy.commits).await;
         let (place, loops) = (repo.clone(), policy.limits.loops_per_repository);
         self.store.write(move |c| loops::set_repository_limit(c, &place, loops)).await?;
         let wanted = current.options.base.clone().or_else(|| policy.base.clone());
@@ -350,6 +352,7 @@ impl Engine {
             (tree, base_branch) = prepare(wanted, current.head.clone()).await?;
         }
         let notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
+        let lacks = self.lacks(repo, &mut tree).await;
         self.setup(current, &policy, &tree.dir, cancel).await?;
         let detected = criteria::detect(&|path: &str| small_file(&tree.dir.join(path)));
         let images = self.images_of_issue(account, repo, current, cancel).await;
@@ -360,6 +363,7 @@ impl Engine {
             remote: tree.remote_branch,
             policy,
             notes,
+            lacks,
             settings: settings.map(|(_, file)| file),
             detected,
             estimates: self.estimates(repo).await,

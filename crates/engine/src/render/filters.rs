@@ -19,6 +19,8 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     });
     environment.add_filter("plain", |text: &str| safe(plain(text)));
     environment.add_filter("mention", |login: &str| safe(mention(login)));
+    // Text of the repository's maintainers, which may use all of Markdown.
+    environment.add_filter("maintained", |text: &str| safe(text.to_owned()));
     environment.add_filter("quote", |text: &str| safe(quote(text)));
     environment.add_filter("link", link);
     environment.add_filter("duration", duration);

@@ -257,6 +257,7 @@ pub(super) fn pull() -> PullView {
         opinion: None,
         loop_id: loop_id(),
         title: "Parser fails on empty input (#42) for @mona".into(),
+        template: Vec::new(),
         closes: Number(42),
         state: PullState::Ready,
         what: "The tokenizer keeps its place, so empty input and trailing commas parse.".into(),

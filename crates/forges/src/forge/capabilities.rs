@@ -172,6 +172,10 @@ pub trait AutoMerge: Send + Sync {
 pub trait Ci: Send + Sync {
     /// Returns the CI results of a commit.
     async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState>;
+    /// Returns the paths of the workflows that started on a commit; `None` if the forge does not report them.
+    async fn started_workflows(&self, _repo: &RepoRef, _sha: &Sha) -> ForgeResult<Option<Vec<String>>> {
+        Ok(None)
+    }
 }
 
 /// Statuses of commits.

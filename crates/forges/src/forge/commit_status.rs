@@ -1,5 +1,6 @@
 //! Statuses of commits: the one that the bot sets, and the CI results that a forge has.
 
+use crate::domain::loops::SeenChecks;
 use crate::domain::model::ids::Sha;
 use crate::domain::report::view::CommitState;
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
@@ -57,12 +58,25 @@ impl CommitStatus {
 /// CI results of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CiState {
-    /// Number of successful checks and statuses.
-    pub passed: u32,
-    /// Number of pending checks and statuses.
-    pub pending: u32,
+    /// Names of successful checks and statuses.
+    pub passed: Vec<String>,
+    /// Names of checks and statuses that ended without having run: skipped, neutral or cancelled.
+    pub skipped: Vec<String>,
+    /// Names of pending checks and statuses.
+    pub pending: Vec<String>,
+    /// Whether any check belongs to a workflow of the repository and was not skipped.
+    pub from_workflows: bool,
     /// Failed checks, statuses and jobs.
     pub failed: Vec<CiFailure>,
+}
+
+impl CiState {
+    /// Returns the names of the checks, by whether they started.
+    pub fn seen(&self) -> SeenChecks {
+        let failed = self.failed.iter().map(|failure| &failure.name);
+        let ran = self.passed.iter().chain(&self.pending).chain(failed).cloned().collect();
+        SeenChecks { ran, skipped: self.skipped.clone() }
+    }
 }
 
 /// A failed check, status or job.

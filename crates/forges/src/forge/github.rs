@@ -498,6 +498,10 @@ impl Ci for GitHub {
     async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
         self.ci_state(repo, sha).await
     }
+
+    async fn started_workflows(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<Option<Vec<String>>> {
+        self.workflow_paths(repo, sha).await
+    }
 }
 
 #[async_trait]

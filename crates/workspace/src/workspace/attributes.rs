@@ -15,6 +15,8 @@ use crate::domain::model::ids::Sha;
 /// Attributes that no file of a tree sets. `diff` is missing, because commands that print differences set it by
 /// `core.attributesFile`.
 const RESET: &str = "* !text !eol !crlf !ident !merge !filter !working-tree-encoding\n";
+/// Attribute of files that belong to Git LFS, in place of `filter=lfs`, which would choose a program.
+pub(super) const LFS: &str = "ralph-lfs";
 /// Encodings of files that git may convert.
 const ENCODINGS: [&str; 5] = ["UTF-8", "UTF-16", "UTF-16LE", "UTF-16BE", "UTF-16LE-BOM"];
 /// Maximum size of all attributes of a base, in bytes. Larger ones are ignored.
@@ -165,6 +167,7 @@ fn allowed<'a>(attributes: &'a str, macros: &HashMap<&str, &'a str>, depth: usiz
         };
         match macros.get(word) {
             _ if is_allowed => vec![word],
+            _ if name == "filter" => vec![if word == "filter=lfs" { LFS } else { "-ralph-lfs" }],
             _ if word == "binary" => vec!["-merge", "-text"],
             Some(attributes) if depth < MOST_DEPTH => allowed(attributes, macros, depth + 1),
             _ => Vec::new(),
@@ -240,13 +243,14 @@ mod tests {
     #[test]
     fn attributes_that_choose_programs_or_converters_are_dropped() {
         let cases = [
-            ("a filter=x diff=x merge=x text", "\"a\" text\n"),
-            ("a filter diff=x", ""),
+            ("a filter=x diff=x merge=x text", "\"a\" -ralph-lfs text\n"),
+            ("a filter diff=x", "\"a\" -ralph-lfs\n"),
+            ("a filter=lfs diff=lfs merge=lfs -text", "\"a\" ralph-lfs -text\n"),
             ("a working-tree-encoding=EUC-JP eol=crlf", "\"a\" eol=crlf\n"),
             ("a working-tree-encoding=UTF-16//TRANSLIT", ""),
             ("a working-tree-encoding=utf-16le-bom", "\"a\" working-tree-encoding=utf-16le-bom\n"),
             ("a binary", "\"a\" -merge -text\n"),
-            ("[attr]m filter=x text n\n[attr]n eol=lf m\na m", "\"a\" text eol=lf text eol=lf text\n"),
+            ("[attr]m merge=x text n\n[attr]n eol=lf m\na m", "\"a\" text eol=lf text eol=lf text\n"),
         ];
         for (text, expected) in cases {
             assert_eq!(of(&[(".gitattributes", text)]), expected, "{text}");

@@ -121,6 +121,19 @@ impl Workspaces {
         self.git.ok(call).await.is_ok()
     }
 
+    /// Whether most of the newest commits of a history are signed off by their authors.
+    pub async fn signs_off(&self, repo: &RepoRef, commit: &Sha) -> bool {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("read the history of the base", &mirror);
+        let format = "--format=%x00%(trailers:key=Signed-off-by)";
+        let call = call.args(["log", "-20", "--no-merges", "--no-color", format, commit.as_str()]);
+        let Ok(read) = self.git.ok(call).await else { return false };
+        let text = read.text();
+        let is_signed = |one: &str| one.contains("Signed-off-by:");
+        let signed: Vec<bool> = text.split('\0').skip(1).map(is_signed).collect();
+        signed.len() >= 3 && signed.iter().filter(|signed| **signed).count() * 2 > signed.len()
+    }
+
     /// Returns the newest commit of the base branch that the branch contains after `other` is merged: either `base`,
     /// or the common ancestor of `other` and the base branch's head `tip`.
     pub async fn contained_base(

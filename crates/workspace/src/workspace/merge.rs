@@ -76,6 +76,27 @@ impl Workspaces {
         Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })
     }
 
+    /// Returns the newest commit of `other` that `head` lacks and that changed any of the files, with its author's name without
+    /// special characters. `None` if there is none.
+    pub async fn conflicting_commit(
+        &self,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        (head, other): (&Sha, &Sha),
+        files: &[String],
+    ) -> Result<Option<(Sha, String)>, WorkspaceError> {
+        let store = self.opened(loop_id, repo).await?.store;
+        let call = GitCommand::new("find the commit that conflicts", &store);
+        let call = call.args(["--literal-pathspecs", "log", "-1", "--no-merges", "--no-color", "--format=%H%n%an"]);
+        let without = format!("^{head}");
+        let found = self.git.ok(call.args([other.as_str(), &without, "--"]).args(files)).await?;
+        let text = found.text();
+        let mut lines = text.lines();
+        let Some(commit) = lines.next().and_then(Sha::parse) else { return Ok(None) };
+        let plain = |c: &char| c.is_alphanumeric() || " .-'".contains(*c);
+        let author: String = lines.next().unwrap_or_default().chars().filter(plain).take(60).collect();
+        Ok(Some((commit, author)))
+    }
+
     /// Fetches the tips of a loop's branch and its base, and merges them without changing a tree.
     pub async fn merge_of_tips(&self, request: TipsRequest<'_>) -> Result<MergeOfTips, WorkspaceError> {
         let TipsRequest { loop_id, repo, access, base_branch, branch, partial } = request;

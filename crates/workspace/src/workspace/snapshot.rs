@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
-use super::attributes::IgnoredEncodings;
+use super::attributes::{IgnoredEncodings, LFS};
 use super::diff::{ChangedFiles, TreeDiff, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
@@ -29,6 +29,8 @@ use crate::domain::trust::tamper::is_compiled_cache;
 const LARGEST_FILE: u64 = 100 << 20;
 /// Maximum number of changed files in a commit.
 const MOST_CHANGES: usize = 50_000;
+/// Start of the pointers that Git LFS stores in git.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 /// Maximum nesting depth of repositories.
 const MOST_NESTING: usize = 32;
 
@@ -79,6 +81,8 @@ pub struct CommitInfo {
     pub changed_files: usize,
     /// New files that were left out and removed from the tree, sorted.
     pub set_aside: Vec<String>,
+    /// Changes that were not committed because of where they are, one sentence each without a full stop.
+    pub refused: Vec<String>,
     /// Complete change since the base.
     pub branch: BranchDiff,
     /// Total size of the new and changed binary files, in bytes.
@@ -94,6 +98,10 @@ struct Changes {
     remove: Vec<PathBuf>,
     /// Files that are too large or unreadable.
     left_out: Vec<PathBuf>,
+    /// Files of Git LFS that are no pointers.
+    assets: Vec<PathBuf>,
+    /// Files and submodules that the index had before.
+    before: Tracked,
 }
 
 impl Workspaces {
@@ -109,6 +117,7 @@ impl Workspaces {
             Some(killed) => self.set_aside((request.loop_id, request.repo), parent, killed, &tree_paths).await?,
             None => Vec::new(),
         };
+        let refused = refusals(&staged.assets, &self.changed_submodules(&tree_paths, &staged.before).await?);
         let found = self.write_tree(&tree_paths).await?;
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
         let paths =
@@ -171,6 +180,7 @@ impl Workspaces {
             conflict_markers,
             changed_files,
             set_aside,
+            refused,
             branch,
             binary_bytes,
             leak,
@@ -265,6 +275,8 @@ impl Workspaces {
             // What interpreters compiled is no work, also where no `.gitignore` says so.
             changes.stage.retain(|path| !compiled(path) || before.is_file(path.as_os_str().as_encoded_bytes()));
         }
+        changes.assets = self.unstored_assets(tree_paths, &before, &changes.stage).await?;
+        changes.stage.retain(|path| !changes.assets.contains(path));
         let zeros = "0".repeat(parent.as_str().len());
         let mut removals = Vec::new();
         for path in &changes.remove {
@@ -293,7 +305,31 @@ impl Workspaces {
         if !removals.is_empty() {
             self.git.ok(update(&removals, &["--index-info"])).await?;
         }
+        changes.before = before;
         Ok(changes)
+    }
+
+    /// Returns those of the changed files that the base's attributes assign to Git LFS and that are no pointers. Committed,
+    /// they would be blobs in git.
+    async fn unstored_assets(
+        &self,
+        tree_paths: &TreePaths,
+        before: &Tracked,
+        changed: &[PathBuf],
+    ) -> Result<Vec<PathBuf>, WorkspaceError> {
+        if changed.is_empty() || !before.files().any(|path| path.ends_with(".gitattributes")) {
+            return Ok(Vec::new());
+        }
+        let call = GitCommand::new("read the attributes of changed files", &tree_paths.store);
+        let call = call.args(["check-attr", "-z", "--stdin", LFS]);
+        let listed = self.git.ok(call.input(files::zero_terminated(changed))).await?.stdout;
+        let parts: Vec<&[u8]> = listed.split(|byte| *byte == 0).collect();
+        let of_lfs = parts.chunks_exact(3).filter(|parts| parts[2] == b"set").map(|parts| files::path_of(parts[0]));
+        let is_pointer = |path: &PathBuf| {
+            let start = files::read_beneath(&tree_paths.dir, path, LFS_POINTER.len() as u64);
+            start.is_none_or(|start| start == LFS_POINTER)
+        };
+        Ok(of_lfs.filter(|path| !is_pointer(path)).collect())
     }
 
     /// Returns the files and submodules in the private index. A missing or damaged index is first rebuilt from `parent`.
@@ -368,12 +404,10 @@ impl Workspaces {
             call = call.args(["-p", parent.as_str()]);
         }
         let author = self.author_on(&repo.forge);
-        let name = author.as_ref().map_or(&self.settings.committer_name, |author| &author.name);
-        let email = author.as_ref().map_or(&self.settings.committer_email, |author| &author.email);
         for role in ["AUTHOR", "COMMITTER"] {
             call = call
-                .env(&format!("GIT_{role}_NAME"), name)
-                .env(&format!("GIT_{role}_EMAIL"), email)
+                .env(&format!("GIT_{role}_NAME"), &author.name)
+                .env(&format!("GIT_{role}_EMAIL"), &author.email)
                 .env(&format!("GIT_{role}_DATE"), &date);
         }
         call = match signing {
@@ -492,6 +526,17 @@ fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError>
     let exists = std::fs::symlink_metadata(root.join(&marker)).is_ok();
     files::remove(&root.join(&marker))?;
     Ok(exists)
+}
+
+/// Returns the sentences about changes that are not committed because of where they are.
+fn refusals(assets: &[PathBuf], submodules: &[String]) -> Vec<String> {
+    let shown = |path: &PathBuf| format!("`{}`", path.to_string_lossy().replace(['`', '\n', '\r'], ""));
+    let asset =
+        |path| format!("{} belongs to Git LFS, which the bot cannot write: its change was not committed", shown(path));
+    let module = |path: &String| {
+        format!("`{path}` is a submodule, whose files belong to another repository: its change was not committed")
+    };
+    assets.iter().take(20).map(asset).chain(submodules.iter().map(module)).collect()
 }
 
 fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {

@@ -1,6 +1,7 @@
 //! Tests of work trees with git, with bare repositories as the forge and a shell as the agent.
 #![expect(clippy::disallowed_methods, reason = "the tests play the forge and the agent with processes of their own")]
 
+mod conventions;
 mod durability;
 mod http;
 mod lifecycle;

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{WorkspaceError, files};
+use crate::domain::model::ids::Sha;
 
 /// Mode of a submodule.
 const SUBMODULE: &[u8] = b"160000 ";
@@ -41,6 +42,18 @@ impl Tracked {
     pub fn submodules(&self) -> Vec<PathBuf> {
         let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
         submodules.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
+    }
+
+    /// Returns the paths of submodules with their commits.
+    pub fn submodule_commits(&self) -> Vec<(PathBuf, Sha)> {
+        let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
+        let commit = |start: usize| {
+            let entry = self.listed[..start - 1].rsplit(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(entry).split(' ').find_map(Sha::parse)
+        };
+        submodules
+            .filter_map(|(place, _)| Some((files::path_of(&self.listed[place.clone()]), commit(place.start)?)))
+            .collect()
     }
 
     /// Whether a path is a tracked file or symbolic link.
@@ -111,6 +124,11 @@ mod tests {
         let tracked = Tracked::of(b"100644 01 0\ta-b\x00100644 01 0\ta/b\x00160000 01 0\tsub\0".to_vec());
         assert_eq!(tracked.files().collect::<Vec<_>>(), ["a-b", "a/b"]);
         assert_eq!(tracked.submodules(), [PathBuf::from("sub")]);
+        let (one, two) = ("1".repeat(40), "2".repeat(40));
+        let listed = format!("100644 blob {one}\ta\x00160000 commit {two}\tsub\x00160000 {one} 0\tzub\0");
+        let commits = Tracked::of(listed.into_bytes()).submodule_commits();
+        let commits: Vec<_> = commits.iter().map(|(path, commit)| (path.to_str(), commit.as_str())).collect();
+        assert_eq!(commits, [(Some("sub"), two.as_str()), (Some("zub"), one.as_str())]);
         let kinds = ["a/b", "a-b", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
         assert_eq!(kinds, [Some(false), Some(false), Some(true), None]);
         assert!(tracked.holds_below(b"a/") && !tracked.holds_below(b"a-/") && !tracked.holds_below(b"sub/"));

@@ -43,6 +43,8 @@ pub struct TreeInfo {
     pub fork: Option<Sha>,
     /// Head of the loop's branch on the forge; `None` if it does not exist.
     pub remote_branch: Option<Sha>,
+    /// What the tree lacks, one sentence each without a full stop.
+    pub notes: Vec<String>,
 }
 
 /// Paths that an agent's sandbox shows.
@@ -120,13 +122,19 @@ impl Workspaces {
         };
         needed.extend(parted.as_ref());
         self.complete(&guard, &tree_paths, access, &needed).await?;
+        let notes = self.fetch_submodules(&guard, &tree_paths, access, &head).await?;
+        if head != remote.base {
+            // A merge may bring other commits of submodules.
+            self.fetch_submodules(&guard, &tree_paths, access, &remote.base).await?;
+        }
         drop(guard);
         if std::fs::symlink_metadata(&tree_paths.dir).is_err() {
             self.take_from_pool(repo, &tree_paths)?;
         }
         self.use_attributes_of(&tree_paths, &remote.base).await?;
         self.put_at(loop_id, &tree_paths, &head).await?;
-        Ok(TreeInfo { dir: tree_paths.dir, head, base: remote.base, fork: common, remote_branch: remote.branch })
+        let (dir, remote_branch) = (tree_paths.dir, remote.branch);
+        Ok(TreeInfo { dir, head, base: remote.base, fork: common, remote_branch, notes })
     }
 
     /// Whether a loop has a tree on this machine.
@@ -283,7 +291,9 @@ impl Workspaces {
         filled?;
         let tracked = tracked?;
         let dir = tree_paths.dir.clone();
-        files::blocking(move || keep_tracked(&dir, &tracked).map(|()| tracked)).await
+        let tracked = files::blocking(move || keep_tracked(&dir, &tracked).map(|()| tracked)).await?;
+        self.fill_submodules(tree_paths, &tracked).await?;
+        Ok(tracked)
     }
 
     /// Returns the files and submodules in the index.

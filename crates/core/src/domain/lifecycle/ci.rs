@@ -4,14 +4,14 @@
 use super::{StepContext, judge};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    EscalationCause, FailedCi, Guidance, GuidanceSource, LoopInput, LoopState, MergeWith, check_names,
+    CiProgress, EscalationCause, FailedCi, Guidance, GuidanceSource, LoopInput, LoopState, MergeWith, check_names,
 };
 use crate::domain::model::ids::Sha;
 
 /// CI results and conflicts of the pull request's head.
 pub(super) struct Inspection {
     pub(super) commit: Sha,
-    pub(super) passed: u32,
+    pub(super) progress: CiProgress,
     failed: Vec<Guidance>,
     on_base: Vec<String>,
     pending: u32,
@@ -21,8 +21,8 @@ pub(super) struct Inspection {
 impl Inspection {
     /// Extracts the inspection from an input; `None` for other inputs.
     pub(super) fn of(input: LoopInput) -> Option<Self> {
-        let LoopInput::Inspected { commit, failed, passed, pending, conflict, on_base } = input else { return None };
-        Some(Self { commit, passed, failed, on_base, pending, conflict })
+        let LoopInput::Inspected { commit, failed, progress, pending, conflict, on_base } = input else { return None };
+        Some(Self { commit, progress, failed, on_base, pending, conflict })
     }
 
     /// Whether no check failed or is pending, and there is no conflict.

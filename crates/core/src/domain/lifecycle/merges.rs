@@ -5,12 +5,12 @@
 use super::StepContext;
 use super::ci::Inspection;
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{LoopState, MergeAnswer, MergeWish};
+use crate::domain::loops::{CiProgress, LoopState, MergeAnswer, MergeWish, check_names};
 use crate::domain::model::ids::{Number, Sha, User};
 use crate::domain::report;
 
-/// Time for CI to start on a pull request that became ready, in milliseconds. After this time, a commit without CI counts as one
-/// in a repository without CI.
+/// Time for CI to start on a pull request that became ready, in milliseconds, if neither workflows nor the base's checks show that
+/// the repository has CI.
 pub(super) const CI_BEGINS_MS: i64 = 120_000;
 
 /// First time after which a forge that may forget a request is asked again, in milliseconds. Later intervals are as long as the
@@ -80,11 +80,35 @@ pub(super) fn looked(turn: &mut StepContext, seen: &Inspection) {
         }
         return;
     }
-    if seen.passed == 0 && turn.now.since(wish.since) < CI_BEGINS_MS {
+    let (waited, on, progress) = (turn.now.since(wish.since), wish.on, &seen.progress);
+    if !progress.awaited.is_empty() && waited < turn.next.policy.ci_wait_ms() {
+        return turn.because(format!("the merge waits for CI to begin: {}", check_names(&progress.awaited)));
+    }
+    if !progress.begun && waited < turn.next.policy.ci_wait_ms().min(CI_BEGINS_MS) {
         return turn.because("the merge waits for CI to begin");
+    }
+    if !progress.skipped.is_empty() || !progress.awaited.is_empty() {
+        let key = format!("merge-unrun/{}", seen.commit.short());
+        turn.comment_on(on, &key, report::reply(true, unrun_lines(progress)));
     }
     turn.next.merge_ordered = Some(seen.commit.clone());
     turn.effects.push(Effect::MergeWhenReady { commit: seen.commit.clone() });
+}
+
+/// Returns the sentences about checks that never ran on a commit that is merged.
+fn unrun_lines(progress: &CiProgress) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !progress.skipped.is_empty() {
+        lines.push(format!(
+            "CI passed, but these jobs never ran (skipped or neutral): {}.",
+            check_names(&progress.skipped)
+        ));
+    }
+    if !progress.awaited.is_empty() {
+        lines.push(format!("These have not started within the wait for CI: {}.", check_names(&progress.awaited)));
+    }
+    lines.push("The merge was requested all the same; `/ralph merge-when-ready off` withdraws it.".to_owned());
+    lines
 }
 
 /// Handles the forge's answer to the request.

@@ -75,6 +75,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         failed_elsewhere: Vec::new(),
         sandbox: String::new(),
         overruled: Vec::new(),
+        lacks: Vec::new(),
         limited_tries: 0,
         wait: None,
         hidden_removed,

@@ -2,6 +2,7 @@
 
 mod ci;
 mod commit_status;
+mod conflicts;
 mod flaky;
 mod hooks;
 mod judge;
@@ -130,6 +131,7 @@ impl LoopRun {
             remote: self.current.pushed.clone(),
             policy: self.current.policy.clone(),
             notes: Vec::new(),
+            lacks: Vec::new(),
             settings: None,
             detected: Vec::new(),
             estimates: std::collections::BTreeMap::new(),
@@ -186,6 +188,7 @@ impl LoopRun {
             conflict_markers: Vec::new(),
             blocked: None,
             set_aside: Vec::new(),
+            refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
         };
@@ -695,6 +698,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         remote: None,
         policy: current.policy.clone(),
         notes: Vec::new(),
+        lacks: Vec::new(),
         settings: None,
         detected: Vec::new(),
         estimates: std::collections::BTreeMap::new(),
@@ -769,6 +773,7 @@ fn commits_of_others_are_merged_not_overwritten() {
         ticket: run.current.ticket,
         other: sha(77),
         conflicts: Vec::new(),
+        cause: None,
         up_to_date: false,
         base: None,
     };
@@ -827,7 +832,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
             };
             failed
         ],
-        passed: 0,
+        progress: CiProgress::default(),
         pending,
         conflict,
         on_base: Vec::new(),
@@ -854,6 +859,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
         ticket,
         other: sha(88),
         conflicts: vec!["a.rs".into()],
+        cause: None,
         up_to_date: false,
         base: None,
     };
@@ -996,7 +1002,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         10 => LoopInput::Inspected {
             commit,
             failed: Vec::new(),
-            passed: 0,
+            progress: CiProgress::default(),
             pending: 0,
             conflict: flag,
             on_base: Vec::new(),
@@ -1040,6 +1046,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                     conflict_markers: Vec::new(),
                     blocked: None,
                     set_aside: Vec::new(),
+                    refused: Vec::new(),
                     bytes: 0,
                     binary_bytes: 0,
                 }),
@@ -1050,6 +1057,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                 ticket,
                 other: new,
                 conflicts: if flag { vec!["a".into()] } else { Vec::new() },
+                cause: None,
                 up_to_date: which.is_multiple_of(2),
                 base: None,
             },

@@ -3,17 +3,18 @@
 use super::handover::{before_ready, ready, verify};
 use super::hooks::{self, HookConsequence};
 use super::judge::{self, JudgementOutcome};
-use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration, run_agent, start_agent};
+use super::next_iteration::{next_iteration, run_agent, start_agent};
+use super::remaining_work::{nobody_wants_more, only_verification_is_left, unpushed};
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci, plan, pushes, second_opinion, suggestions, task_criteria};
+use super::{MAX_ATTEMPTS, StepContext, ci, conflicts, plan, pushes, second_opinion, suggestions, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, IterationKind, Loop, LoopInput,
-    LoopLimit, LoopState, LoopStep, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, PastLoops, Planning, PreparedTree,
-    TestEvidence, WaitReason,
+    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, Loop, LoopInput, LoopLimit,
+    LoopState, LoopStep, MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence,
+    WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -72,8 +73,8 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::Pushed { .. } => pushed(turn),
         LoopInput::PushRejected { remote, reason, refusal, .. } => pushes::rejected(turn, remote, &reason, &refusal),
         LoopInput::PushBlocked { reason, .. } => turn.push_blocked(&reason),
-        LoopInput::Merged { other, conflicts, up_to_date, base, .. } => {
-            merged(turn, other, conflicts, up_to_date, base)
+        LoopInput::Merged { other, conflicts, cause, up_to_date, base, .. } => {
+            conflicts::merged(turn, MergeInProgress { other, conflicts, cause, base }, up_to_date)
         }
         LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
             judge::restore_failed(turn, &reason)
@@ -129,6 +130,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     next.sandbox = tree.sandbox;
     next.proposals = tree.proposals;
     next.overruled = tree.notes;
+    next.lacks = tree.lacks;
     next.base_branch = tree.base_branch;
     if first {
         next.base = Some(tree.base);
@@ -190,28 +192,6 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     } else {
         next_iteration(turn);
     }
-}
-
-/// Whether every check passed on the newest commit, the commit is pushed, and nobody requested further changes.
-fn only_verification_is_left(next: &Loop) -> bool {
-    let held = next.retained_iterations().next_back().is_some_and(|last| {
-        let at_head = last.commit.as_ref().unwrap_or(&last.parent);
-        last.checks.all_hold() && next.head.as_ref() == Some(at_head)
-    });
-    nobody_wants_more(next) && held
-}
-
-/// Whether the branch has commits, all of them are pushed, and nobody requested further changes.
-fn nobody_wants_more(next: &Loop) -> bool {
-    let unasked = !next.has_requests() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
-    unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
-}
-
-/// Returns the head if it is an iteration's commit that was not pushed, because the push was rejected or interrupted.
-fn unpushed(turn: &StepContext) -> Option<Sha> {
-    let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
-    let counts = turn.next.current().is_some_and(|last| !last.discarded);
-    (counts && turn.next.retained_iterations().any(|i| i.commit.as_ref() == Some(head))).then(|| head.clone())
 }
 
 fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
@@ -326,6 +306,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
     current.tree = Some(change.tree);
     (current.stat, current.restored, current.findings) = (change.stat, change.restored, change.findings);
     current.set_aside = change.set_aside;
+    current.refused.clone_from(&change.refused);
     (current.change_bytes, current.binary_bytes) = (change.bytes, change.binary_bytes);
     if let Some(blocked) = change.blocked {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
@@ -336,6 +317,13 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
         return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
     }
+    for refused in change.refused {
+        turn.tell_next_run(format!("{refused}. Do the task without it."));
+    }
+    if conflicts::is_unresolved(turn, &change.conflict_markers) {
+        return;
+    }
+    let Some(current) = turn.next.current_mut() else { return };
     current.branch_stat = change.branch_stat;
     current.merged = merging && change.commit.is_some();
     if let Some(findings) = change.branch_findings {
@@ -345,7 +333,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         Some(commit) => {
             turn.next.head = Some(commit.clone());
             if merging {
-                finish_merge(turn, &change.conflict_markers);
+                conflicts::finish_merge(turn);
             }
             turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
         }
@@ -356,19 +344,6 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
             }
             _ => run_checks(turn),
         },
-    }
-}
-
-fn finish_merge(turn: &mut StepContext, markers: &[String]) {
-    let Some(merging) = turn.next.merging.take() else { return };
-    let merged = (turn.next.merge_wanted == Some(MergeWith::Base)).then_some(merging.other);
-    if let Some(base) = merged.or(merging.base) {
-        turn.next.base = Some(base);
-    }
-    turn.next.merge_wanted = None;
-    if !markers.is_empty() {
-        let text = format!("These files still contain conflict markers: {}. Resolve them.", markers.join(", "));
-        turn.tell_next_run(text);
     }
 }
 
@@ -404,37 +379,6 @@ fn run_checks(turn: &mut StepContext) {
         return turn.because("there is nothing to check");
     };
     turn.work(LoopStep::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
-}
-
-/// Handles the end of a merge in the work tree. Conflicts are left to the agent. A merge without conflicts becomes an iteration
-/// of its own. If there was nothing to merge, the loop continues with its interrupted work.
-fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool, base: Option<Sha>) {
-    if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
-        // What was merged is where the forge's branch is by now.
-        turn.next.pushed = Some(other.clone());
-    }
-    if up_to_date {
-        turn.next.merge_wanted = None;
-        if let Some(commit) = unpushed(turn) {
-            return turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
-        }
-        return if only_verification_is_left(&turn.next) { verify(turn) } else { begin_iteration(turn) };
-    }
-    if !conflicts.is_empty() {
-        let text = format!(
-            "The work tree contains a merge with conflict markers in: {}. Resolve every conflict so that the intent of both sides is kept.",
-            conflicts.join(", ")
-        );
-        turn.tell_next_run(text);
-    }
-    let clean = conflicts.is_empty();
-    turn.next.merging = Some(MergeInProgress { other, conflicts, base });
-    if !clean {
-        return begin_iteration(turn);
-    }
-    // A clean merge needs no agent: the iteration is the merge commit and its checks.
-    let Some(number) = open_own_iteration(turn, IterationKind::Merge) else { return };
-    turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }
 
 fn checked(turn: &mut StepContext, report: CheckReport) {

@@ -64,6 +64,8 @@ pub enum EscalationCause {
     TestFindings,
     /// A hook refused the next run, asked a question, or gave no verdict.
     Hook,
+    /// The agent did not resolve a conflict with the base or with pushed commits.
+    Conflict,
     /// The branch was deleted on the forge.
     BranchDeleted,
     /// No promising approach is left.
@@ -81,7 +83,7 @@ pub enum EscalationCause {
 }
 
 /// Causes without data.
-const PLAIN: [EscalationCause; 14] = [
+const PLAIN: [EscalationCause; 15] = [
     EscalationCause::Failed,
     EscalationCause::Authority,
     EscalationCause::BlockedChange,
@@ -96,6 +98,7 @@ const PLAIN: [EscalationCause; 14] = [
     EscalationCause::Schedule,
     EscalationCause::Ci,
     EscalationCause::FlakyCheck,
+    EscalationCause::Conflict,
 ];
 
 /// Prefix of the text form of a limit.
@@ -120,6 +123,7 @@ impl fmt::Display for EscalationCause {
             Self::Schedule => f.write_str("schedule"),
             Self::Ci => f.write_str("ci"),
             Self::FlakyCheck => f.write_str("flaky_check"),
+            Self::Conflict => f.write_str("conflict"),
             Self::Other(text) => f.write_str(text),
         }
     }
@@ -164,6 +168,7 @@ mod tests {
             (EscalationCause::PullRefused, "pull_refused"),
             (EscalationCause::BranchMoved, "branch_moved"),
             (EscalationCause::BranchDeleted, "branch_deleted"),
+            (EscalationCause::Conflict, "conflict"),
             (EscalationCause::TestFindings, "test_findings"),
             (EscalationCause::Hook, "hook"),
             (EscalationCause::NoWayForward, "no_way_forward"),

@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::agent_run::AgentRunFacts;
 use super::aggregate::LoopTask;
 use super::branch_findings::{BranchFinding, TestEvidence};
+use super::ci_progress::CiProgress;
 use super::command::LoopCommand;
 use super::estimate::Estimate;
 use super::iteration::Guidance;
 use super::merge_wish::MergeAnswer;
+use super::merging::ConflictingCommit;
 use super::past_loops::EndedLoop;
 use super::push_refusal::PushRefusal;
 use super::refused_change::ForgeChange;
@@ -112,9 +114,9 @@ pub enum LoopInput {
     Inspected {
         commit: Sha,
         failed: Vec<Guidance>,
-        /// Number of checks that passed.
+        /// Whether CI has begun.
         #[serde(default)]
-        passed: u32,
+        progress: CiProgress,
         pending: u32,
         conflict: bool,
         /// Names of the failed checks that also fail on the base.
@@ -198,6 +200,9 @@ pub enum LoopInput {
         ticket: u64,
         other: Sha,
         conflicts: Vec<String>,
+        /// Commit that caused the conflicts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<ConflictingCommit>,
         up_to_date: bool,
         /// Commit of the base branch that the branch contains after the merge; `None` if the merge does not change it.
         #[serde(default)]
@@ -263,6 +268,9 @@ pub struct PreparedTree {
     pub policy: Policy,
     /// Settings of the repository's file that have no effect, one sentence each.
     pub notes: Vec<String>,
+    /// What the work tree lacks, one sentence each without a full stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<String>,
     /// Settings of the repository's file; `None` if there is no file.
     pub settings: Option<RepositorySettings>,
     /// Checks detected in the tree.
@@ -312,6 +320,9 @@ pub struct IterationChange {
     /// New files that a killed agent left and that are not part of the commit.
     #[serde(default)]
     pub set_aside: Vec<String>,
+    /// Changes that were not committed because of where they are, one sentence each without a full stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
     /// Size of the patch and of the new binary files, in bytes; 0 for a merge.
     #[serde(default)]
     pub bytes: u64,

@@ -58,6 +58,12 @@ pub struct Iteration {
     pub parent: Sha,
     /// Size of the iteration's change.
     pub stat: DiffStat,
+    /// Changes that were not committed because of where they are, one sentence each without a full stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+    /// Files in which the iteration left the conflict markers of a merge; its change was not kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unresolved: Vec<String>,
     /// Size of the iteration's patch and of its new binary files, in bytes; 0 for a merge.
     #[serde(default)]
     pub change_bytes: u64,
@@ -203,6 +209,8 @@ impl Iteration {
             tree: None,
             parent,
             stat: DiffStat::default(),
+            unresolved: Vec::new(),
+            refused: Vec::new(),
             change_bytes: 0,
             binary_bytes: 0,
             branch_stat: None,

@@ -14,6 +14,15 @@ pub enum MergeWith {
     Pushed(Sha),
 }
 
+/// Newest commit of the other side that changed the files with conflicts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictingCommit {
+    /// Commit.
+    pub commit: Sha,
+    /// Name of its author, without special characters.
+    pub author: String,
+}
+
 /// Merge in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergeInProgress {
@@ -21,6 +30,9 @@ pub struct MergeInProgress {
     pub other: Sha,
     /// Paths of files with conflict markers.
     pub conflicts: Vec<String>,
+    /// Commit that caused the conflicts; `None` if there are none, or it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<ConflictingCommit>,
     /// Commit of the base branch that the branch contains after the merge; `None` if the merge does not change it.
     #[serde(default)]
     pub base: Option<Sha>,

@@ -31,6 +31,7 @@ pub use masker::{FoundSecret, Masker};
 pub use objects::{ClearedCommit, Leak, ObjectScan};
 pub use plain::{co_author, plain_line, subject, title};
 
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::characters::is_invisible;
 
 /// Maximum number of learned values in a group; each group has one search.
@@ -106,6 +107,8 @@ pub enum Trailer {
     Loop(String),
     /// Account that requested the loop: its login, its id, and the host of its forge.
     CoAuthor(String, i64, String),
+    /// Sign-off of the commit's author.
+    SignedOff(CommitAuthor),
 }
 
 impl Trailer {
@@ -114,6 +117,8 @@ impl Trailer {
         match self {
             Self::Loop(id) => Some(format!("Ralph-Loop: {}", plain_line(id))),
             Self::CoAuthor(login, id, host) => co_author(login, *id, host),
+            Self::SignedOff(author) => CommitAuthor::checked(&author.name, &author.email)
+                .map(|author| format!("Signed-off-by: {} <{}>", author.name, author.email)),
         }
     }
 }

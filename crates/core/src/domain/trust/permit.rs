@@ -95,8 +95,16 @@ pub enum DenyAnswer {
     CannotTell(Vec<TeamRef>),
 }
 
-/// Returns the decision for an account without permission whose membership in the teams `hidden` cannot be determined.
-pub fn cannot_tell(actor: &User, hidden: Vec<TeamRef>) -> Authorization {
+/// Returns the decision for an account without permission whose membership in the teams `hidden` cannot be determined. A team can be
+/// configured and have access to the repository as well; it is named once.
+pub fn cannot_tell(actor: &User, mut hidden: Vec<TeamRef>) -> Authorization {
+    let mut known = Vec::new();
+    hidden.retain(|team| {
+        !known.contains(team) && {
+            known.push(team.clone());
+            true
+        }
+    });
     let teams = hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let reason = format!("it cannot be told whether account {} is in one of the teams {teams}", actor.id);
     Authorization::Deny { reason, answer: DenyAnswer::CannotTell(hidden) }
@@ -129,6 +137,15 @@ mod tests {
     const OWN: UserId = UserId(1);
     const FRIEND: UserId = UserId(123_456);
     const BOT: UserId = UserId(77);
+
+    #[test]
+    fn hidden_team_is_named_once() {
+        let team = |name: &str| TeamRef::parse(name).expect("valid");
+        let actor = User { id: FRIEND, login: "olaf".into(), kind: AccountKind::User };
+        let verdict = cannot_tell(&actor, vec![team("org/devs"), team("org/ops"), team("org/devs")]);
+        let Authorization::Deny { answer: DenyAnswer::CannotTell(teams), .. } = verdict else { panic!("denied") };
+        assert_eq!(teams, [team("org/devs"), team("org/ops")]);
+    }
 
     fn verdict(id: i64, kind: AccountKind, level: AccessLevel, floor: AccessLevel) -> &'static str {
         let actor = User { id: UserId(id), login: "same-login".into(), kind };

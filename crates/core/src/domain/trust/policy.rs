@@ -15,6 +15,7 @@ use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::Check;
 use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::SupervisionSettings;
+use crate::domain::trust::commit_rules::CommitRules;
 use crate::domain::trust::limits::{self, Limits, RepositoryLimits};
 use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::protected::{Protected, ProtectedPolicy};
@@ -184,6 +185,17 @@ pub struct Policy {
     /// Second opinion; `None` if none is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewPolicy>,
+    /// Maximum wait of a merge for CI to start, in seconds.
+    #[serde(default = "ci_wait_default")]
+    pub ci_wait_s: u64,
+    /// Rules of commits and pull requests.
+    #[serde(default)]
+    pub commits: CommitRules,
+}
+
+/// Returns ten minutes, in seconds.
+fn ci_wait_default() -> u64 {
+    600
 }
 
 /// Default for loops that were stored before this setting existed.
@@ -225,6 +237,8 @@ impl Default for Policy {
             thresholds: Map::new(),
             hooks: Vec::new(),
             review: None,
+            ci_wait_s: ci_wait_default(),
+            commits: CommitRules::default(),
         }
     }
 }
@@ -273,6 +287,12 @@ pub struct RepositorySettings {
     /// Names of the operator's optional hooks that run for this repository as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
+    /// Maximum wait of a merge for CI to start, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ci_wait_s: Option<u64>,
+    /// Rules of commits and pull requests.
+    #[serde(default)]
+    pub commits: CommitRules,
     /// Time of the second opinion. Has no effect if the operator configured none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewTime>,
@@ -282,6 +302,11 @@ pub struct RepositorySettings {
 }
 
 impl Policy {
+    /// Returns the maximum wait of a merge for CI to start, in milliseconds.
+    pub fn ci_wait_ms(&self) -> i64 {
+        i64::try_from(self.ci_wait_s).unwrap_or(i64::MAX).saturating_mul(1_000)
+    }
+
     /// Returns the time after which an unanswered escalation is repeated, in milliseconds.
     pub fn remind_after_ms(&self) -> i64 {
         i64::try_from(self.remind_after_s).unwrap_or(i64::MAX).saturating_mul(1_000)
@@ -325,6 +350,8 @@ impl Policy {
             hook.optional &= !file.hooks.contains(&hook.name);
         }
         policy.review = policy.review.filter(|_| file.review != Some(ReviewTime::Never));
+        policy.ci_wait_s = file.ci_wait_s.unwrap_or(self.ci_wait_s);
+        policy.commits.clone_from(&file.commits);
         policy
     }
 

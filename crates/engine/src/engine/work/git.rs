@@ -4,7 +4,7 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::Attempt;
-use crate::domain::loops::{BranchFinding, IterationChange, Loop, LoopInput, MergeWith};
+use crate::domain::loops::{BranchFinding, ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::model::task::TamperFinding;
 use crate::domain::trust::outbound::{
@@ -80,7 +80,7 @@ impl Engine {
         };
         self.fresh_tree(current, repo, parent, cancel).await?;
         let patterns: Vec<String> = paths.iter().map(|path| globset::escape(path)).collect();
-        let message = self.put_back_message(current, paths);
+        let message = self.put_back_message(repo, current, paths);
         let request = CommitRequest { extra_protected: &patterns, ..on_top(current, repo, (parent, base), &message) };
         let info = self.workspaces.commit(request).await?;
         Ok(committed(run.ticket, self.change(current, &request, info).await?))
@@ -112,6 +112,7 @@ impl Engine {
             conflict_markers: info.conflict_markers,
             blocked: None,
             set_aside: info.set_aside,
+            refused: info.refused,
             // The other side of a merge is on the forge.
             bytes: if merge_parent.is_some() { 0 } else { info.diff.len() as u64 + info.binary_bytes },
             binary_bytes: if merge_parent.is_some() { 0 } else { info.binary_bytes },
@@ -175,10 +176,18 @@ impl Engine {
             0 => "the state before the first iteration".to_owned(),
             best => format!("the state of iteration {best}"),
         };
-        let message = self.outbound.message(&format!("ralph: back to {what}"), &[], &[loop_trailer(current)]);
+        let subject = own_subject(current, &format!("back to {what}"));
+        let message = self.outbound.message(&subject, &[], &self.own_trailers(repo, current));
         let request = on_top(current, repo, (head, to), &message);
         let info = self.workspaces.commit(request).await?;
         Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
+    }
+
+    /// Returns the trailers of all commits of a loop: its id, and the sign-off if the repository requires one.
+    pub(super) fn own_trailers(&self, repo: &RepoRef, current: &Loop) -> Vec<Trailer> {
+        let signs = current.policy.commits.signoff == Some(true);
+        let signoff = signs.then(|| Trailer::SignedOff(self.workspaces.author_on(&repo.forge)));
+        [Trailer::Loop(current.id.to_string())].into_iter().chain(signoff).collect()
     }
 
     async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> Outbound<CommitText> {
@@ -188,17 +197,24 @@ impl Engine {
         let summary = summary.unwrap_or_else(|| current.task.title.clone());
         let first = outbound::subject(&self.outbound.masked(&summary), SUBJECT_CHARACTERS);
         let (by, host) = (&current.requested_by, host_of(&current.task.url));
-        let trailers = [loop_trailer(current), Trailer::CoAuthor(by.login.clone(), by.id.0, host)];
-        self.outbound.message(&format!("ralph: iteration {iteration}: {first}"), &[], &trailers)
+        let mut trailers = self.own_trailers(repo, current);
+        trailers.insert(1, Trailer::CoAuthor(by.login.clone(), by.id.0, host));
+        let rules = &current.policy.commits;
+        let subject = match rules.title {
+            Some(_) => rules.titled(&first, current.task_type(), current.place.issue),
+            None => format!("ralph: iteration {iteration}: {first}"),
+        };
+        self.outbound.message(&subject, &[], &trailers)
     }
 
-    fn put_back_message(&self, current: &Loop, paths: &[String]) -> Outbound<CommitText> {
+    fn put_back_message(&self, repo: &RepoRef, current: &Loop, paths: &[String]) -> Outbound<CommitText> {
         let mut lines = vec!["The branch weakened tests and did not put them back:".to_owned()];
         let reasons = current.open_findings().into_iter().map(|finding| &finding.found);
         lines.extend(reasons.map(|found| format!("- {}: {}", found.path, found.evidence)));
         lines.extend([String::new(), "These files are as at the base again:".to_owned()]);
         lines.extend(paths.iter().map(|path| format!("- {path}")));
-        self.outbound.message("ralph: put the tests of the base back", &lines, &[loop_trailer(current)])
+        let subject = own_subject(current, "put the tests of the base back");
+        self.outbound.message(&subject, &lines, &self.own_trailers(repo, current))
     }
 
     pub(super) async fn push(
@@ -297,7 +313,12 @@ impl Engine {
             MergeOutcome::Clean { .. } => (Vec::new(), false),
             MergeOutcome::Conflict { files } => (files, false),
         };
-        let merged = LoopInput::Merged { ticket, other, conflicts, up_to_date, base };
+        let cause = match conflicts.is_empty() {
+            true => None,
+            false => self.workspaces.conflicting_commit((&current.id, repo), (head, &other), &conflicts).await?,
+        };
+        let cause = cause.map(|(commit, author)| ConflictingCommit { commit, author });
+        let merged = LoopInput::Merged { ticket, other, conflicts, cause, up_to_date, base };
         Ok(Receipt::with_input("merged into the tree", merged))
     }
 }
@@ -314,8 +335,13 @@ pub(super) fn found_on_branch(found: Vec<TamperFinding>, complete: &BranchDiff) 
     found.into_iter().map(of_branch).collect()
 }
 
-pub(super) fn loop_trailer(current: &Loop) -> Trailer {
-    Trailer::Loop(current.id.to_string())
+/// Returns the subject of a commit that the service makes by itself, by the rules of the repository.
+pub(super) fn own_subject(current: &Loop, text: &str) -> String {
+    let rules = &current.policy.commits;
+    match rules.title {
+        Some(_) => rules.titled(text, current.task_type(), current.place.issue),
+        None => format!("ralph: {text}"),
+    }
 }
 
 /// Returns the reason why a change must not be pushed before a person has reviewed it; `None` if it may be pushed.

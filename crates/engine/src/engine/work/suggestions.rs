@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 
 use super::Attempt;
-use super::git::{host_of, loop_trailer, on_top};
+use super::git::{host_of, on_top, own_subject};
 use crate::domain::loops::{Loop, LoopInput, SuggestedChange, with_suggestion};
 use crate::domain::model::ids::{CommentId, RepoRef};
 use crate::domain::trust::outbound::{CommitText, Outbound, Trailer};
@@ -40,7 +40,7 @@ impl Engine {
         for (path, text) in &files {
             self.workspaces.write_text(&current.id, repo, path, text).await?;
         }
-        let message = self.suggestions_message(current, &applied);
+        let message = self.suggestions_message(repo, current, &applied);
         let request = on_top(current, repo, (parent, base), &message);
         let info = self.workspaces.commit(request).await?;
         let change = Box::new(self.change(current, &request, info).await?);
@@ -74,15 +74,20 @@ impl Engine {
         Ok(with_suggestion(&commented, &now, change))
     }
 
-    fn suggestions_message(&self, current: &Loop, applied: &[&SuggestedChange]) -> Outbound<CommitText> {
+    fn suggestions_message(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        applied: &[&SuggestedChange],
+    ) -> Outbound<CommitText> {
         let host = host_of(&current.task.url);
         let place = |one: &&SuggestedChange| format!("- {}:{}", one.path, one.lines.first);
         let lines: Vec<String> = applied.iter().map(place).collect();
-        let mut trailers = vec![loop_trailer(current)];
+        let mut trailers = self.own_trailers(repo, current);
         let mut authors: Vec<_> = applied.iter().map(|one| (one.by.login.clone(), one.by.id.0)).collect();
         authors.sort();
         authors.dedup();
         trailers.extend(authors.into_iter().map(|(login, id)| Trailer::CoAuthor(login, id, host.clone())));
-        self.outbound.message("ralph: apply suggested changes", &lines, &trailers)
+        self.outbound.message(&own_subject(current, "apply suggested changes"), &lines, &trailers)
     }
 }

@@ -21,15 +21,17 @@ impl Gitea {
         let statuses = self.client.pages(&what, &path, &[], RequestPriority::Normal, page, |_| false).await?;
         let mut state = CiState::default();
         let mut failed = Vec::new();
+        let of_actions = |status: &WireStatus| status.target_url.contains("/actions/runs/");
         for status in statuses.into_iter().filter(|status| status.context != VERIFIED_STATUS) {
+            state.from_workflows |= status.status != "skipped" && of_actions(&status);
             match status.status.as_str() {
-                "success" | "warning" | "skipped" => state.passed += 1,
+                "success" | "warning" => state.passed.push(status.context),
+                "skipped" => state.skipped.push(status.context),
                 "error" | "failure" => failed.push(status),
-                _ => state.pending += 1,
+                _ => state.pending.push(status.context),
             }
         }
-        let of_actions = |status: &WireStatus| status.target_url.contains("/actions/runs/");
-        let jobs = match state.pending == 0 && failed.iter().any(of_actions) {
+        let jobs = match state.pending.is_empty() && failed.iter().any(of_actions) {
             true => self.failed_jobs(repo, sha).await?,
             false => Vec::new(),
         };

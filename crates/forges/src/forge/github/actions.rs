@@ -25,6 +25,7 @@ pub(super) struct WorkflowRun {
     workflow_id: u64,
     event: String,
     check_suite_id: Option<u64>,
+    path: Option<String>,
 }
 
 impl WorkflowRun {
@@ -81,6 +82,13 @@ impl GitHub {
             );
         }
         Ok(jobs)
+    }
+
+    /// Returns the paths of the workflows that started on a commit; `None` if the credential cannot read them, or they have no path.
+    pub(super) async fn workflow_paths(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<Option<Vec<String>>> {
+        let Some(runs) = self.workflow_runs(repo, sha).await? else { return Ok(None) };
+        let path = |run: WorkflowRun| run.path.map(|path| path.split('@').next().unwrap_or_default().to_owned());
+        Ok(runs.into_iter().map(path).collect())
     }
 
     /// Returns the workflow runs of a commit; `None` if the credential cannot read them.

@@ -91,16 +91,20 @@ impl GitHubCheckRun {
         self.check_suite.as_ref()?.id
     }
 
+    /// Whether the check run is a job of Actions.
+    fn of_actions(&self) -> bool {
+        self.app.as_ref().is_some_and(|app| app.slug.as_deref() == Some(ACTIONS))
+    }
+
     /// Returns the id of the GitHub Actions job of this check run, read from its address; otherwise the check run's
     /// id. `None` for check runs of other Apps.
     fn actions_job(&self) -> Option<String> {
-        let of_actions = self.app.as_ref().is_some_and(|app| app.slug.as_deref() == Some(ACTIONS));
         let named = self
             .details_url
             .as_deref()
             .and_then(|url| url.split_once("/job/"))
             .map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
-        of_actions.then(|| named.filter(|id| !id.is_empty()).unwrap_or_else(|| self.id.to_string()))
+        self.of_actions().then(|| named.filter(|id| !id.is_empty()).unwrap_or_else(|| self.id.to_string()))
     }
 }
 
@@ -127,11 +131,15 @@ impl GitHub {
         let unfinished = runs.iter().filter(|run| run.status != "completed").count()
             + statuses.iter().filter(|status| status.state == "pending").count();
         for run in runs {
-            match run.conclusion.as_deref().filter(|_| run.status == "completed") {
-                None => state.pending += 1,
-                Some("success" | "neutral" | "skipped") => state.passed += 1,
+            let conclusion = run.conclusion.as_deref().filter(|_| run.status == "completed");
+            let is_unrun =
+                matches!(conclusion, Some("neutral" | "skipped" | "cancelled" | "stale" | "action_required"));
+            state.from_workflows |= !is_unrun && run.of_actions();
+            match conclusion {
+                None => state.pending.push(run.name),
+                Some("success") => state.passed.push(run.name),
                 // No failures of the code: a newer run replaced it, it was never picked up, or it waits for a person.
-                Some("cancelled" | "stale" | "action_required") => {}
+                _ if is_unrun => state.skipped.push(run.name),
                 Some(_) => {
                     // While something is pending, nobody reads the logs.
                     let read = unfinished == 0 && state.failed.len() < MAX_LOGS;
@@ -143,12 +151,12 @@ impl GitHub {
         }
         for status in statuses {
             match status.state.as_str() {
-                "success" => state.passed += 1,
-                "pending" => state.pending += 1,
+                "success" => state.passed.push(name_of(status)),
+                "pending" => state.pending.push(name_of(status)),
                 _ => state.failed.push(CiFailure {
-                    name: status.context.unwrap_or_else(|| "default".to_owned()),
-                    url: status.target_url.unwrap_or_default(),
-                    log: status.description.unwrap_or_default(),
+                    url: status.target_url.clone().unwrap_or_default(),
+                    log: status.description.clone().unwrap_or_default(),
+                    name: name_of(status),
                 }),
             }
         }
@@ -186,6 +194,10 @@ impl GitHub {
         }
         Ok(last_bytes(&text, MAX_LOG_BYTES).to_owned())
     }
+}
+
+fn name_of(status: GitHubStatus) -> String {
+    status.context.unwrap_or_else(|| "default".to_owned())
 }
 
 /// Returns title, summary and text of a check run; its conclusion if these are empty.

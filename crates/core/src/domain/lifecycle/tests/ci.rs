@@ -19,7 +19,14 @@ impl LoopRun {
         let commit = self.current.pushed.clone().expect("pushed");
         let failed = failed.iter().map(|name| failure(name)).collect();
         let on_base = on_base.iter().map(|name| (*name).to_owned()).collect();
-        self.tell(LoopInput::Inspected { commit, failed, passed: 1, pending: 0, conflict: false, on_base })
+        self.tell(LoopInput::Inspected {
+            commit,
+            failed,
+            progress: CiProgress::default(),
+            pending: 0,
+            conflict: false,
+            on_base,
+        })
     }
 
     /// Verifies the head again after an iteration without a change.

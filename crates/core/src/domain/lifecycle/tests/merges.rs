@@ -2,18 +2,22 @@
 
 use super::*;
 use crate::domain::lifecycle::merges::{ASK_AGAIN_MS, CI_BEGINS_MS};
-use crate::domain::loops::MergeAnswer;
+use crate::domain::loops::{CiProgress, MergeAnswer};
 
 fn merge(on: bool) -> LoopCommand {
     LoopCommand::MergeWhenReady(command::MergeWhenReady { on })
 }
 
 impl LoopRun {
-    /// CI of the pushed commit as it is read.
+    /// CI of the pushed commit as it is read; `passed` is the number of checks of the repository's workflows that passed.
     fn reads_ci(&mut self, passed: u32, pending: u32) -> &mut Self {
+        self.reads_progress(CiProgress { begun: passed > 0, ..CiProgress::default() }, pending)
+    }
+
+    fn reads_progress(&mut self, progress: CiProgress, pending: u32) -> &mut Self {
         let commit = self.current.pushed.clone().expect("pushed");
         let (failed, on_base) = (Vec::new(), Vec::new());
-        self.tell(LoopInput::Inspected { commit, failed, passed, pending, conflict: false, on_base })
+        self.tell(LoopInput::Inspected { commit, failed, progress, pending, conflict: false, on_base })
     }
 
     fn merge_answered(&mut self, answer: MergeAnswer) -> &mut Self {
@@ -79,6 +83,28 @@ fn commit_without_ci_waits_for_ci_to_begin() {
 }
 
 #[test]
+fn checks_of_other_services_do_not_stand_for_ci() {
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.command(merge(true));
+    let progress =
+        CiProgress { awaited: vec!["build".to_owned()], skipped: vec!["test".to_owned()], ..CiProgress::default() };
+    run.now = run.now.plus_ms(CI_BEGINS_MS);
+    run.reads_progress(progress.clone(), 0);
+    assert!(!run.asks_to_merge(), "the base's checks have not begun");
+    run.now = run.now.plus_ms(run.current.policy.ci_wait_ms() - CI_BEGINS_MS);
+    run.reads_progress(progress, 0);
+    assert!(run.asks_to_merge(), "the wait is over");
+    assert_eq!(
+        run.replied(),
+        "CI passed, but these jobs never ran (skipped or neutral): `test`. These have not started within the wait for CI: \
+         `build`. The merge was requested all the same; `/ralph merge-when-ready off` withdraws it."
+    );
+    let mut run = LoopRun::in_state(LoopState::Review);
+    run.command(merge(true)).reads_ci(1, 0);
+    assert!(run.asks_to_merge() && run.replied().is_empty());
+}
+
+#[test]
 fn wish_of_a_running_loop_counts_from_its_review() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.command(merge(true));
@@ -102,7 +128,14 @@ fn red_ci_and_requests_withdraw_the_merge() {
         path: Some("build".into()),
         remember: false,
     }];
-    run.tell(LoopInput::Inspected { commit, failed, passed: 0, pending: 0, conflict: false, on_base: Vec::new() });
+    run.tell(LoopInput::Inspected {
+        commit,
+        failed,
+        progress: CiProgress::default(),
+        pending: 0,
+        conflict: false,
+        on_base: Vec::new(),
+    });
     run.is(LoopState::Queued, LoopStep::Idle);
     assert!(run.withdraws() && run.current.merge_wish.is_none());
     assert!(run.replied().contains("is withdrawn: CI failed on the pull request"), "{}", run.replied());

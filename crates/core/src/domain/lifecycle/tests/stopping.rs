@@ -247,7 +247,7 @@ fn commit_that_fails_its_second_verification_is_not_preferred() {
     run.tell(LoopInput::Inspected {
         commit: commit.clone(),
         failed: Vec::new(),
-        passed: 0,
+        progress: CiProgress::default(),
         pending: 0,
         conflict: true,
         on_base: Vec::new(),
@@ -257,6 +257,7 @@ fn commit_that_fails_its_second_verification_is_not_preferred() {
         ticket: run.current.ticket,
         other: sha(500),
         conflicts: Vec::new(),
+        cause: None,
         up_to_date: true,
         base: None,
     });
@@ -371,7 +372,7 @@ fn last_comment_names_what_is_not_solved() {
     run.tell(LoopInput::Inspected {
         commit,
         failed: Vec::new(),
-        passed: 0,
+        progress: CiProgress::default(),
         pending: 0,
         conflict: true,
         on_base: Vec::new(),

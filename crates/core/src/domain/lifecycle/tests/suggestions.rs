@@ -47,6 +47,7 @@ impl LoopRun {
             conflict_markers: Vec::new(),
             blocked: None,
             set_aside: Vec::new(),
+            refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
         };

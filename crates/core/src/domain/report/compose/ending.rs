@@ -37,7 +37,8 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let stat = current.branch_stat().cloned().unwrap_or_default();
     PullView {
         loop_id: current.id.clone(),
-        title: current.task.title.clone(),
+        title: current.policy.commits.titled(&current.task.title, current.task_type(), current.place.issue),
+        template: current.policy.commits.template_parts(),
         closes: current.place.issue,
         state,
         what,
@@ -168,6 +169,7 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
             "Changes of the agent to protected files were reverted: {names}. A `/ralph guide` that names a file allows its change."
         ));
     }
+    lines.extend(current.retained_iterations().flat_map(|iteration| iteration.refused.iter().cloned()));
     lines.extend(folding(stat));
     let (files, more) = file_lines(stat);
     if let Some(largest) = files.first() {
@@ -338,6 +340,7 @@ fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
         EscalationCause::PullRefused => "its pull request could not be opened".into(),
         EscalationCause::BranchMoved => "other commits are on the branch".into(),
         EscalationCause::BranchDeleted => "its branch was deleted".into(),
+        EscalationCause::Conflict => "a conflict is not resolved".into(),
         EscalationCause::TestFindings => "changes to tests wait to be accepted".into(),
         EscalationCause::Hook => "a hook stopped the loop".into(),
         EscalationCause::NoWayForward => "no promising approach is left".into(),

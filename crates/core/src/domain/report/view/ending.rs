@@ -6,14 +6,18 @@ use super::{CheckLine, CommandHint, FailureLocation, FileLine, FileLinks, Link, 
 use crate::domain::loops::PublishedProposal;
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
+use crate::domain::trust::commit_rules::TemplatePart;
 
 /// Pull request: title and body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Title of the issue, used as title of the pull request.
+    /// Title of the pull request: the issue's, by the rules of the repository.
     pub title: String,
+    /// Parts of the repository's template of pull requests; empty if it has none.
+    #[serde(default)]
+    pub template: Vec<TemplatePart>,
     /// Issue that is closed by merging.
     pub closes: Number,
     /// State of the work.

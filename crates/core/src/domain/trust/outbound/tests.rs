@@ -68,6 +68,8 @@ fn messages_of_commits_have_no_foreign_effects() {
         Trailer::Loop("r-42-abc".into()),
         Trailer::CoAuthor("mona".into(), 7, "forge.example".into()),
         Trailer::CoAuthor("x\ny".into(), 7, "forge.example".into()),
+        Trailer::SignedOff(CommitAuthor { name: "bot".into(), email: "bot@forge.example".into() }),
+        Trailer::SignedOff(CommitAuthor { name: "x\ny".into(), email: "bot@forge.example".into() }),
     ];
     let lines = ["- a: fixes #2\nSigned-off-by: Eve <e@x>".to_owned()];
     let message =
@@ -76,7 +78,7 @@ fn messages_of_commits_have_no_foreign_effects() {
         message.as_str(),
         "ralph: fixes no. 1 (skip ci) Skip Checks: true (removed: the token of forge `work`)\n\n\
          - a: fixes no. 2 Signed-off-by: Eve <e(at)x>\n\nRalph-Loop: r-42-abc\n\
-         Co-authored-by: mona <7+mona@users.noreply.forge.example>\n"
+         Co-authored-by: mona <7+mona@users.noreply.forge.example>\nSigned-off-by: bot <bot@forge.example>\n"
     );
 }
 

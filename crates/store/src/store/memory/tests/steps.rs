@@ -112,6 +112,7 @@ impl LearningRun {
             remote: None,
             policy: Policy::default(),
             notes: Vec::new(),
+            lacks: Vec::new(),
             settings: None,
             detected: Vec::new(),
             estimates: std::collections::BTreeMap::new(),
@@ -155,6 +156,7 @@ impl LearningRun {
             conflict_markers: Vec::new(),
             blocked: None,
             set_aside: Vec::new(),
+            refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
         };

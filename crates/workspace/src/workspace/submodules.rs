@@ -1,0 +1,238 @@
+//! Submodules: their commits are fetched into the mirror of the repository, with the service's credential, and their files are put
+//! into trees. Only repositories of the same forge are fetched. Trees contain neither addresses nor credentials, and changes
+//! in a submodule are never part of a commit.
+
+use std::path::{Path, PathBuf};
+
+use super::git::{GitCommand, GitUrl};
+use super::layout::TreePaths;
+use super::lock::RepoGuard;
+use super::mirror::RefChange;
+use super::tracked::Tracked;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::model::ids::Sha;
+
+/// Maximum number of submodules of a commit, with those of submodules.
+const MOST_SUBMODULES: usize = 64;
+
+/// Submodule of a commit.
+struct Submodule {
+    path: PathBuf,
+    commit: Sha,
+    /// Address in `.gitmodules`; `None` if it has no entry there.
+    url: Option<String>,
+}
+
+impl Workspaces {
+    /// Fetches the submodules of a commit that the mirror lacks. Returns a sentence without a full stop for each one that stays
+    /// empty.
+    pub(super) async fn fetch_submodules(
+        &self,
+        guard: &RepoGuard,
+        tree_paths: &TreePaths,
+        access: &GitUrl,
+        commit: &Sha,
+    ) -> Result<Vec<String>, WorkspaceError> {
+        let (mut notes, mut seen) = (Vec::new(), 0);
+        let mut waiting = vec![(PathBuf::new(), access.clone(), commit.clone())];
+        while let Some((above, from, commit)) = waiting.pop() {
+            for module in self.submodules_of(&tree_paths.store, &commit).await? {
+                let path = above.join(&module.path);
+                seen += 1;
+                let address = module.url.as_deref().map(|url| address_of(&from.url, url));
+                let outcome = match address {
+                    _ if seen > MOST_SUBMODULES => Err(format!("there are more than {MOST_SUBMODULES} submodules")),
+                    None => Err("it has no address in `.gitmodules`".to_owned()),
+                    Some(None) => Err("its address is not on this forge".to_owned()),
+                    Some(Some(url)) => {
+                        let access = GitUrl { url, ..from.clone() };
+                        self.fetch_submodule(guard, tree_paths, &access, &module.commit).await.map(|()| access)
+                    }
+                };
+                match outcome {
+                    Ok(access) => waiting.push((path, access, module.commit)),
+                    Err(why) => notes.push(format!("The submodule `{}` is empty: {why}", plain(&path))),
+                }
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Fetches a submodule's commit and keeps it. The error is a reason for people.
+    async fn fetch_submodule(
+        &self,
+        guard: &RepoGuard,
+        tree_paths: &TreePaths,
+        access: &GitUrl,
+        commit: &Sha,
+    ) -> Result<(), String> {
+        let fetch = async {
+            if !self.has_commit(&tree_paths.mirror, commit).await? {
+                self.fetch_commit(guard, &tree_paths.mirror, access, commit).await?;
+            }
+            self.complete(guard, tree_paths, access, &[commit]).await?;
+            let keep = RefChange::Set(module_ref(commit), commit.clone());
+            self.update_refs(guard, &tree_paths.mirror, &[keep]).await
+        };
+        fetch.await.map_err(|error: WorkspaceError| {
+            tracing::warn!(%error, commit = %commit, "a submodule could not be fetched");
+            format!("the bot cannot fetch its commit {}", commit.short())
+        })
+    }
+
+    async fn submodules_of(&self, store: &Path, commit: &Sha) -> Result<Vec<Submodule>, WorkspaceError> {
+        let blob = format!("{commit}:.gitmodules");
+        let call = GitCommand::new("read the addresses of submodules", store);
+        let call = call.args(["config", "--blob", &blob, "-z", "--get-regexp", r"^submodule\..*\.(path|url)$"]);
+        let text = String::from_utf8_lossy(&self.git.run(call).await?.stdout).into_owned();
+        let entries: Vec<(&str, &str)> = text.split('\0').filter_map(|entry| entry.split_once('\n')).collect();
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let listed = self.links_of(store, commit).await?;
+        let url_of = |path: &Path| {
+            let is_path = |(key, value): &&(&str, &str)| key.ends_with(".path") && Path::new(value) == path;
+            let name = entries.iter().find(is_path)?.0.strip_suffix(".path")?;
+            let is_url = |(key, _): &&(&str, &str)| key.strip_suffix(".url") == Some(name);
+            entries.iter().find(is_url).map(|(_, url)| (*url).to_owned())
+        };
+        Ok(listed.into_iter().map(|(path, commit)| Submodule { url: url_of(&path), path, commit }).collect())
+    }
+
+    async fn links_of(&self, store: &Path, commit: &Sha) -> Result<Vec<(PathBuf, Sha)>, WorkspaceError> {
+        let call = GitCommand::new("list the submodules of a commit", store);
+        let listed = self.git.ok(call.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await?;
+        Ok(Tracked::of(listed.stdout).submodule_commits())
+    }
+
+    /// Puts the files of the fetched submodules into a tree whose other files are those of a commit.
+    pub(super) async fn fill_submodules(
+        &self,
+        tree_paths: &TreePaths,
+        tracked: &Tracked,
+    ) -> Result<(), WorkspaceError> {
+        let mut waiting = tracked.submodule_commits();
+        while let Some((path, commit)) = waiting.pop() {
+            let Some((target, scratch)) = self.submodule_folder(tree_paths, &path, &commit).await? else { continue };
+            let index = scratch.path().join("index");
+            let call = GitCommand::new("fill a submodule", &tree_paths.store).on_tree(&target, &index);
+            self.git.ok(call.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
+            let below = self.links_of(&tree_paths.store, &commit).await?;
+            waiting.extend(below.into_iter().map(|(below, commit)| (path.join(below), commit)));
+        }
+        Ok(())
+    }
+
+    /// Returns the paths of the submodules whose files in a tree are not those of their commits.
+    pub(super) async fn changed_submodules(
+        &self,
+        tree_paths: &TreePaths,
+        tracked: &Tracked,
+    ) -> Result<Vec<String>, WorkspaceError> {
+        let mut changed = Vec::new();
+        for (path, commit) in tracked.submodule_commits() {
+            let Some((target, scratch)) = self.submodule_folder(tree_paths, &path, &commit).await? else { continue };
+            let index = scratch.path().join("index");
+            let call = |what| GitCommand::new(what, &tree_paths.store).on_tree(&target, &index);
+            self.git.ok(call("read a submodule").args(["read-tree", commit.as_str()])).await?;
+            let list = ["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"];
+            let listed = self.git.ok(call("list the changes in a submodule").args(list)).await?;
+            if !listed.stdout.is_empty() {
+                changed.push(plain(&path));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Returns the folder of a fetched submodule in a tree, and a folder for its index; `None` if it was not fetched, or if the
+    /// tree has something else there.
+    async fn submodule_folder(
+        &self,
+        tree_paths: &TreePaths,
+        path: &Path,
+        commit: &Sha,
+    ) -> Result<Option<(PathBuf, super::layout::ScratchFolder)>, WorkspaceError> {
+        if self.ref_value(&tree_paths.mirror, &module_ref(commit)).await?.is_none() {
+            return Ok(None);
+        }
+        let target = tree_paths.dir.join(path);
+        let is_folder = std::fs::symlink_metadata(&target).is_ok_and(|found| found.is_dir());
+        if !is_folder || !files::parents_are_real(&tree_paths.dir, path) {
+            return Ok(None);
+        }
+        Ok(Some((target, self.layout.scratch()?)))
+    }
+}
+
+/// Returns the name of the ref that keeps a submodule's commit.
+fn module_ref(commit: &Sha) -> String {
+    format!("refs/ralph/modules/{commit}")
+}
+
+/// Returns a path as it is shown to people.
+fn plain(path: &Path) -> String {
+    path.to_string_lossy().chars().filter(|c| !c.is_control() && *c != '`').collect()
+}
+
+/// Returns the address of a submodule for the service: the one in `.gitmodules`, resolved against the repository's, and with the
+/// forge's own scheme and port. `None` if it is not on the host of the repository.
+fn address_of(repository: &str, url: &str) -> Option<String> {
+    let (scheme, rest) = repository.split_once("://")?;
+    let (authority, base) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = |authority: &str| {
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        authority.split(':').next().unwrap_or_default().to_lowercase()
+    };
+    let path = if url.starts_with("./") || url.starts_with("../") {
+        let mut parts: Vec<&str> = base.trim_end_matches('/').split('/').filter(|part| !part.is_empty()).collect();
+        for part in url.split('/') {
+            match part {
+                "." | "" => {}
+                ".." => drop(parts.pop()?),
+                part => parts.push(part),
+            }
+        }
+        parts.join("/")
+    } else if let Some((other, rest)) = url.split_once("://") {
+        let (at, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_known =
+            ["https", "http", "ssh", "git", "file"].contains(&other) && (other == "file") == (scheme == "file");
+        (is_known && host(at) == host(authority)).then(|| path.to_owned())?
+    } else {
+        // `git@host:owner/name`
+        let (at, path) = url.split_once(':').filter(|(at, _)| !at.contains('/'))?;
+        (scheme != "file" && host(at) == host(authority)).then(|| path.trim_start_matches('/').to_owned())?
+    };
+    let is_plain = |part: &str| !part.is_empty() && part != ".." && !part.starts_with('-');
+    let harmless = path.split('/').all(is_plain) && !path.contains(|c: char| c.is_control() || " ?#@\\".contains(c));
+    harmless.then(|| format!("{scheme}://{authority}/{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_on_the_same_forge_are_resolved_and_others_are_not() {
+        let here = "https://forge.example:3000/acme/app.git";
+        for (url, expected) in [
+            ("../lib.git", Some("https://forge.example:3000/acme/lib.git")),
+            ("../../tools/lib", Some("https://forge.example:3000/tools/lib")),
+            ("https://forge.example:3000/acme/lib.git", Some("https://forge.example:3000/acme/lib.git")),
+            ("git@forge.example:acme/lib.git", Some("https://forge.example:3000/acme/lib.git")),
+            ("ssh://git@forge.example:22/acme/lib.git", Some("https://forge.example:3000/acme/lib.git")),
+            ("https://token@forge.example/acme/lib", Some("https://forge.example:3000/acme/lib")),
+            ("https://other.example/acme/lib.git", None),
+            ("git@other.example:acme/lib.git", None),
+            ("../../../../etc", None),
+            ("https://forge.example/acme/../lib", None),
+            ("https://forge.example/-u./payload", None),
+            ("file:///etc/passwd", None),
+            ("/etc/passwd", None),
+            ("ext::sh -c x", None),
+        ] {
+            assert_eq!(address_of(here, url).as_deref(), expected, "{url}");
+        }
+        assert_eq!(address_of("file:///srv/app.git", "../lib.git").as_deref(), Some("file:///srv/lib.git"));
+    }
+}
