@@ -286,10 +286,13 @@ pub(super) fn read(output: &str) -> Vec<TestRun> {
     let read = |at: usize| {
         let row = &COMPILED[at];
         let counts = |found: &Captures<'_>| Some(counts(found));
-        let runs = match &row.start {
+        let mut runs = match &row.start {
             Some(start) => between(output, start, &row.close, counts),
             None => closings(output, &row.close, counts),
         };
+        // Some runners print their first line once per file.
+        let last = runs.iter().filter(|run| run.counts.is_some()).map(|run| run.span.start).max();
+        runs.retain(|run| run.counts.is_some() || last.is_none_or(|last| run.span.start > last));
         match &row.failing {
             Some(failing) if !runs.is_empty() => name_by(runs, output, failing),
             _ => runs,
