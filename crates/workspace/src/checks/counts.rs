@@ -196,7 +196,9 @@ fn outside_of(runs: &[TestRun], plain: &str) -> String {
 /// Adds the runs in an output whose escape sequences and prefixes were removed.
 fn add_runs(mut runs: Vec<TestRun>, plain: &str, depth: u8, results: &mut TestResults) {
     let last = runs.iter().map(|run| run.span.end).max().unwrap_or(0);
-    runs.extend(crash::unfinished(plain, last, depth == 0).map(TestRun::cut));
+    // After a prefix, a line of dots is progress only beside other lines: `Compiling: ...` is none.
+    let progress = depth == 0 || plain.lines().any(|line| !line.is_empty() && !line.starts_with('.'));
+    runs.extend(crash::unfinished(plain, last, progress).map(TestRun::cut));
     runs.sort_by_key(|run| (run.span.start, Reverse(run.span.end)));
     let (mut outer, mut read) = (0..0, Vec::new());
     for run in runs {

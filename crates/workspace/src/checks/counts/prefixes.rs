@@ -11,7 +11,7 @@ pattern!(LEVEL, r"(?i)^\[? *(?:info|warn(?:ing)?|error|debug|trace)\b");
 // `2026-01-31T12:00:00.0000000Z `, `[12:00:00] `, `12:00:00.123 `, `#12 0.345 `
 pattern!(TIME, r"^(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?|#\d+ \d+\.\d+) ?");
 /// Minimum number of lines with the same prefix.
-const MIN_LINES: usize = 3;
+const MIN_LINES: usize = 2;
 /// Maximum number of prefixes, those with the most lines.
 const MAX_PREFIXES: usize = 64;
 
