@@ -94,8 +94,8 @@ config_section! {
         pub name: Option<String>;
         /// Command, run by `sh -c` in the root of the tree. Required.
         pub run: String;
-        /// Condition to pass: exit code 0, also no output, also a minimum percentage, or also a number within bounds. What a test
-        /// runner reports must not contradict exit code 0, except for `count`.
+        /// Condition to pass: exit code 0, also no output, also a minimum percentage, or also a number within bounds. The
+        /// report of a test runner can count against exit code 0, except for `count`: see docs/reference/runners.md.
         pub kind: CheckKind;
         /// Regular expression whose first group is the number, for `coverage` and `count`.
         pub pattern: Option<String>;

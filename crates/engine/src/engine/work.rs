@@ -459,9 +459,10 @@ impl Engine {
         runner.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));
         let scratch = self.settings.scratch.join(current.id.as_str()).join("checks");
         let watch = Stopwatch::start();
-        let report = runner.run_all(tree, &scratch, checks, cancel).await;
+        let mut report = runner.run_all(tree, &scratch, checks, cancel).await;
         remove_folder(&scratch);
-        if let Ok(report) = &report {
+        if let Ok(report) = &mut report {
+            current.apply_objections(report);
             self.metrics.check_run(phase, report.all_hold(), watch.elapsed().as_secs_f64());
         }
         report.map_err(|error| match error {

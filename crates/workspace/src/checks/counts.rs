@@ -2,7 +2,8 @@
 //!
 //! Only complete closing lines of a runner count, not sentences that mention "3 passed". Several runs in one output are
 //! added; a run inside another one (GoogleTest in CTest, TAP in prove) belongs to the outer one. A run without its
-//! closing line makes the result incomplete. `docs/reference/runners.md` lists the runners.
+//! closing line makes the result incomplete, and is cut unless its end was reported. Output that no runner is known to
+//! print is not understood. `docs/reference/runners.md` lists the runners.
 
 mod ava;
 mod bats;
@@ -37,6 +38,7 @@ mod runs;
 mod sbt;
 mod surefire;
 mod swift;
+mod table;
 mod tap;
 mod testng;
 mod unittest;
@@ -53,8 +55,19 @@ use crate::domain::model::task::{MAX_TEST_NAMES, TestCounts, TestResults};
 pub use junit::read_junit;
 use runs::TestRun;
 
+/// Defines a constant pattern in which `^` and `$` match at line ends.
+macro_rules! pattern {
+    ($name:ident, $pattern:expr) => {
+        static $name: std::sync::LazyLock<regex::Regex> =
+            std::sync::LazyLock::new(|| regex::Regex::new(concat!("(?m)", $pattern)).expect("constant pattern"));
+    };
+}
+use pattern;
+
 /// Maximum length of a test's name, in bytes.
 const MAX_NAME: usize = 200;
+/// Maximum number of prefixes before one line.
+const MAX_PREFIXES: u8 = 2;
 
 /// Test runner, or a family of runners with the same output. Its texts appear in `docs/reference/runners.md`, which a test
 /// generates.
@@ -72,7 +85,7 @@ struct Runner {
     read: fn(&str) -> Vec<TestRun>,
 }
 
-/// All runners. To add one, write a file and add a row.
+/// Runners with code of their own. `table` has those that are read by patterns alone.
 const RUNNERS: [Runner; 33] = [
     unittest::RUNNER,
     pytest::RUNNER,
@@ -115,33 +128,97 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
+pattern!(BLANKS, r"[ \x08]+$");
+// A summary of whatever runner, in words: `5 passed`, `5 tests, 0 failures`, `OK (5 tests)`, `Passed: 5`. Not what is announced.
+pattern!(
+    SUMMARY,
+    r"(?i)(?:^|[^\w.-])[1-9][0-9]*(?:/[0-9]+)? (?:\w+ )?(?:(?:passed|passing|passes|succeeded|success(?:es)?|ok)\b|(?:tests?|specs?|scenarios?|examples?|assertions?)\b.*(?:fail|error|pass|success|\bok\b))|(?:fail|error|pass|success|\bok\b).*\b[1-9][0-9]* (?:\w+ )?(?:tests?|specs?|scenarios?|examples?|assertions?)\b|\b(?:passed|passing|succeeded|success(?:es)?|tests?(?: run)?) *(?:=|: ) *[1-9]"
+);
+pattern!(ANNOUNCED, r"(?i)^\W*(?:running|found|collect|executing|start|will|discover)");
+
 /// Parses the tests of every known runner in `output`. If a tool prefixes lines with the package, each package is
 /// parsed separately.
 pub fn read(output: &str) -> TestResults {
+    let plain = strip_escapes(output).replace('\r', "\n");
+    let plain = BLANKS.replace_all(&plain, "");
     let mut results = TestResults::default();
-    for block in prefixes::split(&strip_escapes(output)) {
-        read_block(&block, &mut results);
+    match prefixes::without_times(&plain) {
+        Some(untimed) => read_prefixed(&untimed, 0, &mut results),
+        None => read_prefixed(&plain, 0, &mut results),
     }
     results.failing = bounded(results.failing);
     results
 }
 
-/// Adds the tests in an output whose escape sequences and prefixes were removed.
-fn read_block(plain: &str, results: &mut TestResults) {
+/// Adds the tests in an output whose escape sequences were removed. Lines with a prefix are parsed apart if they have a
+/// run of a known runner without it.
+fn read_prefixed(plain: &str, depth: u8, results: &mut TestResults) {
+    let runs = runs_in(plain);
+    // What a known runner printed has its own prefixes, such as those of CTest.
+    let outside = outside_of(&runs, plain);
+    let mut prefixes = Vec::new();
+    for (prefix, text) in prefixes::groups(&outside) {
+        let mut inner = TestResults::default();
+        if depth < MAX_PREFIXES {
+            read_prefixed(&text, depth + 1, &mut inner);
+        }
+        if inner.counts.is_some() || inner.cut {
+            prefixes.push(prefix);
+            *results = std::mem::take(results).plus(inner);
+        }
+    }
+    if prefixes.is_empty() {
+        add_runs(runs, plain, depth, results);
+    } else {
+        let others = prefixes::without(plain, &prefixes);
+        add_runs(runs_in(&others), &others, depth, results);
+    }
+}
+
+fn runs_in(plain: &str) -> Vec<TestRun> {
     let mut runs: Vec<TestRun> = RUNNERS.iter().flat_map(|runner| (runner.read)(plain)).collect();
+    runs.extend(table::read(plain));
+    runs
+}
+
+/// Returns the text outside of the runs that have a closing line.
+fn outside_of(runs: &[TestRun], plain: &str) -> String {
+    let mut spans: Vec<_> = runs.iter().filter(|run| run.counts.is_some()).map(|run| run.span.clone()).collect();
+    spans.sort_by_key(|span| span.start);
+    let (mut text, mut from) = (String::new(), 0);
+    for span in spans.into_iter().chain([plain.len()..plain.len()]) {
+        text.push_str(plain.get(from..span.start).unwrap_or_default());
+        from = from.max(span.end);
+    }
+    text
+}
+
+/// Adds the runs in an output whose escape sequences and prefixes were removed.
+fn add_runs(mut runs: Vec<TestRun>, plain: &str, depth: u8, results: &mut TestResults) {
     let last = runs.iter().map(|run| run.span.end).max().unwrap_or(0);
-    runs.extend(crash::unfinished(plain, last).map(TestRun::cut));
+    // After a prefix, a line of dots is progress only beside other lines: `Compiling: ...` is none.
+    let progress = depth == 0 || plain.lines().any(|line| !line.is_empty() && !line.starts_with('.'));
+    runs.extend(crash::unfinished(plain, last, progress).map(TestRun::cut));
     runs.sort_by_key(|run| (run.span.start, Reverse(run.span.end)));
-    let mut outer = 0..0;
+    let (mut outer, mut read) = (0..0, Vec::new());
     for run in runs {
         if run.span.end <= outer.end && run.span != outer {
             continue;
         }
-        outer = run.span;
+        outer = run.span.clone();
+        read.push(run.span);
         results.counts = [results.counts, run.counts].into_iter().flatten().reduce(TestCounts::plus);
         results.incomplete |= run.incomplete;
+        results.cut |= run.cut;
+        results.extra = results.extra.saturating_add(run.extra);
         results.failing.extend(run.failing);
     }
+    results.unread |= SUMMARY.find_iter(plain).any(|found| {
+        let at = found.start() + usize::from(found.as_str().starts_with('\n'));
+        let line = plain[..at].rfind('\n').map_or(0, |end| end + 1);
+        let outside = read.iter().all(|span| found.end() <= span.start || found.start() >= span.end);
+        outside && !ANNOUNCED.is_match(plain[line..].lines().next().unwrap_or_default())
+    });
 }
 
 /// Parses counts by a pattern with the optional named groups `passed`, `failed` and `skipped`; all matches are added
@@ -208,15 +285,6 @@ enum TestOutcome {
 fn number(found: &regex::Captures<'_>, group: usize) -> u64 {
     found.get(group).and_then(|text| text.as_str().parse().ok()).unwrap_or(0)
 }
-
-/// Defines a constant pattern in which `^` and `$` match at line ends.
-macro_rules! pattern {
-    ($name:ident, $pattern:expr) => {
-        static $name: std::sync::LazyLock<regex::Regex> =
-            std::sync::LazyLock::new(|| regex::Regex::new(concat!("(?m)", $pattern)).expect("constant pattern"));
-    };
-}
-use pattern;
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reports::Reports;
 use super::{counts, coverage};
-use crate::domain::checks::criteria::{CheckVerdict, contradiction, judge};
+use crate::domain::checks::criteria::{CheckVerdict, judge, objection, ran_none, understood, written_report};
 use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::domain::trust::bounds::CHECK_OUTPUT_BYTES;
@@ -112,7 +112,8 @@ impl CheckRunner {
         check: &Check,
         cancel: &CancellationToken,
     ) -> Result<CheckOutcome, ChecksError> {
-        let reports = check.junit.as_deref().and_then(|glob| Reports::new(tree, glob));
+        let glob = check.junit.clone().or_else(|| written_report(&check.command));
+        let reports = glob.and_then(|glob| Reports::new(tree, &glob));
         let before = match reports.clone() {
             Some(reports) => blocking(move || reports.stamps()).await.unwrap_or_default(),
             None => Default::default(),
@@ -215,11 +216,13 @@ fn outcome(
             (None, judge(&check.rule, None, output))
         }
     };
-    let contradiction = contradiction(check, &tests).filter(|_| verdict.holds);
-    let contradicted = contradiction.is_some();
-    if let Some(why) = contradiction {
+    let none = ran_none(check, &tests).filter(|_| verdict.holds);
+    let contradicted = none.is_some();
+    if let Some(why) = none {
         (verdict.holds, verdict.why) = (false, why);
     }
+    let objection = objection(check, &tests).filter(|_| verdict.holds);
+    let understood = understood(exit_code, &tests);
     CheckOutcome {
         name: check.name.clone(),
         command: check.command.clone(),
@@ -228,7 +231,10 @@ fn outcome(
         flaky: false,
         ran_once: false,
         contradicted,
-        errors: if verdict.holds { Vec::new() } else { error_lines(output) },
+        extra_failures: tests.extra,
+        understood,
+        errors: if verdict.holds && objection.is_none() { Vec::new() } else { error_lines(output) },
+        objection,
         holds: verdict.holds,
         why: verdict.why,
         exit_code,

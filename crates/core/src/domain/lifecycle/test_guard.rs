@@ -85,6 +85,10 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
     // Who skips a test runs it no more.
     let ran = |tests: TestCounts| tests.passing + tests.failing;
     let fell = |outcome: &CheckOutcome| {
+        // A passed check whose tests were not counted completely is no evidence: the exit code decides.
+        if !outcome.contradicted && (outcome.tests.is_none() || outcome.incomplete || outcome.objection.is_some()) {
+            return None;
+        }
         let then = [&at_base, &with_base].into_iter().flatten().filter_map(|counts| counts.tests.get(&outcome.name));
         // A counter that never saw a test pass does not count all of them.
         let then = then.copied().filter(|then| then.passing > 0).max_by_key(|then| ran(*then))?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Sha, Timestamp};
-use crate::domain::model::task::{CheckReport, TamperFinding, TamperKind, TestCounts};
+use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, TamperKind, TestCounts};
 
 /// Finding in the complete change of the branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ pub fn names_file(text: &str, path: &str) -> bool {
     })
 }
 
-/// Numbers of tests that the checks counted at a commit of the base branch.
+/// Numbers of tests that the checks counted at a commit of the base branch. Failures that may not be tests are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BaseCounts {
     /// Commit.
@@ -101,8 +101,13 @@ pub struct BaseCounts {
 impl BaseCounts {
     /// Creates the counts from a report that was measured at `base`.
     pub fn of(base: Sha, report: &CheckReport) -> Self {
-        let counted = report.outcomes.iter().filter_map(|outcome| Some((outcome.name.clone(), outcome.tests?)));
-        Self { base: Some(base), tests: counted.collect() }
+        let counted = |outcome: &CheckOutcome| {
+            // Counts that the exit code contradicts were not understood.
+            let tests = outcome.tests.filter(|_| outcome.objection.is_none())?;
+            let failing = tests.failing.saturating_sub(outcome.extra_failures);
+            Some((outcome.name.clone(), TestCounts { failing, ..tests }))
+        };
+        Self { base: Some(base), tests: report.outcomes.iter().filter_map(counted).collect() }
     }
 }
 

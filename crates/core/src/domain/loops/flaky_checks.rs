@@ -1,4 +1,5 @@
-//! Flaky checks: which checks are known to be flaky, and which checks run a second time.
+//! Conclusions from earlier runs of the checks: which checks are flaky, which run a second time, and whether the report of a test
+//! runner counts against exit code 0.
 
 use super::Loop;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport};
@@ -34,6 +35,19 @@ impl Loop {
     pub fn mark_run_once(&self, report: &mut CheckReport, again: impl Fn(&str) -> bool) {
         for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.holds) {
             outcome.ran_once = self.failed_before(&outcome.name) && !again(&outcome.name);
+        }
+    }
+
+    /// Fails each check of `report` whose test runner objects to exit code 0, if the runner's output was understood in an earlier
+    /// run of the same command. Otherwise the exit code decides.
+    pub fn apply_objections(&self, report: &mut CheckReport) {
+        for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.holds) {
+            let Some(why) = &outcome.objection else { continue };
+            let understood = |then: &CheckOutcome| then.understood && then.command == outcome.command;
+            if self.reports_of_now().any(|report| has(report, &outcome.name, understood)) {
+                outcome.why.clone_from(why);
+                (outcome.holds, outcome.contradicted) = (false, true);
+            }
         }
     }
 

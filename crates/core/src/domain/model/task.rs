@@ -92,6 +92,12 @@ pub struct TestResults {
     pub failing: Vec<String>,
     /// Whether a run ended early (crash, broken test file, stop at the first failure), so that the counts are incomplete.
     pub incomplete: bool,
+    /// Whether the first line or the progress of a run was printed, and nothing of its end.
+    pub cut: bool,
+    /// Whether other lines look like the summary of a test runner that is not known.
+    pub unread: bool,
+    /// Number of failures that may not be tests of their own, such as failing hooks and subtests.
+    pub extra: u64,
 }
 
 /// Outcome of one check.
@@ -118,6 +124,15 @@ pub struct CheckOutcome {
     /// Whether a test run ended early, so that `tests` is incomplete.
     #[serde(default, skip_serializing_if = "is_false")]
     pub incomplete: bool,
+    /// Number of failures in `tests` that may not be tests of their own, such as failing hooks and subtests.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub extra_failures: u64,
+    /// Whether the counted tests agree with the exit code, so that the output of the test runner was understood.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub understood: bool,
+    /// Evidence in the output against exit code 0, in one sentence. It has an effect only if an earlier run was understood.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objection: Option<String>,
     /// Whether the check failed although the command exited 0, because the test runner reported a failure or no tests.
     #[serde(default, skip_serializing_if = "is_false")]
     pub contradicted: bool,
@@ -150,6 +165,9 @@ impl TestResults {
     pub fn plus(mut self, other: Self) -> Self {
         self.counts = [self.counts, other.counts].into_iter().flatten().reduce(TestCounts::plus);
         self.incomplete |= other.incomplete;
+        self.cut |= other.cut;
+        self.unread |= other.unread;
+        self.extra = self.extra.saturating_add(other.extra);
         for name in other.failing {
             if self.failing.len() < MAX_TEST_NAMES && !self.failing.contains(&name) {
                 self.failing.push(name);
@@ -164,10 +182,16 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
+/// Whether a number is zero; used to skip the field when serializing.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl CheckOutcome {
-    /// Returns the number of passing tests; `None` if the tests were not counted completely.
+    /// Returns the number of passing tests; `None` if the tests were not counted completely, or if the output was not understood.
     pub fn passing_tests(&self) -> Option<u64> {
-        self.tests.filter(|_| !self.incomplete).map(|tests| tests.passing)
+        let unknown = self.incomplete || self.holds && self.objection.is_some();
+        self.tests.filter(|_| !unknown).map(|tests| tests.passing)
     }
 
     /// Returns the repaired share of the failure at `start`, 0..1. It is 1.0 if and only if the check passes, except that a flaky

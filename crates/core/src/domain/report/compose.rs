@@ -127,6 +127,7 @@ fn check_line(outcome: &CheckOutcome) -> CheckLine {
         why: outcome.why.clone(),
         flaky: outcome.flaky,
         ran_once: outcome.ran_once,
+        unread: outcome.holds && outcome.objection.is_some(),
         tests: outcome.tests,
         duration_s: outcome.duration_ms.div_ceil(1000),
         output: outcome.output.clone(),

@@ -71,6 +71,7 @@ mod tests {
             why,
             flaky: false,
             ran_once: false,
+            unread: false,
             tests: None,
             duration_s: 1,
             output: String::new(),

@@ -122,6 +122,7 @@ mod tests {
             why: "exit code 1".into(),
             flaky: false,
             ran_once: false,
+            unread: false,
             tests: None,
             duration_s: 1,
             output: output.into(),

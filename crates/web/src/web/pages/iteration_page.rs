@@ -240,7 +240,7 @@ async fn content(
         "commit": iteration.commit.as_ref().map(|commit| commit.short()),
         "checks": iteration.checks.outcomes.iter().map(|check| json!({
             "name": check.name, "holds": check.holds, "why": short(&check.why), "command": short(&check.command),
-            "ms": check.duration_ms, "tests": check.tests, "line": line_of_check.get(check.name.as_str()),
+            "ms": check.duration_ms, "tests": check.tests, "unread": check.holds && check.objection.is_some(), "line": line_of_check.get(check.name.as_str()),
         })).collect::<Vec<_>>(),
         "files": iteration.stat.files.iter().take(FILES_SHOWN).map(|file| json!({
             "path": file.path, "added": file.added, "removed": file.removed,

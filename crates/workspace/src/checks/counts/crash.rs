@@ -20,18 +20,25 @@ pattern!(
 pattern!(EXIT, r"^ +● +process\.exit called with ");
 // Dots of RSpec, ExUnit and others; make, npm, pnpm and yarn may say that the script failed.
 pattern!(PROGRESS, r"^ {0,2}[FE*!,]*\.[.FE*!,]*(?:make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*)?$");
+// The line with which npm, pnpm, yarn and make show the call of a runner that always reports its tests.
+pattern!(
+    CALL,
+    r"^(?:[>$] )?(?:\w+=\S* )*(?:npx )?(?:python[\d.]* -m (?:unittest|pytest)|pytest|node --test|jest|vitest run|mocha|jasmine|ava)(?: [^|<>;&\n]*)?$"
+);
 pattern!(
     TOOL,
-    r"^(?:make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*|npm (?:ERR!|error).*|error Command failed.*|info Visit .*|\s*)$"
+    r"^(?:Done|Failed|make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*|npm (?:ERR!|error).*|error Command failed.*|info Visit .*|\s*)$"
 );
 // A suite of mocha with its first test; what jest prints has no blank line before it.
 pattern!(SUITE, r"(?:\A|\n)\n  \S.*\n    (?:[✔✓√] |\d+\) )");
 
-/// Returns the range of an unfinished run after `from`, the end of the last closing line; `None` if there is none.
-pub(super) fn unfinished(output: &str, from: usize) -> Option<Range<usize>> {
+/// Returns the range of an unfinished run after `from`, the end of the last closing line; `None` if there is none. `progress`
+/// tells whether a line of dots at the end counts.
+pub(super) fn unfinished(output: &str, from: usize, progress: bool) -> Option<Range<usize>> {
     let rest = &output[from..];
-    let reported = [&REPORT, &DUMP, &SIGNAL, &EXIT, &SUITE].into_iter().filter_map(|pattern| pattern.find(rest));
-    let at_end = PROGRESS.find_iter(rest).filter(|dots| rest[dots.end()..].lines().all(|line| TOOL.is_match(line)));
+    let reported = [&REPORT, &DUMP, &SIGNAL, &EXIT, &SUITE, &CALL].into_iter().filter_map(|pattern| pattern.find(rest));
+    let at_end =
+        PROGRESS.find_iter(rest).filter(|dots| progress && rest[dots.end()..].lines().all(|line| TOOL.is_match(line)));
     let first = reported.chain(at_end).map(|found| found.range()).min_by_key(|span| span.start)?;
     Some(from + first.start..from + first.end)
 }

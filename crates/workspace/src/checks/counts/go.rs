@@ -24,12 +24,13 @@ pattern!(
     r"^DONE (?:\d+ runs, )?(\d+) tests?(?:, (\d+) skipped)?(?:, (\d+) failures?)?(?:, (\d+) errors?)? in [\d.]+s$"
 );
 pattern!(PACKAGE, r"^(?:ok  |FAIL|\?   )\t\S");
+pattern!(SUITE, r"^Running Suite: ");
 pattern!(DONE_MARK, r"^(?:--- PASS: |PASS \S+\.\S+ \()");
 pattern!(DONE_NAME, r"^=== FAIL: (\S+ .+?)(?: \(re-run \d+\))? \([\d.]+s\)$");
 pattern!(DONE_BROKEN, r"^DONE .*, \d+ errors? in|^panic: |^=== Errors$");
 pattern!(
     LINE,
-    r"^(?:=== RUN   (\S+)| *--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)|(ok  |FAIL|\?   )\t(\S+)(?:\t([\d.]+s|\(cached\))[^\[\n]*(?:\[no tests to run\]|\[\d.*)?| (\[(?:build|setup) failed\]))|(panic: .*|FAIL))$"
+    r"^(?:.*?=== RUN +(\S+)|.*?--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)|(ok  |FAIL|\?   )\t(\S+)(?:\t([\d.]+s|\(cached\)).*| (\[(?:build|setup) failed\]))|(panic: .*|FAIL))$"
 );
 
 fn read(output: &str) -> Vec<TestRun> {
@@ -96,7 +97,8 @@ fn events(output: &str, from: usize) -> Vec<TestRun> {
         }
     }
     // Between its lines other runners may print: the span is the last line.
-    let run = span.map(|span| TestRun::closed(span.end - 1..span.end, counts).incomplete_if(cut || !open.is_empty()));
+    let run =
+        span.map(|span| TestRun::closed(span.end - 1..span.end, counts).incomplete_if(cut).cut_if(!open.is_empty()));
     run.map(|run| TestRun { failing, ..run }).into_iter().collect()
 }
 
@@ -136,7 +138,8 @@ impl Package {
 /// packages.
 fn written(output: &str, from: usize) -> Vec<TestRun> {
     let (mut counts, mut failing) = (TestCounts::default(), Vec::new());
-    let (mut package, mut cut, mut end) = (Package::default(), false, None);
+    let (mut package, mut incomplete, mut end) = (Package::default(), false, None);
+    let mut swallowed = Vec::new();
     for found in LINE.captures_iter(&output[from..]) {
         let line_end = found.get(0).map_or(from, |line| from + line.end());
         if let Some(test) = found.get(1) {
@@ -152,16 +155,22 @@ fn written(output: &str, from: usize) -> Vec<TestRun> {
             if word.as_str() == "?   " || passed && (package.missing > 0 || !verbose && !package.failing.is_empty()) {
                 continue;
             }
+            if !verbose && !passed {
+                // Go shows what the tests print only if they fail: this is no run of its own, such as one of Ginkgo.
+                let printed = SUITE.find_at(&output[..line_end], end.unwrap_or(from)).map(|suite| suite.start());
+                swallowed.extend(printed.map(|start| TestRun::closed(start..line_end, TestCounts::default())));
+            }
             if verbose {
                 counts = counts.plus(package.counts);
             } else if passed {
                 // A filter that matches nothing in the package.
-                let ran = !found[0].ends_with("[no tests to run]");
+                let ran = !found[0].contains("[no tests to run]");
                 counts.passing += u64::from(ran);
             } else if !unbuilt {
                 counts.failing += 1;
             }
-            cut |= unbuilt || verbose && (package.missing > 0 || package.panicked);
+            // Tests of a package that passed may print `panic: `.
+            incomplete |= unbuilt || verbose && !passed && (package.missing > 0 || package.panicked);
             failing.extend(package.failing.drain(..).map(|test| format!("{}.{test}", path.as_str())));
             package = Package::default();
             end = Some(line_end);
@@ -170,10 +179,10 @@ fn written(output: &str, from: usize) -> Vec<TestRun> {
         }
     }
     // The last package has no line of its own: the run was cut short.
-    cut |= !package.open.is_empty();
+    let cut = !package.open.is_empty();
     counts = counts.plus(package.counts);
     failing.append(&mut package.failing);
     // Between its lines other runners may print: the span is the end of the last line.
-    let run = end.map(|end| TestRun::closed(end - 1..end, counts).incomplete_if(cut));
-    run.map(|run| TestRun { failing, ..run }).into_iter().collect()
+    let run = end.map(|end| TestRun::closed(end - 1..end, counts).incomplete_if(incomplete).cut_if(cut));
+    swallowed.into_iter().chain(run.map(|run| TestRun { failing, ..run })).collect()
 }

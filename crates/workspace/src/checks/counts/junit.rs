@@ -29,7 +29,7 @@ pub fn read_junit(xml: &str) -> Option<TestResults> {
     let cases = || root.descendants().filter(|node| node.has_tag_name("testcase"));
     let counts = cases().map(case).reduce(TestCounts::plus).unwrap_or_else(|| totals(root));
     let failing = bounded(cases().filter(|node| case(*node).failing > 0).map(name).collect());
-    Some(TestResults { counts: Some(counts), failing, incomplete: false })
+    Some(TestResults { counts: Some(counts), failing, ..TestResults::default() })
 }
 
 fn name(node: Node<'_, '_>) -> String {

@@ -9,7 +9,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "12.0.3",
     fixtures: "mocha",
     reads: "`  3 passing (7ms)` with `  2 pending` and `  1 failing`; the numbered list of failures. A failing `before` or \
-            `beforeEach` hook, and a suite after which no closing line comes, make it incomplete.",
+            `beforeEach` hook, and a suite after which no closing line comes, make it incomplete. A failing hook is no test of its own.",
     read,
 };
 
@@ -29,6 +29,10 @@ fn read(output: &str) -> Vec<TestRun> {
     seen.sort_unstable();
     let mut runs = believed(CLOSE.captures_iter(output).filter_map(closing).collect(), &seen, &[]);
     add_names(&mut runs, names(output));
+    for run in &mut runs {
+        let hooks = run.failing.iter().filter(|name| name.contains("\" hook")).count() as u64;
+        run.extra = hooks.min(run.counts.unwrap_or_default().failing);
+    }
     incomplete_by(runs, output, &HOOK)
 }
 

@@ -8,12 +8,12 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "0.9.143",
     fixtures: "nextest",
     reads: "`Summary [ 0.1s] 3/10 tests run: 2 passed, 1 failed, 4 skipped`; the lines of failing tests. What a failure \
-            kept from running counts as skipped and makes it incomplete.",
+            kept from running counts as skipped and makes it incomplete. With `--stress-count` its iterations are counted.",
     read,
 };
 
 pattern!(START, r"^ *Starting \d+ tests? across");
-pattern!(CLOSE, r"^ +Summary \[ *[\d.]+s\] \d+(?:/(\d+))? tests? run: (.+)$");
+pattern!(CLOSE, r"^ +Summary \[ *[\d.]+s\] \d+(?:/(\d+))? (?:tests? run|stress run iterations?): (.+)$");
 pattern!(DETAILS, r" \([^)]*\)");
 pattern!(
     NAME,
@@ -24,7 +24,7 @@ pattern!(
 fn read(output: &str) -> Vec<TestRun> {
     let items = |found: &regex::Captures<'_>| {
         let items = DETAILS.replace_all(&found[2], "").into_owned();
-        let counts = tally(items.split(", "), |word| match word {
+        let counts = tally(items.split([',', ';']), |word| match word {
             "passed" => Some(TestOutcome::Passing),
             "failed" | "timed out" | "exec failed" => Some(TestOutcome::Failing),
             "skipped" => Some(TestOutcome::Skipped),

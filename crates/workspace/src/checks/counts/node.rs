@@ -15,7 +15,7 @@ pub(super) const RUNNER: Runner = Runner {
 
 pattern!(
     CLOSE,
-    r"^[#ℹ] tests (\d+)\n[#ℹ] suites (\d+)\n[#ℹ] pass (\d+)\n[#ℹ] fail (\d+)\n[#ℹ] cancelled (\d+)\n[#ℹ] skipped (\d+)\n[#ℹ] todo (\d+)$"
+    r"^[#ℹ] tests (\d+)\n(?:[#ℹ] suites (\d+)\n)?[#ℹ] pass (\d+)\n[#ℹ] fail (\d+)\n[#ℹ] cancelled (\d+)\n[#ℹ] skipped (\d+)\n[#ℹ] todo (\d+)$"
 );
 pattern!(START, r"^TAP version 13$");
 pattern!(MARK, r"^ *(?:✔|✖|﹣|⚠) |^ *(?:not )?ok \d");

@@ -4,7 +4,7 @@ use super::runs::{TestRun, add_names, between};
 use super::{Runner, number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
-    name: "PHPUnit",
+    name: "PHPUnit, ParaTest, Codeception",
     versions: "9.6.7",
     fixtures: "phpunit",
     reads: "`OK (2 tests, 2 assertions)` or `Tests: 9, Assertions: 5, Errors: 1, …` after the line with the version; the \
@@ -12,7 +12,7 @@ pub(super) const RUNNER: Runner = Runner {
     read,
 };
 
-pattern!(START, r"^PHPUnit \d+\.\d+\S* by ");
+pattern!(START, r"^(?:PHPUnit \d+\.\d+\S* by |ParaTest v\d|Codeception PHP Testing Framework v\d)");
 pattern!(
     CLOSE,
     r"^(?:OK \((\d+) tests?, \d+ assertions?\)|(No tests executed!)|[A-Z][^\n]*!\nTests: (\d+), Assertions: \d+((?:, [A-Z][\w ]*: \d+)*)\.)$"

@@ -1,36 +1,39 @@
-//! pytest, plain, with `-q`, and with xdist.
+//! pytest, plain, with `-q`, with xdist, pytest-sugar and pytest-pretty.
 
 use std::ops::Range;
 
 use super::runs::{TestRun, between, incomplete_by, name_by};
-use super::{Runner, TestOutcome, pattern, tally};
+use super::{Runner, TestOutcome, number, pattern, tally};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
-    name: "pytest, with xdist",
-    versions: "pytest 8.x and 9.2.0, xdist 3.8.0",
+    name: "pytest, with xdist, sugar, pretty",
+    versions: "pytest 8.x and 9.2.0, xdist 3.8.0, sugar 1.1.1, pretty 1.3.0",
     fixtures: "pytest",
     reads: "`=== 1 failed, 8 passed, … in 0.04s ===`, with `-q` without the rule, once after each line that reached \
-            100 %; `FAILED` and `ERROR` lines of the short summary. What was expected to fail counts as skipped. A \
-            module that cannot be collected, `!!! Interrupted … !!!` and `!!! stopping after … !!!` make it incomplete.",
+            100 %, of sugar and pretty the list below `Results (0.05s):`; `FAILED` and `ERROR` lines of the short summary. What \
+            was expected to fail counts as skipped. Failing subtests and errors in a set-up or teardown may be no tests of \
+            their own. A module that cannot be collected, `!!! Interrupted … !!!` and `!!! stopping after … !!!` make it incomplete.",
     read,
 };
 
-pattern!(START, r"^=+ test session starts =+$");
+pattern!(START, r"^(?:=+ test session starts.* =+|Test session starts \(platform: .*)$");
 pattern!(
     CLOSE,
-    r"^=+ ((?:\d+ [a-z]+(?:, \d+ [a-z]+)*|no tests (?:ran|collected)(?: \(\d+ deselected\))?)) in [\d.]+s(?: \([^)\n]*\))? =+$"
+    r"^(?:=+ (\d+ [a-z]+[a-z, \d]*|no tests (?:ran|collected).*?) in [\d.]+ ?s(?:econds)?(?: \([^)\n]*\))? =+$|Results \([\d.]+m?s.*\):\n((?: +(?:\d+ [a-z]+|- .*)(?:\n|\z))+))"
 );
 pattern!(
     BARE,
-    r"^((?:\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?|rerun|subtests passed)(?:, \d+ [a-z ]+)*|no tests (?:ran|collected)(?: \(\d+ deselected\))?)) in [\d.]+s(?: \([^)\n]*\))?$"
+    r"^(\d+ (?:passed|failed|error|skipped|xfailed|xpassed|deselected|warning|rerun|subtests)[a-z, \d]*|no tests (?:ran|collected).*?) in [\d.]+ ?s(?:econds)?(?: \([^)\n]*\))?$"
 );
-pattern!(FULL, r"^[.FEsxXR]+ +\[100%\]$");
+pattern!(FULL, r"^[.FEsxXRuy,-]+ +\[100%\]$");
+pattern!(SUBTESTS, r"SUBFAIL|[0-9] subtests|^\S* ?[.FEsxXR,-]*u[.FEsxXRu,-]* +\[ *[0-9]+%\]$");
+pattern!(ERRORS, r"(\d+) errors?\b");
 pattern!(STOPPED, r"^!+ .+ !+$|^_+ ERROR collecting .+ _+$");
 pattern!(NAME, r"^(?:FAILED|ERROR) (\S+\.\w+(?:::.+?)?)(?: - .*)?$");
 
 fn read(output: &str) -> Vec<TestRun> {
-    let ruled = || between(output, &START, &CLOSE, |found| Some(counts(&found[1])));
+    let ruled = || between(output, &START, &CLOSE, |found| Some(counts(found.get(1).or(found.get(2))?.as_str())));
     // With `-q` a line with a rule was printed by a test.
     let mut runs = if START.is_match(output) { ruled() } else { Vec::new() };
     let ends = runs.iter().map(|run| run.span.start).chain([output.len()]);
@@ -41,6 +44,19 @@ fn read(output: &str) -> Vec<TestRun> {
     runs.sort_by_key(|run| run.span.start);
     if runs.is_empty() {
         runs = ruled();
+    }
+    let failing_subtests = SUBTESTS.is_match(output);
+    for run in &mut runs {
+        let closing = output[run.span.clone()].trim_end().lines().last().unwrap_or_default();
+        let counts = run.counts.unwrap_or_default();
+        let errors = ERRORS.captures(closing).map_or(counts.failing, |found| number(&found, 1));
+        run.extra = if failing_subtests {
+            counts.failing
+        } else if closing.contains(" error") {
+            errors
+        } else {
+            0
+        };
     }
     incomplete_by(name_by(runs, output, &NAME), output, &STOPPED)
 }
@@ -69,7 +85,7 @@ fn moved(span: Range<usize>, by: usize) -> Range<usize> {
 }
 
 fn counts(items: &str) -> TestCounts {
-    tally(items.split(", "), |word| match word {
+    tally(items.split([',', '\n']), |word| match word {
         "passed" | "xpassed" => Some(TestOutcome::Passing),
         "failed" | "error" | "errors" => Some(TestOutcome::Failing),
         "skipped" | "xfailed" => Some(TestOutcome::Skipped),

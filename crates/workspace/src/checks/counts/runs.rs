@@ -17,16 +17,26 @@ pub(super) struct TestRun {
     pub failing: Vec<String>,
     /// Whether the run ended before all tests were finished.
     pub incomplete: bool,
+    /// Whether nothing of the run's end was printed.
+    pub cut: bool,
+    /// Number of failures that may not be tests of their own.
+    pub extra: u64,
 }
 
 impl TestRun {
     pub(super) fn closed(span: Range<usize>, counts: TestCounts) -> Self {
-        Self { span, counts: Some(counts), failing: Vec::new(), incomplete: false }
+        Self { span, counts: Some(counts), failing: Vec::new(), incomplete: false, cut: false, extra: 0 }
     }
 
     /// Creates a run without a closing line; `span` is its first line.
     pub(super) fn cut(span: Range<usize>) -> Self {
-        Self { span, counts: None, failing: Vec::new(), incomplete: true }
+        Self { span, counts: None, failing: Vec::new(), incomplete: true, cut: true, extra: 0 }
+    }
+
+    /// Marks the run as cut, and so as incomplete, if `condition`.
+    pub(super) fn cut_if(mut self, condition: bool) -> Self {
+        self.cut |= condition;
+        self.incomplete_if(condition)
     }
 
     /// Marks the run as incomplete if `condition`.
@@ -149,10 +159,10 @@ pub(super) fn add_names(runs: &mut [TestRun], names: impl IntoIterator<Item = (u
     }
 }
 
-/// Adds the first group of each match of `pattern` as the name of a failing test.
+/// Adds the first matched group of each match of `pattern` as the name of a failing test.
 pub(super) fn name_by(mut runs: Vec<TestRun>, output: &str, pattern: &Regex) -> Vec<TestRun> {
     let names = pattern.captures_iter(output).filter_map(|found| {
-        let name = found.get(1)?;
+        let name = found.iter().skip(1).flatten().next()?;
         Some((name.start(), name.as_str().trim().to_owned()))
     });
     add_names(&mut runs, names);

@@ -37,7 +37,7 @@ impl Module {
         let counted = |counts| TestRun::closed(self.span.clone(), counts);
         match (self.total, self.classes) {
             (Some(total), _) => Some(counted(total)),
-            (None, Some(classes)) => Some(counted(classes).incomplete_if(true)),
+            (None, Some(classes)) => Some(counted(classes).incomplete_if(true).cut_if(self.began)),
             (None, None) => self.began.then(|| TestRun::cut(self.span.clone())),
         }
     }

@@ -11,16 +11,16 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "Perl 5.36.0, Bats 1.8.2, mocha and AVA with their TAP reporters",
     fixtures: "tap",
     reads: "`ok` and `not ok` at the top level under a plan `1..N` before or after them; a lone `ok` is a word like any other. \
-            `not ok` with `TODO` counts as skipped. Fewer lines than planned, no plan after `TAP version`, and `Bail out!` \
+            `not ok` with `# TODO` counts as skipped, also after another `#`. Fewer lines than planned, no plan after `TAP version`, and `Bail out!` \
             make it incomplete.",
     read,
 };
 
 pattern!(
     LINE,
-    r"^(?:(TAP version \d+)|1\.\.(\d+)(?: *#.*)?|(Bail out!.*)|(not )?ok(?: (\d+))?((?: +(?:- *)?[^#|\s][^#\n]*)?) *(?:# *((?i)skip|todo)\b.*|#.*)?)$"
+    r"^(?:(TAP version \d+)|1\.\.(\d+)(?: *#.*)?|(Bail out!.*)|(not )?ok(?: (\d+))?(?:((?: +(?:- *)?[^#|\s].*?)?)(?: *# *((?i)skip\S*|todo)\b.*)?| *#.*))$"
 );
-pattern!(NAME, r"^ *(?:- )?(.*?) *$");
+pattern!(NAME, r"^ *(?:- )?(.*?)(?: +#.*)? *$");
 
 /// A partly parsed TAP document.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl TapDocument {
         if seen == 0 && planned == u64::MAX {
             run.counts = None;
         }
-        runs.push(run.incomplete_if(self.bailed || seen < planned));
+        runs.push(run.incomplete_if(self.bailed).cut_if(!self.bailed && seen < planned));
     }
 }
 
@@ -84,11 +84,13 @@ fn read(output: &str) -> Vec<TestRun> {
         } else {
             let directive = found.get(7).map(|word| word.as_str().to_lowercase());
             match (found.get(4).is_some(), directive.as_deref()) {
-                (_, Some("skip")) | (true, Some("todo")) => document.counts.skipped += 1,
+                (_, Some(skip)) if skip.starts_with("skip") => document.counts.skipped += 1,
+                (true, Some("todo")) => document.counts.skipped += 1,
                 (false, _) => document.counts.passing += 1,
                 (true, _) => {
                     document.counts.failing += 1;
-                    document.failing.extend(NAME.captures(&found[6]).map(|name| name[1].to_owned()));
+                    let name = found.get(6).map_or("", |name| name.as_str());
+                    document.failing.extend(NAME.captures(name).map(|name| name[1].to_owned()));
                 }
             }
         }

@@ -21,11 +21,12 @@ fn project() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).to_owned()
 }
 
-/// Recorded outputs by name, without the ending.
+/// Outputs of runners with code of their own by name, without the ending.
 fn recorded() -> BTreeMap<String, String> {
     let files = std::fs::read_dir(project().join("tests/fixtures/runners")).expect("the folder of the fixtures");
     let texts =
         files.map(|file| file.expect("a fixture").path()).filter(|path| path.extension().is_some_and(|e| e == "txt"));
+    let texts = texts.filter(|path| path.file_stem().is_some_and(|name| name != "forms"));
     let named = texts.map(|path| {
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
         (name, std::fs::read_to_string(&path).expect("a text"))
@@ -38,14 +39,22 @@ fn runner(fixture: &str) -> Option<&'static Runner> {
     RUNNERS.iter().find(|runner| fixture.split('-').next() == Some(runner.fixtures))
 }
 
-/// Formats a result in one line: counts, whether complete, names.
+/// Formats a result in one line: counts, whether complete and understood, names.
 fn line(results: &TestResults) -> String {
     let counts = results.counts.map_or("not counted".to_owned(), |c| {
         format!("{} passing, {} failing, {} skipped", c.passing, c.failing, c.skipped)
     });
-    let state = if results.incomplete { ", incomplete" } else { "" };
+    let state = match (results.cut, results.incomplete) {
+        (true, _) => ", cut",
+        (false, true) => ", incomplete",
+        (false, false) => "",
+    };
+    // Where the counts say that tests ran, other summaries change nothing.
+    let ran = results.counts.is_some_and(|c| c.passing + c.failing > 0);
+    let unread = if results.unread && (results.cut || !ran) { ", not understood" } else { "" };
+    let extra = if results.extra > 0 { format!(", {} maybe no tests", results.extra) } else { String::new() };
     let names = results.failing.iter().map(|name| format!("; {name}"));
-    [format!("{counts}{state}")].into_iter().chain(names).collect()
+    [format!("{counts}{state}{unread}{extra}")].into_iter().chain(names).collect()
 }
 
 #[test]
@@ -53,13 +62,84 @@ fn recorded_outputs_give_counts_of_the_runner() {
     let expected: BTreeMap<&str, &str> =
         fixture!("expected.tsv").lines().filter_map(|row| row.split_once('\t')).collect();
     let recorded = recorded();
+    let mut wrong = Vec::new();
     for (name, output) in &recorded {
         let results = line(&read(output));
-        assert_eq!(Some(results.as_str()), expected.get(name.as_str()).copied(), "{name}: compare with expected.tsv");
+        if expected.get(name.as_str()) != Some(&results.as_str()) {
+            wrong.push(format!("{name}\t{results}"));
+        }
         assert_eq!(line(&read(&output.replace('\n', "\r\n"))), results, "{name} with CRLF");
     }
+    assert!(wrong.is_empty(), "other rows than in expected.tsv:\n{}", wrong.join("\n"));
     let known: BTreeSet<&str> = recorded.keys().map(String::as_str).collect();
     assert_eq!(expected.into_keys().collect::<BTreeSet<_>>(), known, "expected.tsv has a row for each fixture");
+}
+
+/// Outputs of the runners of the table, each with the name of its row and the expected result.
+fn forms() -> Vec<(&'static str, &'static str, &'static str)> {
+    let form = |form: &'static str| {
+        let (head, output) = form.split_once('\n')?;
+        let (name, expected) = head.split_once(" | ")?;
+        Some((name, expected, output))
+    };
+    fixture!("forms.txt").split("### ").filter_map(form).collect()
+}
+
+#[test]
+fn runners_of_the_table_are_read_by_their_patterns() {
+    let forms = forms();
+    let read_forms: Vec<_> = forms.iter().map(|(_, _, output)| read(output)).collect();
+    let wrong: Vec<String> = (forms.iter().zip(&read_forms))
+        .filter(|((_, expected, _), results)| line(results) != *expected)
+        .map(|((name, _, _), results)| format!("### {name} | {}", line(results)))
+        .collect();
+    assert!(wrong.is_empty(), "other results than in forms.txt:\n{}", wrong.join("\n"));
+    for row in &table::ROWS {
+        let has = |condition: fn(TestCounts) -> bool| {
+            let own = forms.iter().zip(&read_forms).filter(|((name, _, _), _)| *name == row.name);
+            own.filter_map(|(_, results)| results.counts).any(condition)
+        };
+        assert!(has(|c| c.passing > 0 && c.failing == 0) && has(|c| c.failing > 0), "{} has too few forms", row.name);
+    }
+    let names: BTreeSet<&str> = table::ROWS.iter().map(|row| row.name).collect();
+    assert!(forms.iter().all(|(name, _, _)| names.contains(name)), "a form has no row");
+}
+
+#[test]
+fn prefixes_of_lines_do_not_change_the_counts() {
+    let recorded = recorded();
+    for name in ["pytest-mixed", "jest-mixed", "go-verbose-mixed", "cargo-mixed", "phpunit-mixed", "mocha-mixed"] {
+        let own = line(&read(&recorded[name]));
+        for prefix in ["[0] ", "[@demo/a]: ", "demo: ", "api-1  | ", "packages/a test: ", "12:00:00.123 ", "#12 0.345 "]
+        {
+            let lines = recorded[name].lines().map(|line| format!("{prefix}{line}").trim_end().to_owned() + "\n");
+            assert_eq!(line(&read(&lines.collect::<String>())), own, "{name} after `{prefix}`");
+        }
+    }
+    let package =
+        |prefix: &str| recorded["pytest-mixed"].lines().map(|line| format!("{prefix}{line}\n")).collect::<String>();
+    let text = package("[api] ") + &package("[web] ");
+    let own = read(&recorded["pytest-mixed"]).counts.expect("counts");
+    assert_eq!(read(&text).counts, Some(own.plus(own)), "two packages are added");
+}
+
+#[test]
+fn summary_of_unknown_runner_is_not_understood() {
+    for text in ["5 tests passed", "OK: 12 assertions", "Tests run: 7", "✓ 4 passed in total", "12/12 specs ok"] {
+        let results = read(text);
+        assert!(results.unread && results.counts.is_none() && !results.cut, "{text}: {results:?}");
+    }
+    for text in [
+        "running 6 tests",
+        "Found 4 test(s).",
+        "compiled 12 files",
+        "0 tests",
+        "v1.2 tests",
+        "at run (runner/test:796:25)",
+        "[----] 4 tests from Sums",
+    ] {
+        assert!(!read(text).unread, "{text}");
+    }
 }
 
 #[test]
@@ -172,10 +252,11 @@ fn prose_and_forged_lines_do_not_count() {
         "PASSED 5 tests",
     ];
     for text in texts {
-        assert_eq!(read(text), TestResults::default(), "{text}");
+        let results = TestResults { unread: false, ..read(text) };
+        assert_eq!(results, TestResults::default(), "{text}");
     }
     let other_sum = "running 2 tests\ntest result: ok. 99 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-    assert_eq!(line(&read(other_sum)), "not counted, incomplete");
+    assert_eq!(line(&read(other_sum)), "not counted, cut, not understood");
     // A forged line that a test prints while the real one follows.
     let forged = "running 1 test\ntest result: ok. 50 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
                   test a ... FAILED\n\n\
@@ -196,7 +277,7 @@ fn unusual_forms_are_parsed() {
             "2 passing, 0 failing, 1 skipped, incomplete",
         ),
         ("1..0 # SKIP no database", "0 passing, 0 failing, 0 skipped"),
-        ("TAP version 13\n1..3\nok 1\nok 2 # TODO works already", "2 passing, 0 failing, 0 skipped, incomplete"),
+        ("TAP version 13\n1..3\nok 1\nok 2 # TODO works already", "2 passing, 0 failing, 0 skipped, cut"),
         ("TAP version 14\nok 1 - a\nBail out! no database\n1..1", "1 passing, 0 failing, 0 skipped, incomplete"),
         ("1..2\nok 1\nok 2\n1..1\nnot ok 1 - b", "2 passing, 1 failing, 0 skipped; b"),
         ("1..1\nok 1\nok 2 - forged", "1 passing, 0 failing, 0 skipped"),
@@ -283,8 +364,11 @@ fn documentation_lists_every_runner() {
         format!("| {} | {seen} | {} |\n", runner.name, runner.reads.replace('|', "\\|"))
     };
     let table: String = RUNNERS.iter().map(row).collect();
+    let named: Vec<&str> = table::ROWS.iter().map(|row| row.name).collect();
+    let named = format!("By their summaries alone are read: {}.\n", named.join("; "));
     let page = std::fs::read_to_string(project().join("docs/reference/runners.md")).expect("the page");
     assert!(page.contains(&table), "docs/reference/runners.md is out of date; its table has to be\n{table}");
+    assert!(page.contains(&named), "docs/reference/runners.md is out of date; it has to list\n{named}");
 }
 
 /// Lines of all recorded outputs.

@@ -1,5 +1,6 @@
-//! Contradictions between the exit code of a command and the tests that it ran. For example, the program under test can end the
-//! test runner with exit code 0, or a filter can match no test.
+//! Evidence in the report of a test runner against exit code 0. For example, the program under test can end the test runner with
+//! exit code 0, or a filter can match no test. The exit code decides, except that a test command that reports zero tests does not
+//! pass. Other evidence counts only if the reports of the same command agreed with its exit code before in the loop.
 
 use std::sync::LazyLock;
 
@@ -28,9 +29,6 @@ const RUNS_NONE: [&str; 13] = [
     "-bench",
     " bench",
 ];
-/// Parts of commands that make the exit code independent of failing tests.
-const IGNORES_FAILURES: [&str; 3] = ["test.failure.ignore", "testFailureIgnore", "ignoreFailures"];
-
 /// Continuation after a failure that keeps the failure: `|| exit 1`, `|| { echo failed; exit 1; }`.
 static KEEPS_FAILURE: LazyLock<Regex> = LazyLock::new(|| {
     let end = r"\s*(?:[;&|)}\n]|$)";
@@ -38,9 +36,11 @@ static KEEPS_FAILURE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!(r"\|\|\s*(?:\{{[^{{}}]*\b{leaves}\s*;?\s*\}}|(?:{leaves}|false){end})"))
         .expect("constant pattern")
 });
-/// Shell syntax with which a command derives its own exit code from that of a test run.
+/// Shell syntax with which a command derives its own exit code from that of a test run, and options that ignore failures.
 static OWN_RESULT: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\|\||\$\?|PIPESTATUS|(?:^|[\s;&|(])(?:!|if|while|until)\s").expect("constant pattern")
+    let ignores = r"test\.failure\.ignore|testFailureIgnore|ignoreFailures";
+    Regex::new(&format!(r"\|\||\$\?|PIPESTATUS|(?:^|[\s;&|(])(?:!|if|while|until)\s|{ignores}"))
+        .expect("constant pattern")
 });
 /// Plain call of a test runner that always reports its tests, with no other command in front of or behind it.
 static REPORTS: LazyLock<Regex> = LazyLock::new(|| {
@@ -72,39 +72,61 @@ pub fn counted_unit(command: &str) -> &'static str {
     }
 }
 
-/// Returns the reason why a command that exited 0 does not pass: tests failed, a run ended early, or no tests ran. `None` if the
-/// tests do not contradict the exit code, or if the command derives its exit code from the tests itself.
-pub fn contradiction(check: &Check, tests: &TestResults) -> Option<String> {
-    if !matches!(check.rule, CheckRule::ExitCode | CheckRule::Coverage { .. }) {
+/// Returns the glob of the JUnit file that a command writes by one of its options. `None` if no option is known.
+pub fn written_report(command: &str) -> Option<String> {
+    static OPTION: LazyLock<Regex> = LazyLock::new(|| {
+        let option = r"--?(?:junit-?xml|junit-?file|log-junit|gtest_output|output-?file(?:\.junit)?)";
+        Regex::new(&format!(r#"(?i)\s{option}(?:=xml:|=|\s+)["']?(?:\./)?([\w-][\w./-]*\.xml)\b"#))
+            .expect("constant pattern")
+    });
+    let path = OPTION.captures(command)?[1].to_owned();
+    (!path.split('/').any(|part| part == "..")).then(|| format!("**/{path}"))
+}
+
+/// Returns the reason why a test command that exited 0 does not pass: its runner reports that no tests ran. `None` if tests ran, or
+/// if a part of the output was not understood.
+pub fn ran_none(check: &Check, tests: &TestResults) -> Option<String> {
+    let command = judged_command(check)?;
+    let counts = tests.counts.filter(|counts| counts.passing == 0 && counts.failing == 0)?;
+    let unknown = tests.unread || tests.cut || tests.incomplete;
+    if unknown || !runs_tests(&command) || RUNS_NONE.iter().any(|part| command.contains(part)) {
         return None;
     }
-    let command = KEEPS_FAILURE.replace_all(&check.command, ";");
-    let has = |parts: &[&str]| parts.iter().any(|part| command.contains(part));
-    if OWN_RESULT.is_match(&command) {
+    let skipped = if counts.skipped == 0 { String::new() } else { format!(" ({} skipped)", counts.skipped) };
+    Some(format!("exit code 0, but it ran no tests{skipped}"))
+}
+
+/// Returns the evidence in the output against exit code 0: a test failed, a run ended early, or a known runner reports nothing.
+/// Another summary, which was not understood, may stand for a run that seems to have ended early.
+pub fn objection(check: &Check, tests: &TestResults) -> Option<String> {
+    let command = judged_command(check)?;
+    let failing = tests.counts.unwrap_or_default().failing;
+    if failing > 0 {
+        let plural = if failing == 1 { "" } else { "s" };
+        return Some(format!("exit code 0, but the output reports {failing} failed test{plural}"));
+    }
+    if tests.unread {
         return None;
     }
-    let counts = tests.counts.unwrap_or_default();
-    if counts.failing > 0 && !has(&IGNORES_FAILURES) {
-        let plural = if counts.failing == 1 { "" } else { "s" };
-        return Some(format!("exit code 0, but the output reports {} failed test{plural}", counts.failing));
-    }
-    let runs_tests = runs_tests(&command);
-    if tests.incomplete && (runs_tests || tests.counts.is_some()) && !has(&IGNORES_FAILURES) {
+    if tests.cut {
         return Some("exit code 0, but a test run ended before its summary".to_owned());
     }
-    if !runs_tests || has(&RUNS_NONE) {
-        return None;
-    }
-    match tests.counts {
-        Some(counts) if counts.passing == 0 && counts.skipped == 0 => {
-            Some("exit code 0, but it ran no tests".to_owned())
-        }
-        Some(counts) if counts.passing == 0 => {
-            Some(format!("exit code 0, but it ran no tests ({} skipped)", counts.skipped))
-        }
-        None if calls_reporting_runner(&command) => Some("exit code 0, but the output reports no tests".to_owned()),
-        _ => None,
-    }
+    (tests.counts.is_none() && calls_reporting_runner(&command))
+        .then(|| "exit code 0, but the output reports no tests".to_owned())
+}
+
+/// Whether the counted tests agree with the exit code of the command, so that the output of its test runner was understood.
+pub fn understood(exit_code: Option<i32>, tests: &TestResults) -> bool {
+    let counts = tests.counts.filter(|counts| counts.passing + counts.failing > 0 && !tests.cut);
+    counts.is_some_and(|counts| exit_code.is_some_and(|code| (code == 0) == (counts.failing == 0)))
+}
+
+/// Returns the command of a check that passes by exit code 0. `None` if the check has another rule, or if the command derives its
+/// exit code from the tests itself.
+fn judged_command(check: &Check) -> Option<String> {
+    let by_exit_code = matches!(check.rule, CheckRule::ExitCode | CheckRule::Coverage { .. });
+    let command = KEEPS_FAILURE.replace_all(&check.command, ";");
+    (by_exit_code && !OWN_RESULT.is_match(&command)).then(|| command.into_owned())
 }
 
 /// Whether a part of a command is a plain call of a test runner that always reports its tests.
@@ -138,15 +160,19 @@ mod tests {
     }
 
     fn cut(counts: Option<TestCounts>) -> TestResults {
-        TestResults { counts, incomplete: true, ..TestResults::default() }
+        TestResults { counts, incomplete: true, cut: true, ..TestResults::default() }
     }
 
     fn why(command: &str, tests: &TestResults) -> String {
-        contradiction(&plain(command, CheckSource::Command), tests).unwrap_or_default()
+        objection(&plain(command, CheckSource::Command), tests).unwrap_or_default()
+    }
+
+    fn none(command: &str, tests: &TestResults) -> String {
+        ran_none(&plain(command, CheckSource::Command), tests).unwrap_or_default()
     }
 
     #[test]
-    fn failing_tests_contradict_exit_code_of_any_command() {
+    fn failing_tests_are_evidence_against_exit_code_of_any_command() {
         let one = "exit code 0, but the output reports 1 failed test";
         for command in
             ["make all", "pytest | tee log", "cd app && npm test || exit 1", "./ci.sh || { echo no; exit 2; }"]
@@ -168,24 +194,36 @@ mod tests {
         let count =
             CheckRule::Count { pattern: r"(\d+) failed".into(), at_least: None, at_most: Some(3.0), any_exit: true };
         let by_number = Check { rule: count, ..plain("pytest", CheckSource::Command) };
-        assert_eq!(contradiction(&by_number, &counted(5, 1, 0)), None);
+        assert_eq!(objection(&by_number, &counted(5, 1, 0)), None);
         let coverage = CheckRule::Coverage { pattern: r"(\d+)%".into(), min: Percent(80.0) };
         let covered = Check { rule: coverage, ..plain("make cov", CheckSource::Command) };
-        assert_eq!(contradiction(&covered, &counted(5, 1, 0)).as_deref(), Some(one));
+        assert_eq!(objection(&covered, &counted(5, 1, 0)).as_deref(), Some(one));
     }
 
     #[test]
-    fn unfinished_run_contradicts_exit_code_of_test_command() {
+    fn only_run_that_was_cut_is_evidence_against_exit_code() {
         let early = "exit code 0, but a test run ended before its summary";
         assert_eq!(why("npm test", &cut(None)), early);
         assert_eq!(why("make all", &cut(Some(TestCounts { passing: 3, ..TestCounts::default() }))), early);
-        assert_eq!(why("./build.sh", &cut(None)), "", "progress of some other program");
         assert_eq!(why("npm test || true", &cut(None)), "");
+        let stopped = TestResults { incomplete: true, ..counted(3, 0, 2) };
+        assert_eq!(why("npm test", &stopped), "", "its summary was printed");
+        assert_eq!(why("pytest", &TestResults { unread: true, ..cut(None) }), "", "another summary was printed");
+    }
+
+    #[test]
+    fn report_that_agrees_with_exit_code_is_understood() {
+        let of = |exit, tests: &TestResults| understood(Some(exit), tests);
+        assert!(of(0, &counted(3, 0, 1)) && of(1, &counted(3, 1, 0)) && of(101, &counted(0, 1, 0)));
+        assert!(!of(0, &counted(3, 1, 0)), "the exit code ignores failures");
+        assert!(!of(1, &counted(3, 0, 0)) && !of(0, &counted(0, 0, 2)) && !of(0, &TestResults::default()));
+        assert!(!of(1, &cut(Some(TestCounts { failing: 1, ..TestCounts::default() }))));
+        assert!(!understood(None, &counted(3, 1, 0)), "a signal ended it");
     }
 
     #[test]
     fn test_command_without_tests_does_not_pass() {
-        let none = "exit code 0, but it ran no tests";
+        let no_tests = "exit code 0, but it ran no tests";
         for command in [
             "cargo test negates",
             "make test",
@@ -194,13 +232,32 @@ mod tests {
             "ctest -R x",
             "python3 -m unittest",
         ] {
-            assert_eq!(why(command, &counted(0, 0, 0)), none, "{command}");
+            assert_eq!(none(command, &counted(0, 0, 0)), no_tests, "{command}");
         }
-        assert_eq!(why("npx vitest run -t x", &counted(0, 0, 7)), "exit code 0, but it ran no tests (7 skipped)");
+        assert_eq!(none("npx vitest run -t x", &counted(0, 0, 7)), "exit code 0, but it ran no tests (7 skipped)");
         let others =
             ["make ci", "cargo bench", "cargo test --no-run", "jest --passWithNoTests", "test -f spec && make"];
         for command in others {
-            assert_eq!(why(command, &counted(0, 0, 0)), "", "{command}");
+            assert_eq!(none(command, &counted(0, 0, 0)), "", "{command}");
+        }
+        let unread = TestResults { unread: true, ..counted(0, 0, 0) };
+        assert_eq!(none("cargo test", &unread), "", "another runner may have run tests");
+    }
+
+    #[test]
+    fn options_name_the_written_report() {
+        let cases = [
+            ("pytest --junitxml=reports/a.xml -q", Some("**/reports/a.xml")),
+            ("pytest --junit-xml ./out.xml", Some("**/out.xml")),
+            ("vendor/bin/phpunit --log-junit 'build/x.xml'", Some("**/build/x.xml")),
+            ("./sums --gtest_output=xml:sums.xml", Some("**/sums.xml")),
+            ("vitest run --reporter=junit --outputFile=v.xml", Some("**/v.xml")),
+            ("gotestsum --junitfile unit.xml ./...", Some("**/unit.xml")),
+            ("pytest --junitxml=../a.xml", None),
+            ("xmllint --noout a.xml", None),
+        ];
+        for (command, glob) in cases {
+            assert_eq!(written_report(command).as_deref(), glob, "{command}");
         }
     }
 
@@ -220,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn known_runner_without_report_does_not_pass() {
+    fn missing_report_of_known_runner_is_evidence_against_exit_code() {
         let silent = "exit code 0, but the output reports no tests";
         let known = [
             "python3 -m unittest",

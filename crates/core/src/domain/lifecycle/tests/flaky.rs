@@ -147,3 +147,24 @@ fn second_runs_decide_what_is_flaky() {
     assert_eq!(of(&failed), (false, true));
     assert!(failed.outcomes[0].why.starts_with("passed once and failed once on the same commit"));
 }
+
+#[test]
+fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
+    let why = "exit code 0, but a test run ended before its summary";
+    let objecting = CheckOutcome { objection: Some(why.into()), ..report(true).outcomes.remove(0) };
+    let judged = |baseline: CheckOutcome| {
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: CheckReport { outcomes: vec![baseline] } });
+        let mut report = CheckReport { outcomes: vec![objecting.clone()] };
+        run.current.apply_objections(&mut report);
+        report.outcomes.remove(0)
+    };
+    let failed = report(false).outcomes.remove(0);
+    let judged_alone = judged(failed.clone());
+    assert!(judged_alone.holds && judged_alone.why.is_empty(), "the exit code decides");
+    let refused = judged(CheckOutcome { understood: true, ..failed.clone() });
+    assert_eq!((refused.holds, refused.contradicted, refused.why.as_str()), (false, true, why));
+    let other = CheckOutcome { understood: true, command: "another command".into(), ..failed };
+    assert!(judged(other).holds, "it says nothing about this command");
+}

@@ -416,7 +416,7 @@ fn falling_test_count_is_finding() {
         (counted(10, 0), None, LoopState::Review),
         (counted(12, 0), None, LoopState::Review),
         (counted(9, 0), None, LoopState::Running),
-        (report(true), None, LoopState::Running),
+        (report(true), None, LoopState::Review),
         (counted(10, 0), Some(counted(11, 0)), LoopState::Running),
     ] {
         let mut run = started();
@@ -436,6 +436,24 @@ fn falling_test_count_is_finding() {
     let mut run = started();
     run.current.base = Some(sha(7));
     run.commits(&[], true).verified_with(counted(9, 0), &[], None).is(LoopState::Review, LoopStep::Idle);
+    // Failing hooks and subtests may not be tests.
+    let mut hooks = counted(8, 2);
+    hooks.outcomes[0].extra_failures = 2;
+    for (now, state) in [(8, LoopState::Review), (7, LoopState::Running)] {
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: hooks.clone() });
+        run.commits(&[], true).verified_with(counted(now, 0), &[], None);
+        assert_eq!(run.current.state, state, "{now} tests");
+    }
+    // Counts that are not complete, or that the exit code contradicts, are no evidence.
+    let part = CheckOutcome { incomplete: true, ..counted(5, 0).outcomes.remove(0) };
+    let unlike = CheckOutcome { objection: Some("1 failed".into()), ..counted(5, 0).outcomes.remove(0) };
+    for outcome in [part, unlike] {
+        let mut run = started();
+        run.commits(&[], true).verified_with(CheckReport { outcomes: vec![outcome] }, &[], None);
+        run.is(LoopState::Review, LoopStep::Idle);
+    }
     // A runner that counts failing tests only has no total.
     let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
@@ -573,7 +591,7 @@ proptest! {
                     let run_of = |report| BaseTestsRun { report, ..self::base_tests(false, "1").expect("a run") };
                     let base_tests = base_tests.map(run_of);
                     let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, base_checks, ..TestEvidence::default() });
-                    let (holds, counted) = (report.all_hold(), ran(&report).unwrap_or(0));
+                    let (holds, counted) = (report.all_hold(), ran(&report));
                     run.tell(LoopInput::Verified { ticket, report, tests });
                     if run.current.state == LoopState::Review {
                         let open = findings.iter().filter(|one| one.blocks() && before.guard.accepted_by(one).is_none()).count();
@@ -582,8 +600,8 @@ proptest! {
                         prop_assert!(!needs_changed_tests || is_accepted(TamperKind::OnlyChangedTests), "review although the checks need the changed tests");
                         let counts = run.current.base_counts().and_then(|counts| counts.tests.get("test").copied());
                         let at_base = counts.filter(|then| then.passing > 0).map(|then| then.passing + then.failing);
-                        let fell = [with_base, at_base].into_iter().flatten().any(|then| counted < then);
-                        prop_assert!(!fell || is_accepted(TamperKind::TestCountFell), "review with {counted} tests of {with_base:?} and {at_base:?}");
+                        let fell = [with_base, at_base].into_iter().flatten().any(|then| counted.is_some_and(|now| now < then));
+                        prop_assert!(!fell || is_accepted(TamperKind::TestCountFell), "review with {counted:?} tests of {with_base:?} and {at_base:?}");
                     }
                 }
                 GuardEvent::Accept(all) => { run.command(accept(if all { &[] } else { &["tests/a.py"] })); }

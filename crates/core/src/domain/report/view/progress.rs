@@ -302,6 +302,9 @@ pub struct CheckLine {
     /// Whether the check passed in only one run, because a second run would take too long.
     #[serde(default)]
     pub ran_once: bool,
+    /// Whether the check passed by its exit code while its output was not understood.
+    #[serde(default)]
+    pub unread: bool,
     /// Test counts; `None` if no test runner was recognized.
     pub tests: Option<TestCounts>,
     /// Duration, in seconds.
