@@ -27,6 +27,8 @@ use crate::domain::trust::tamper::is_compiled_cache;
 const LARGEST_FILE: u64 = 100 << 20;
 /// Maximum number of changed files in a commit.
 const MOST_CHANGES: usize = 50_000;
+/// Maximum length of a file that points to a git directory, in bytes.
+const MOST_LINK: u64 = 4096;
 /// Maximum nesting depth of repositories.
 const MOST_NESTING: usize = 32;
 
@@ -488,6 +490,12 @@ fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError>
         return Ok(false);
     }
     let exists = std::fs::symlink_metadata(root.join(&marker)).is_ok();
+    // A further work tree of the agent's repository is a copy of files that the tree has.
+    let link = files::read_beneath(root, &marker, MOST_LINK).unwrap_or_default();
+    if link.starts_with(b"gitdir: ") && String::from_utf8_lossy(&link).contains("/.git/worktrees/") {
+        files::remove(&root.join(folder))?;
+        return Ok(true);
+    }
     files::remove(&root.join(&marker))?;
     Ok(exists)
 }

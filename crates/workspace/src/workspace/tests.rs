@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the tests play the forge and the agent with processes of their own")]
 
 mod durability;
+mod environment;
 mod http;
 mod lifecycle;
 mod mischief;
