@@ -104,7 +104,8 @@ impl Local {
     /// A message for people: the repository is read-only, or a branch or a hook is in the way.
     pub async fn check_push(&self, prefix: &str) -> Result<(), String> {
         let dir = self.git_dir.display();
-        for folder in ["objects", "refs/heads"] {
+        // In the format `reftable`, there is no second folder.
+        for folder in ["objects", "refs/heads"].into_iter().filter(|folder| self.git_dir.join(folder).is_dir()) {
             // git ignores files with this ending.
             let probe = self.git_dir.join(folder).join(format!("ralph-check-{}.lock", std::process::id()));
             if let Err(error) = std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)) {

@@ -12,7 +12,7 @@ const MOST_CHARACTERS: usize = 300;
 /// Lines that state a cause, of shells, package managers, compilers and interpreters.
 static CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"(?i)\b(?:error|err!|fatal|failed|failure|cannot|could not|couldn't|can't|unable to|not found|no such|denied|refused|missing|unsupported|invalid|conflict|timed out|traceback|exception|panicked|killed|no space left|requires?)\b|ENOENT|EACCES|EAI_AGAIN|ECONNREFUSED|ENETUNREACH",
+        r"(?i)\b(?:error|fatal|failed|failure|cannot|could not|couldn't|can't|unable to|not found|no such|denied|refused|missing|unsupported|invalid|conflict|timed out|traceback|exception|panicked|killed|no space left|requires?)\b|\berr!|ENOENT|EACCES|EAI_AGAIN|ECONNREFUSED|ENETUNREACH",
     )
     .expect("constant pattern")
 });
