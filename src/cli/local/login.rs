@@ -11,11 +11,11 @@ use crate::config::Env;
 /// Login that was found for a preset.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FoundLogin {
-    /// In this environment variable, which is passed on.
+    /// Environment variable, which is passed on.
     Variable(&'static str),
-    /// In this file.
+    /// File.
     File(PathBuf),
-    /// None; the sentence says how to get one.
+    /// No login; the sentence says how to get one.
     None(&'static str),
 }
 

@@ -26,7 +26,7 @@ const SECRET_MIN: usize = 16;
 /// Parts of the names of fields that a refresh changes.
 const REFRESHED: [&str; 4] = ["token", "expir", "refresh", "access"];
 
-/// Writing back is one at a time.
+/// Lock that makes runs write back one at a time.
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// Login of a user for a preset.

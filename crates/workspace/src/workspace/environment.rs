@@ -84,7 +84,7 @@ const DOWNLOADS: [&str; 10] = [
     ".cache/composer",
 ];
 
-/// What identifies an environment: a repository and a digest of everything that decides the result of its setup commands.
+/// Identity of an environment: a repository and a digest of everything that decides the result of its setup commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentKey {
     repo: RepoRef,
@@ -102,11 +102,11 @@ impl EnvironmentKey {
 #[derive(Debug, Clone)]
 pub struct Environment {
     folder: PathBuf,
-    record: Record,
+    record: EnvironmentRecord,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Record {
+struct EnvironmentRecord {
     /// Positions of the setup commands that have to run again in each tree.
     repeated: Vec<usize>,
     /// Paths of the tree and the home in which the commands ran.
@@ -314,7 +314,7 @@ impl Workspaces {
         let kept = files::blocking({
             let (folder, made) = (folder.clone(), made.clone());
             move || {
-                let mut record = Record {
+                let mut record = EnvironmentRecord {
                     repeated,
                     tree_paths: effects.kept.into_iter().collect(),
                     home_paths: HOME_FOLDERS

@@ -152,7 +152,7 @@ pub struct Policy {
     pub delete_branch: bool,
     /// Commands that install what the checks need, run at the base and, where necessary, in each work tree.
     pub setup: Vec<String>,
-    /// What these commands may reach, and which of their results are kept.
+    /// Network of these commands, and results that are kept.
     #[serde(default)]
     pub environment: EnvironmentSettings,
     /// Checks of the repository's file.
@@ -241,7 +241,7 @@ pub struct RepositorySettings {
     pub checks: Vec<Check>,
     /// Commands that install what the checks need.
     pub setup: Vec<String>,
-    /// What these commands may reach, and which of their results are kept.
+    /// Network of these commands, and results that are kept.
     #[serde(default)]
     pub environment: EnvironmentSettings,
     /// Type of every task.
