@@ -205,7 +205,9 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
+            self.learn_login(&chosen.backend);
             let (outcome, tools, turn) = self.call(&task, &mut chosen, note.take(), cancel).await?;
+            self.learn_login(&chosen.backend);
             sum.tools = tools;
             let limit = limit_of(&outcome, self.clock.now());
             let end = match (&limit, &outcome.status) {
@@ -336,7 +338,6 @@ impl Engine {
         let output = Mutex::new(OutputBuffer::default());
         // Compile the patterns for refusals now, not when another backend waits to take over.
         let ready = tokio::task::spawn_blocking(warm_up);
-        self.learn_login(backend.as_ref());
         kill_point("K15");
         let stop = cancel.child_token();
         let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
@@ -383,7 +384,6 @@ impl Engine {
         };
         let (mut outcome, (), ()) = tokio::join!(running, serving, shown);
         drop(ready);
-        self.learn_login(backend.as_ref());
         kill_point("K18");
         if run_monitor.over_budget && outcome.status == AgentStatus::Cancelled {
             outcome.status = AgentStatus::OverBudget;

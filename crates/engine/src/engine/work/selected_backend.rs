@@ -2,7 +2,6 @@
 
 use secrecy::SecretString;
 
-use crate::agent::Backend;
 use crate::domain::loops::AgentSession;
 use crate::domain::model::ids::Money;
 use crate::engine::Engine;
@@ -31,8 +30,9 @@ impl SelectedBackend {
 
 impl Engine {
     /// Adds the current secrets of a backend's login file to those that nothing may publish.
-    pub(super) fn learn_login(&self, backend: &dyn Backend) {
-        let name = format!("the login of backend {}", backend.name());
+    pub(super) fn learn_login(&self, backend: &str) {
+        let name = format!("the login of backend {backend}");
+        let Some(backend) = self.backends.get(backend) else { return };
         backend.login_secrets().into_iter().for_each(|secret| self.outbound.learn(&name, &SecretString::from(secret)));
     }
 }
