@@ -337,7 +337,7 @@ impl Engine {
         let started = self.clock.now();
         let output = Mutex::new(OutputBuffer::default());
         // Compile the patterns for refusals now, not when another backend waits to take over.
-        let ready = tokio::task::spawn_blocking(warm_up);
+        let _ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
         let stop = cancel.child_token();
         let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
@@ -383,7 +383,6 @@ impl Engine {
             self.carried(current, iteration, &carried).await;
         };
         let (mut outcome, (), ()) = tokio::join!(running, serving, shown);
-        drop(ready);
         kill_point("K18");
         if run_monitor.over_budget && outcome.status == AgentStatus::Cancelled {
             outcome.status = AgentStatus::OverBudget;
