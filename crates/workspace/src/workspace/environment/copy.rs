@@ -127,11 +127,13 @@ fn copy_one(
         Some(replacements) => {
             let text = replacements.apply(fs::read(from).map_err(failed())?);
             fs::write(to, text).map_err(failed())?;
-            let mode = fs::Permissions::from_mode(found.permissions().mode() & 0o777);
-            fs::set_permissions(to, mode).map_err(failed())?;
         }
         // The kernel shares the blocks where the file system can.
         None => drop(fs::copy(from, to).map_err(failed())?),
+    }
+    let mode = found.permissions().mode();
+    if replacements.is_some() || mode & 0o7000 != 0 {
+        fs::set_permissions(to, fs::Permissions::from_mode(mode & 0o777)).map_err(failed())?;
     }
     // Builds and interpreters compare times.
     files::set_times(to, Timespec { tv_sec: found.mtime(), tv_nsec: found.mtime_nsec() });

@@ -44,7 +44,7 @@ async fn trees_get_independent_copies_of_what_setup_created() {
     let base = world.human("main", IGNORE);
     let info = world.prepare().await;
     let made = "mkdir -p node_modules/.bin pkg/a/node_modules .venv/bin node_modules/p $H/.cargo/registry $H/.npm $H/.claude
-        echo tool >node_modules/p/tool; ln -s ../p/tool node_modules/.bin/tool; chmod 755 node_modules/p/tool; mkfifo node_modules/pipe
+        echo tool >node_modules/p/tool; ln -s ../p/tool node_modules/.bin/tool; chmod 4755 node_modules/p/tool; mkfifo node_modules/pipe
         echo b >pkg/a/node_modules/b; touch -d 2020-01-01 pkg/a/node_modules/b
         printf '#!%s/.venv/bin/python\\n' $(pwd) >.venv/bin/pip; ln -s $(pwd)/.venv/bin/pip .venv/bin/pip3
         echo crate >$H/.cargo/registry/c; echo tar >$H/.npm/t; echo hook >$H/.claude/settings.json";
