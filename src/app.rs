@@ -37,7 +37,7 @@ use crate::forge::http::RateSettings;
 use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Hook, HttpState};
 use crate::net::serve::{ConnectionLimits, serve};
-use crate::process::sandbox::{EtcCopies, tool_environment};
+use crate::process::sandbox::{EtcCopies, Network, tool_environment};
 use crate::process::{SandboxProbe, SandboxTier, free_space, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
@@ -47,7 +47,7 @@ use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
 use sandbox::{SandboxFound, egress, programs};
 
-pub use backends::{api, backend};
+pub use backends::{api, backend, hidden_arguments};
 pub use dashboard::{Dashboard, address_after_setup};
 pub use sandbox::{check_visible, probe_settings, shown_folders};
 
@@ -266,6 +266,8 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let _ = rustls::crypto::ring::default_provider().install_default();
     let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;
     make_lasting(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
+    // A sandbox shows no path with `..`.
+    let data = data.canonicalize().with_context(|| format!("cannot use the data folder {}", data.display()))?;
     let store = Store::open(&data.join("ralph.db"))?;
     let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
     for forge in &config.forges {
@@ -311,7 +313,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         sandbox: sandbox.settings.clone(),
         read_only,
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
-        network: config.checks.network,
+        network: Network::all_or_nothing(config.checks.network),
         env: check_env,
         masker: built.masker.clone(),
         ..CheckRunner::new()

@@ -12,7 +12,9 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
 use super::programs;
-use crate::agent::{self, Backend, BackendSetup, InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction};
+use crate::agent::{
+    self, Backend, BackendSetup, InternalAgentLimits, InternalSettings, LoginFile, ModelFunction, PriceFunction,
+};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{
@@ -20,6 +22,7 @@ use crate::domain::providers::backends::{
 };
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::outbound::{Masker, OutboundFilter};
+use crate::domain::trust::visible::in_system;
 use crate::engine::Reviewer;
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
@@ -115,6 +118,28 @@ pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend
     agent((config, &secrets(config)), name, configured(config, name)?, (&path, &tools), &Clock::System)
 }
 
+/// Returns one sentence for each existing path in the command of a backend that its sandbox hides, with the key that shows it.
+pub fn hidden_arguments(config: &Config, name: &str, env: &Env) -> Vec<String> {
+    let Some(backend) = config.backends.get(name).filter(|_| config.sandbox.required != SandboxRequired::None) else {
+        return Vec::new();
+    };
+    let (_, tools) = programs(env);
+    let shown: Vec<&PathBuf> = tools.iter().chain(&config.sandbox.read_only).collect();
+    // The program itself is shown.
+    let words = command(backend).into_iter().skip(1).chain(backend.settings.args.iter().cloned());
+    let paths = words.map(PathBuf::from).filter(|path| path.is_absolute() && path.exists());
+    let hidden = paths.filter(|path| !in_system(path) && !shown.iter().any(|folder| path.starts_with(folder)));
+    hidden
+        .map(|path| {
+            let folder = path.parent().filter(|_| path.is_file()).unwrap_or(&path).display().to_string();
+            let path = path.display();
+            format!(
+                "backend {name}: the sandbox hides {path}; show its folder by `sandbox: {{ read_only: [{folder}] }}`"
+            )
+        })
+        .collect()
+}
+
 /// Creates the client of an HTTP backend. The error is a message for the operator.
 pub fn api(config: &Config, name: &str) -> Result<Arc<ApiClient>, String> {
     client(name, configured(config, name)?, &Clock::System)
@@ -196,10 +221,17 @@ fn setup(
     setup.output = backend.settings.output.as_ref().and_then(|format| agent::OutputFormat::named(format.as_str()));
     setup.prompt_on_stdin = backend.settings.stdin != Some(StdinUse::None);
     setup.env = backend.env.clone();
+    setup.login = login(name, backend);
     setup.tools = tools.to_vec();
     setup.tools.extend(config.sandbox.read_only.iter().cloned());
     setup.masked = masker.clone();
     Ok(setup)
+}
+
+/// Returns the login file of a backend.
+fn login(name: &str, backend: &BackendConfig) -> Option<LoginFile> {
+    let source = backend.settings.login_file.clone()?;
+    Some(LoginFile { source, in_home: agent::presets::login_file(name)? })
 }
 
 /// Returns a masker for all secrets in the configuration, except those passed to single backends by `env`.
@@ -238,6 +270,8 @@ fn named(secrets: &[(String, SecretString)]) -> Masker {
 pub(super) fn outbound(config: &Config, configured: &Masker, keys: [(&str, &String); 2]) -> OutboundFilter {
     let mut secrets = Vec::new();
     for (backend, settings) in &config.backends {
+        let of_login = login(backend, settings).map(|login| login.secrets()).unwrap_or_default();
+        secrets.extend(of_login.into_iter().map(|value| (format!("the login of backend {backend}"), value.into())));
         let secret = settings.env.iter().filter(|(name, value)| is_secret_variable(name, value.expose_secret()));
         secrets.extend(secret.map(|(name, value)| (format!("{name} of backend {backend}"), value.clone())));
     }
@@ -289,7 +323,7 @@ fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) 
             &command,
             &backend.settings.args,
             &backend.settings.stdin,
-            &backend.settings.session_files,
+            (&backend.settings.session_files, &backend.settings.login_file),
             &backend.settings.output,
             (backend.settings.hide_keys, &backend.settings.keys, &backend.settings.server_tools),
             &backend.url,

@@ -19,10 +19,13 @@ use anstyle::{AnsiColor, Style};
 
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;
-use crate::config::{Config, Env, operator_file};
+use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::domain::providers::backends::BackendRole;
 use crate::workspace::{NEEDED_GIT, installed_git};
 pub use finding::{CheckFinding, FindingStatus};
+
+/// Name of the finding about the public address.
+const PUBLIC_ADDRESS: &str = "public address";
 
 /// Free space, in bytes, below which a warning is shown because a loop could fill the disk.
 const SPACE_WARN: u64 = 5 << 30;
@@ -36,7 +39,11 @@ const SPACE_FAIL: u64 = 512 << 20;
 /// Fails on an invalid configuration, or if standard output cannot be written.
 pub fn run(global: &Global, env: &Env) -> CliResult {
     let path = operator_file(global.config.as_deref(), env);
-    let config = match Config::load(&path, env) {
+    // Without forges, the file is one for `local`.
+    let states_forges = env.get("RALPH_FORGES").is_some();
+    let is_local = !states_forges && std::fs::read_to_string(&path).is_ok_and(|text| !text.contains("forges"));
+    let scope = if is_local { ConfigScope::Local } else { ConfigScope::Service };
+    let config = match Config::load_for(scope, &path, env) {
         Ok(config) => config,
         Err(problems) if global.json => {
             let found: Vec<_> =
@@ -46,9 +53,10 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
         }
         Err(problems) => return Err(problems.into()),
     };
-    let mut findings = vec![CheckFinding::ok("configuration", path.display().to_string())];
+    let reach = if is_local { ", for `ralph-bot local` only: it has no `forges`" } else { "" };
+    let mut findings = vec![CheckFinding::ok("configuration", format!("{}{reach}", path.display()))];
     findings.extend(config.warnings.iter().map(|warning| CheckFinding::warn("configuration", warning.to_string(), "")));
-    findings.extend(machine(&config));
+    findings.extend(machine(&config).into_iter().filter(|finding| !is_local || finding.name != PUBLIC_ADDRESS));
     block_on(async {
         findings.push(git().await);
         findings.extend(service::look(&config, env).await);
@@ -120,7 +128,7 @@ fn line(finding: &CheckFinding) -> String {
 }
 
 fn public_url(config: &Config) -> CheckFinding {
-    const NAME: &str = "public address";
+    const NAME: &str = PUBLIC_ADDRESS;
     match &config.server.public_url {
         None if config.forges.iter().all(|forge| !forge.updates.webhooks) => {
             CheckFinding::ok(NAME, "not needed: no forge sends webhooks")

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::local::login::{FoundLogin, found, question};
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::agent::presets;
 use crate::config::forge_entry::{EntryAuth, ForgeEntry, quoted};
@@ -101,6 +102,7 @@ struct Answers {
     url: Option<String>,
     auth: Auth,
     backend: String,
+    login_file: Option<PathBuf>,
     public_url: Option<String>,
 }
 
@@ -118,6 +120,7 @@ impl Answers {
             webhook_secret_file: Some(secret.to_owned()),
             public_url: self.public_url.clone(),
             backend: self.backend.clone(),
+            login_file: self.login_file.as_ref().map(|file| file.display().to_string()),
         }
     }
 }
@@ -164,7 +167,7 @@ pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
             "standard input is not a terminal; use --yes with --forge and the other options".into(),
         ));
     }
-    let answers = answers(args, interactive)?;
+    let answers = answers(args, env, interactive)?;
     let written = write(&file, &answers)?;
     let next = next_steps(&answers, &file, &written);
     if global.json {
@@ -241,7 +244,12 @@ fn chosen<'c>(config: &'c Config, name: Option<&str>) -> Result<&'c ForgeConfig,
     }
 }
 
-fn answers(args: &InitArgs, interactive: bool) -> Result<Answers, CliError> {
+fn confirm(question: &str) -> Result<bool, CliError> {
+    let agreed = dialoguer::Confirm::new().with_prompt(question).interact();
+    agreed.map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))
+}
+
+fn answers(args: &InitArgs, env: &Env, interactive: bool) -> Result<Answers, CliError> {
     let kind = match args.forge {
         Some(kind) => kind,
         None if interactive => choose_forge()?,
@@ -281,7 +289,11 @@ fn answers(args: &InitArgs, interactive: bool) -> Result<Answers, CliError> {
         }
         given => given.clone(),
     };
-    Ok(Answers { kind, name, url, auth, backend, public_url })
+    let login_file = match found(&backend, env) {
+        Some(FoundLogin::File(file)) if interactive && confirm(&question(&backend, &file))? => Some(file),
+        _ => None,
+    };
+    Ok(Answers { kind, name, url, auth, backend, login_file, public_url })
 }
 
 fn ask(question: &str, default: Option<&str>) -> Result<String, CliError> {

@@ -3,7 +3,9 @@
 #[cfg(any(feature = "desktop", test))]
 mod desktop;
 mod folder;
+mod keep_setup;
 mod list;
+pub mod login;
 mod next_steps;
 mod progress;
 mod records;
@@ -22,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::loops::{dollars, duration};
 use super::serve::{INTERRUPTED, Signals};
-use super::{CliError, CliResult, Global, block_on};
+use super::{CliError, CliResult, Global, block_on, print};
 use crate::agent::presets;
 use crate::app;
 use crate::clock::Clock;
+use crate::config::forge_entry::quoted;
 use crate::config::tasks::{ListedTask, read_tasks};
 use crate::config::{Config, ConfigScope, Env, FILE_VARIABLE, operator_file};
 use crate::domain::loops::Loop;
@@ -34,10 +37,12 @@ use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
 use crate::forge::local::{Local, LocalMessage};
-use crate::telemetry::{self, FILTER_VARIABLE};
+use crate::telemetry::{self, TelemetryError};
 use folder::{DataFolder, FolderChoice};
 use list::StoredLoop;
+use login::FoundLogin;
 use next_steps::Invocation;
+use progress::{ProgressEvent, ProgressLine};
 use session::{IdleEngine, LocalSession, MOST_JOBS, has_open_findings, is_done};
 use tasks::PlannedTask;
 
@@ -51,7 +56,7 @@ const TITLE_MAX: usize = 100;
 #[command(
     after_help = "Exit code: 0 if the task is done; 3 if it is not while a finding about tests is open; 1 if it is not for another reason; 2 for wrong arguments; 130 after Ctrl-C"
 )]
-#[command(group(clap::ArgGroup::new("work").required(true).args(["task", "tasks", "resume", "list"])))]
+#[command(group(clap::ArgGroup::new("work").required(true).args(["task", "tasks", "resume", "list", "login"])))]
 pub struct LocalArgs {
     /// Folder of the repository
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -77,6 +82,12 @@ pub struct LocalArgs {
     /// List the loops of the repository
     #[arg(long)]
     pub list: bool,
+    /// Use your login of a preset, such as that of `codex login`, in runs without a configuration file from now on; asks first
+    #[arg(long, value_name = "NAME")]
+    pub login: Option<String>,
+    /// Do not ask, with --login
+    #[arg(long, requires = "login")]
+    pub yes: bool,
     /// Command that must exit with code 0; repeatable [default: detected from the repository]
     #[arg(long, value_name = "COMMAND")]
     pub check: Vec<String>,
@@ -102,8 +113,9 @@ pub struct LocalArgs {
 /// # Errors
 /// Fails on invalid arguments or configuration, an unusable repository, or a fatal error.
 pub fn run(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
-    if env.get(FILTER_VARIABLE).is_some() {
-        telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
+    match telemetry::init_warnings(env) {
+        Ok(()) | Err(TelemetryError::Started) => {}
+        Err(error) => return Err(CliError::Usage(error.to_string())),
     }
     block_on(local(args, global, env))
 }
@@ -116,6 +128,9 @@ enum LocalWork {
 }
 
 async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
+    if let Some(name) = &args.login {
+        return login::take_over(name, args.yes, env).map(|()| ExitCode::SUCCESS);
+    }
     let task = args.task.as_deref().map(task).transpose()?;
     let listed = args.tasks.as_deref().map(read_tasks).transpose()?;
     if let Some(empty) = args.check.iter().position(|check| check.trim().is_empty()) {
@@ -129,6 +144,10 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let mut config = configuration(args, global, env)?;
     check_backends(args, &config, env)?;
     let forge = open(args, env, json).await?;
+    forge.check_push(&config.policy.branch_prefix).await.map_err(CliError::Usage)?;
+    for text in notes(args, &config, &backend, &forge, env).await {
+        print(&ProgressLine { task: None, event: ProgressEvent::Note { text } }.text(json))?;
+    }
     let choice = FolderChoice::of(args.data.as_deref(), forge.repo(), env);
     let (work, folder) = match (task, listed, &args.resume) {
         (Some((title, body)), ..) => (LocalWork::Task { title, body }, choice.claim()?),
@@ -169,6 +188,9 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
         () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
     }
     let outcome = outcome?;
+    if let Some(ended) = outcome.stopped.as_ref().filter(|_| !json) {
+        keep_setup::ask(ended, &args.repo, &folder.path)?;
+    }
     #[cfg(feature = "desktop")]
     for notification in outcome.stopped.iter().filter_map(desktop::notification) {
         desktop::show(&notification, env).await;
@@ -195,7 +217,6 @@ struct RunOutcome {
     /// Whether any task is not done because a finding about tests is open.
     open_findings: bool,
     /// Loop that stopped, if the run had only one.
-    #[cfg_attr(not(feature = "desktop"), expect(dead_code, reason = "only shown on a desktop"))]
     stopped: Option<Loop>,
 }
 
@@ -243,6 +264,28 @@ impl Plan {
         let open_findings = stopped.as_ref().is_some_and(has_open_findings);
         Ok(RunOutcome { done: stopped.as_ref().map(is_done), open_findings, stopped })
     }
+}
+
+/// Returns what a user may not expect of a run, one sentence each.
+async fn notes(args: &LocalArgs, config: &Config, backend: &str, forge: &Local, env: &Env) -> Vec<String> {
+    let uncommitted = forge.uncommitted(&args.repo).await;
+    let branch = forge.default_branch();
+    let of_base = (uncommitted > 0).then(|| {
+        format!("changes in {uncommitted} files are not committed, so the run, which starts at the last commit of `{branch}`, lacks them")
+    });
+    let settings = config.backends.get(backend);
+    let has_login = settings.is_none_or(|backend| {
+        !backend.env.is_empty() || backend.settings.kind.is_some() || backend.settings.login_file.is_some()
+    });
+    let login = match login::found(backend, env).filter(|_| !has_login) {
+        Some(FoundLogin::File(file)) => Some(format!(
+            "runs have no login of {backend}, because they do not see your home; `ralph-bot local --login {backend}` has them use {}",
+            file.display()
+        )),
+        Some(FoundLogin::None(advice)) => Some(format!("runs have no login of {backend}; {advice}")),
+        Some(FoundLogin::Variable(_)) | None => None,
+    };
+    of_base.into_iter().chain(login).chain(app::hidden_arguments(config, backend, env)).collect()
 }
 
 /// Opens the repository.
@@ -310,7 +353,10 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
         return Err(CliError::Usage(message));
     }
     let variables = presets::variables(backend).join(", ");
-    let text = format!("backends: {{ {backend}: {{ enabled: true, env: [{variables}] }} }}\n");
+    let login =
+        login::consented(backend, env).map(|file| format!(", login_file: {}", quoted(&file.display().to_string())));
+    let login = login.unwrap_or_default();
+    let text = format!("backends: {{ {backend}: {{ enabled: true, env: [{variables}]{login} }} }}\n");
     Ok(Config::parse_for(ConfigScope::Local, &file, &text, env)?)
 }
 

@@ -144,6 +144,7 @@ impl AppRequest {
             auth: EntryAuth::App { id, key: self.key_file() },
             webhook_secret_file: self.secret_file(),
             public_url: self.public_url.clone(),
+            login_file: None,
             backend: self.backend.clone(),
         }
     }

@@ -68,6 +68,7 @@ impl BotTokenRequest {
             },
             webhook_secret_file: self.secret_file(),
             public_url: self.public_url.clone(),
+            login_file: None,
             backend: self.backend.clone(),
         }
     }

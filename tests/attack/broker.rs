@@ -198,6 +198,7 @@ async fn attack(budget: Option<Money>, script: BrokerScript, attack: impl AsyncF
         mcp_config: None,
         tools: None,
         images: Default::default(),
+        home_prepared: false,
         cookie: Cookie::new("attack", &uuid::Uuid::now_v7().simple().to_string(), 1),
         sandboxed: false,
         sandbox: SandboxSettings::default(),

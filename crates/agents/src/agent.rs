@@ -10,6 +10,7 @@ mod command;
 pub mod fuzzing;
 mod internal;
 mod jsonl;
+mod login;
 mod mcp;
 mod output;
 mod placeholder;
@@ -50,8 +51,10 @@ use crate::process::sandbox::Network;
 use crate::process::sandbox::SandboxSettings;
 
 pub use internal::{InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
+pub use login::LoginFile;
 pub use preset::{AgentPackage, AgentProgram, UsageReport};
 pub use presets::OutputFormat;
+pub use run_environment::home_path;
 
 /// Purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +97,8 @@ pub struct AgentRun {
     pub read_only: Vec<PathBuf>,
     /// Absolute path of this attempt's folder outside the tree, for prompt, report and home of the agent.
     pub scratch: PathBuf,
+    /// Whether the caller has created the agent's home ([`home_path`]), with package caches in it.
+    pub home_prepared: bool,
     /// Id of the loop, for the agent's environment.
     pub loop_id: String,
     /// 1-based number of the iteration; 0 for a plan.
@@ -407,6 +412,11 @@ pub trait Backend: Send + Sync {
         Vec::new()
     }
 
+    /// Returns the secrets of the login file of which runs get a copy. They change whenever a program refreshes its login.
+    fn login_secrets(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Runs the agent to its end. Never fails: errors are part of the outcome.
     async fn run(
         &self,
@@ -449,6 +459,8 @@ pub struct BackendSetup {
     pub tools: Vec<PathBuf>,
     /// Names of models: the backend's by the operator's.
     pub models: BTreeMap<String, String>,
+    /// Login file of which runs get a copy; `None` if there is none.
+    pub login: Option<LoginFile>,
     /// Environment variables that are passed on. Their values are masked in all output.
     pub env: Vec<(String, SecretString)>,
     /// Output format; `None` for the preset's format, or plain text for a script.
@@ -469,6 +481,7 @@ impl BackendSetup {
             path: path.into(),
             tools: Vec::new(),
             models: BTreeMap::new(),
+            login: None,
             env: Vec::new(),
             output: None,
             prompt_on_stdin: true,

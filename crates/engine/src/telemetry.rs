@@ -51,7 +51,19 @@ enum Format {
 /// An environment variable is invalid, or logging was started before.
 pub fn init(env: &Env) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
-    let (filter, format) = settings(env, terminal)?;
+    start(env, (FILTER_DEFAULT, terminal), terminal)
+}
+
+/// Starts logging of warnings to standard error, as text, for commands that print their progress.
+///
+/// # Errors
+/// An environment variable is invalid, or logging was started before.
+pub fn init_warnings(env: &Env) -> Result<(), TelemetryError> {
+    start(env, ("warn", true), std::io::stderr().is_terminal())
+}
+
+fn start(env: &Env, defaults: (&str, bool), terminal: bool) -> Result<(), TelemetryError> {
+    let (filter, format) = settings(env, defaults)?;
     let colors = terminal && env.get("NO_COLOR").is_none_or(str::is_empty);
     logging(filter, format, colors, std::io::stderr).try_init().map_err(|_| TelemetryError::Started)
 }
@@ -130,13 +142,14 @@ fn is_color(text: &str) -> bool {
     rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
 }
 
-fn settings(env: &Env, terminal: bool) -> Result<(EnvFilter, Format), TelemetryError> {
-    let filter = env.get(FILTER_VARIABLE).filter(|text| !text.is_empty()).unwrap_or(FILTER_DEFAULT);
+/// Returns filter and format; by default those of `defaults`, whose format is text if `true`.
+fn settings(env: &Env, defaults: (&str, bool)) -> Result<(EnvFilter, Format), TelemetryError> {
+    let filter = env.get(FILTER_VARIABLE).filter(|text| !text.is_empty()).unwrap_or(defaults.0);
     let filter = EnvFilter::builder().parse(filter).map_err(|error| TelemetryError::Filter(error.to_string()))?;
     let format = match env.get(FORMAT_VARIABLE) {
         Some("text") => Format::Text,
         Some("json") => Format::Json,
-        None | Some("") if terminal => Format::Text,
+        None | Some("") if defaults.1 => Format::Text,
         None | Some("") => Format::Json,
         Some(_) => return Err(TelemetryError::Format),
     };
@@ -156,9 +169,9 @@ mod tests {
             (vec![(FORMAT_VARIABLE, "text"), (FILTER_VARIABLE, "debug")], false, Ok(Format::Text)),
             (vec![(FORMAT_VARIABLE, "xml")], false, Err(TelemetryError::Format)),
         ] {
-            assert_eq!(settings(&Env::of(variables), terminal).map(|(_, format)| format), format);
+            assert_eq!(settings(&Env::of(variables), (FILTER_DEFAULT, terminal)).map(|(_, format)| format), format);
         }
-        let wrong = settings(&Env::of([(FILTER_VARIABLE, "a=b=c")]), true);
+        let wrong = settings(&Env::of([(FILTER_VARIABLE, "a=b=c")]), (FILTER_DEFAULT, true));
         assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
     }
 

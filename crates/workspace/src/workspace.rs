@@ -12,6 +12,7 @@ mod agent_repo;
 mod attributes;
 mod branch;
 mod diff;
+mod environment;
 mod error;
 mod files;
 mod fixed;
@@ -45,11 +46,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::Clock;
 use crate::domain::model::authorship::{CommitAuthor, CommitSigning};
-use crate::domain::model::ids::ForgeName;
+use crate::domain::model::ids::{ForgeName, Sha};
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::domain::trust::protected::ProtectedGlobs;
 
 pub use branch::BranchDiff;
+pub use environment::{Environment, EnvironmentKey, SetupEffects};
 pub use error::WorkspaceError;
 pub use fixed::FixedFiles;
 pub use git::GitUrl;
@@ -71,7 +73,7 @@ use lock::Locks;
 /// Settings of mirrors and work trees.
 #[derive(Debug, Clone)]
 pub struct WorkspaceSettings {
-    /// Folder with `mirrors/ loops/ trees/ pool/ tmp/`; created if missing.
+    /// Folder with `mirrors/ loops/ trees/ pool/ environments/ tmp/`; created if missing.
     pub root: PathBuf,
     /// Maximum number of finished trees per repository that are kept for reuse.
     pub pool: usize,
@@ -98,6 +100,8 @@ pub struct Workspaces {
     git: Git,
     clock: Clock,
     known: KnownObjects,
+    /// Digests of environments by commit and settings.
+    environment_keys: Mutex<HashMap<(Sha, String), String>>,
 }
 
 /// Returns path and version of the installed git; fails if git is missing or older than [`NEEDED_GIT`].
@@ -114,7 +118,8 @@ impl Workspaces {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
         let git = Git::new(layout.home())?;
-        Ok(Self { settings, protected, layout, locks: Locks::default(), git, clock, known: KnownObjects::default() })
+        let (locks, known, environment_keys) = (Locks::default(), KnownObjects::default(), Mutex::default());
+        Ok(Self { settings, protected, layout, locks, git, clock, known, environment_keys })
     }
 
     /// Sets author and committer for later commits on a forge.

@@ -104,6 +104,8 @@ async fn ask_command(
         Ok(built) => built,
         Err(why) => return (vec![CheckFinding::fail(title(name), bare(name, &why), install)], None),
     };
+    let hidden = app::hidden_arguments(config, name, env).into_iter();
+    let hidden = hidden.map(|why| CheckFinding::warn(format!("paths of {}", title(name)), bare(name, &why), ""));
     let keys = keys(name, backend, &built.hidden_keys());
     let said = match built.probe().await {
         Ok(said) => said,
@@ -111,13 +113,14 @@ async fn ask_command(
     };
     let Some(known) = known else {
         let finding = CheckFinding::ok(title(name), "program found; not tested further");
-        return (std::iter::once(finding).chain(keys).chain(uncounted(name, backend)).collect(), None);
+        let findings = std::iter::once(finding).chain(hidden).chain(keys).chain(uncounted(name, backend));
+        return (findings.collect(), None);
     };
     let (finding, version) = judge_version(name, known, &said);
     let is_sound = version.is_some();
     let (login, money) = (|| login(name, known, backend).or(keys), || uncounted(name, backend));
     let further = is_sound.then(|| login().into_iter().chain(money())).into_iter().flatten();
-    (std::iter::once(finding).chain(further).collect(), version)
+    (std::iter::once(finding).chain(hidden).chain(further).collect(), version)
 }
 
 /// Judges the output of `--version`.
@@ -207,14 +210,23 @@ fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<CheckFin
 /// Warns if no credential is passed to a program, because runs cannot use the logins of the service's user.
 fn login(name: &str, known: &AgentProgram, backend: &BackendConfig) -> Option<CheckFinding> {
     let signs_in = |name: &str| SIGNS_IN.iter().any(|part| name.contains(part));
+    if let Some(file) = &backend.settings.login_file {
+        let title = format!("login of {}", title(name));
+        return Some(match std::fs::read_to_string(file) {
+            Ok(_) => CheckFinding::ok(title, format!("runs get a copy of {} and can read it", file.display())),
+            Err(error) => CheckFinding::fail(title, format!("{}: {error}", file.display()), known.login_advice),
+        });
+    }
     if backend.env.iter().any(|(name, _)| signs_in(name)) {
         return None;
     }
     let detail =
         "no credential is passed to it, so it would wait for a login; runs do not see the logins of this account";
+    let file = if known.login_file.is_some() { "; or name its login file in `login_file`" } else { "" };
     let fix = format!(
-        "set the variable with its credential and add its name to `env`, such as {}",
-        known.login_variables.join(", ")
+        "set the variable with its credential and add its name to `env`, such as {}: {}{file}",
+        known.login_variables.join(", "),
+        known.login_advice
     );
     Some(CheckFinding::warn(format!("login of {}", title(name)), detail, fix))
 }

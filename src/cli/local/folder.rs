@@ -108,14 +108,11 @@ fn in_use(folder: &Path) -> CliError {
 /// Creates and locks a folder; `None` if another process holds the lock.
 fn lock(folder: &Path) -> std::io::Result<Option<DataFolder>> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // A sandbox shows no path with `..`.
+    let folder = folder.canonicalize()?;
     let lock = File::options().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
     match lock.try_lock() {
-        Ok(()) => Ok(Some(DataFolder {
-            path: folder.to_path_buf(),
-            temporary: false,
-            _lock: FolderLock(lock),
-            _deleted: None,
-        })),
+        Ok(()) => Ok(Some(DataFolder { path: folder, temporary: false, _lock: FolderLock(lock), _deleted: None })),
         Err(std::fs::TryLockError::WouldBlock) => Ok(None),
         Err(std::fs::TryLockError::Error(error)) => Err(error),
     }
@@ -129,7 +126,7 @@ fn temporary() -> std::io::Result<DataFolder> {
 }
 
 /// Returns `ralph-bot/local` in the user's state folder; `None` without a home folder.
-fn state_folder(env: &Env) -> Option<PathBuf> {
+pub(super) fn state_folder(env: &Env) -> Option<PathBuf> {
     let absolute = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("ralph-bot/local"))

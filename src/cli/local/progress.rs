@@ -7,21 +7,21 @@ use serde::Serialize;
 
 use super::next_steps::SuggestedCommand;
 use crate::cli::{one_line, print};
+use crate::domain::checks::dependencies::decisive_lines;
 use crate::domain::loops::{Iteration, Loop, LoopState};
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding};
 use crate::domain::report::denied_tools;
 use crate::forge::local::LocalMessage;
 
-/// Number of lines shown of a failed check's output.
-const OUTPUT_LINES: usize = 8;
-
 /// Event of a loop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum ProgressEvent {
-    /// Checks before the first iteration.
-    Baseline { held: usize, checks: Vec<FailedCheck>, total: usize },
+    /// Something to know before the run.
+    Note { text: String },
+    /// Checks before the first iteration. `notes` are sentences about the repository's file.
+    Baseline { held: usize, checks: Vec<FailedCheck>, total: usize, notes: Vec<String> },
     /// A plan that waits for an approval.
     Plan { hash: String, text: String },
     /// Start of an iteration.
@@ -101,9 +101,7 @@ pub(super) struct FailedCheck {
 impl FailedCheck {
     fn of(report: &CheckReport) -> Vec<Self> {
         let one = |outcome: &CheckOutcome| {
-            let lines: Vec<_> = outcome.output.lines().map(one_line).filter(|line| !line.is_empty()).collect();
-            let from = lines.len().saturating_sub(OUTPUT_LINES);
-            let output = lines.into_iter().skip(from).collect();
+            let output = decisive_lines(&outcome.output).iter().map(|line| one_line(line)).collect();
             Self { command: one_line(&outcome.command), why: one_line(&outcome.why), output }
         };
         report.outcomes.iter().filter(|outcome| !outcome.holds).map(one).collect()
@@ -181,7 +179,8 @@ impl LocalProgress {
         if let (false, Some(report)) = (self.baseline, &current.baseline) {
             self.baseline = true;
             let (held, total) = (report.held(), report.outcomes.len());
-            events.push(ProgressEvent::Baseline { held, total, checks: FailedCheck::of(report) });
+            let notes = current.overruled.iter().map(|note| one_line(note)).collect();
+            events.push(ProgressEvent::Baseline { held, total, checks: FailedCheck::of(report), notes });
         }
         for iteration in &current.iterations {
             if iteration.number > self.began {
@@ -232,9 +231,12 @@ impl ProgressEvent {
         let (bold, green) = (Style::new().bold(), AnsiColor::Green.on_default().bold());
         let yellow = AnsiColor::Yellow.on_default().bold();
         match self {
-            Self::Baseline { held, total, checks } => {
+            Self::Note { text } => format!("{yellow}note{yellow:#}: {text}\n"),
+            Self::Baseline { held, total, checks, notes } => {
                 let failing: String = checks.iter().map(FailedCheck::lines).collect();
-                format!("{bold}before{bold:#}: {held} of {total} checks pass\n{failing}")
+                let notes: String =
+                    notes.iter().map(|note| format!("{yellow}note{yellow:#}: repository file: {note}\n")).collect();
+                format!("{notes}{bold}before{bold:#}: {held} of {total} checks pass\n{failing}")
             }
             Self::Plan { hash, text } => {
                 let lines: String = text.lines().map(|line| format!("  {}\n", one_line(line))).collect();

@@ -298,7 +298,7 @@ impl LocalSession<'_> {
                     let current = self.pause(current).await?;
                     records.write_iterations(&current);
                     let now = self.app.engine.clock.now();
-                    let next = next_steps(&current, &self.invocation, self.forge.default_branch(), now);
+                    let next = next_steps(&current, &self.invocation, self.forge.branch_ref(), now);
                     records.write_summary(&current, &next, now);
                     let branch = current.pushed.is_some().then_some(current.branch);
                     self.say(task, ProgressEvent::Interrupted { branch, next })?;
@@ -324,7 +324,7 @@ impl LocalSession<'_> {
 
     /// Prints the result of a loop that stopped, and writes its summary.
     fn finish(&self, ended: &Loop, task: Option<&str>, records: &LoopRecords) -> Result<(), CliError> {
-        let from = self.forge.default_branch();
+        let from = self.forge.branch_ref();
         let branch = ended.pushed.is_some().then(|| ended.branch.clone());
         let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
         let now = self.app.engine.clock.now();

@@ -378,3 +378,58 @@ fn tasks_come_from_text_and_from_files() {
     assert_eq!(read, ("Make it fast".to_owned(), "## Make it fast\n\nVery.".to_owned()));
     assert_eq!(task("Fix it").expect("a task"), ("Fix it".to_owned(), "Fix it".to_owned()));
 }
+
+/// Commits files to the repository.
+async fn commit(setup: &LocalSetup, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        std::fs::write(setup.repo.join(name), text).expect("written");
+    }
+    git(&setup.repo, &["add", "."]).await;
+    git(&setup.repo, &["commit", "--quiet", "-m", "files"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn setup_runs_once_for_all_trees_of_all_loops() {
+    let setup =
+        setup("cat > /dev/null; test -f $HOME/.cargo/c && cp deps/tool answer.txt; echo evil > deps/tool").await;
+    let log = setup.folder.path().join("installed");
+    let install = format!(
+        "echo once >> '{}'; mkdir -p deps $HOME/.cargo; echo right > deps/tool; echo 1 > $HOME/.cargo/c",
+        log.display()
+    );
+    let file = format!("setup: [{}]\nenvironment: {{ cache: [deps] }}\n", serde_json::Value::from(install));
+    commit(&setup, &[(".gitignore", "deps\n"), ("package-lock.json", "1\n"), (".ralph.yml", &file)]).await;
+    let check = "grep -q right answer.txt && test -f $HOME/.cargo/c && test -f deps/tool";
+    for task in ["Put the answer right", "Put it right again"] {
+        let done = run_to(&setup, &["--task", task, "--check", check], ExitCode::SUCCESS).await.pop().expect("a loop");
+        assert_eq!(done.state.as_str(), "review", "{}", done.why);
+    }
+    assert_eq!(std::fs::read_to_string(&log).expect("it ran"), "once\n");
+    commit(&setup, &[("package-lock.json", "2\n")]).await;
+    run_to(&setup, &["--task", "Once more", "--check", check], ExitCode::SUCCESS).await;
+    assert_eq!(std::fs::read_to_string(&log).expect("it ran"), "once\nonce\n", "the lock file changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_dependencies_are_installed_by_the_usual_command() {
+    let mut setup = setup("cat > /dev/null; node_modules/.bin/x && echo right > answer.txt").await;
+    let bin = setup.folder.path().join("bin");
+    std::fs::create_dir(&bin).expect("made");
+    let npm = "#!/bin/sh\nif [ \"$1\" = ci ]; then mkdir -p node_modules/.bin; cp /bin/true node_modules/.bin/x; exit; fi\n\
+               PATH=\"$PWD/node_modules/.bin\" x || { echo 'sh: 1: x: not found'; exit 127; }\n";
+    std::fs::write(bin.join("npm"), npm).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bin.join("npm"), mode).expect("executable");
+    let state = setup.folder.path().join("state").display().to_string();
+    let path = format!("{}:{PATH}", bin.display());
+    setup.env = Env::of([("PATH", path.as_str()), ("HOME", "/"), ("XDG_STATE_HOME", state.as_str())]);
+    let manifest = r#"{ "devDependencies": { "x": "1" }, "scripts": { "test": "x" } }"#;
+    commit(&setup, &[(".gitignore", "node_modules\n"), ("package.json", manifest), ("package-lock.json", "{}")]).await;
+    for task in ["Put the answer right", "Put it right again"] {
+        let more = ["--task", task, "--check", "npm test && grep -q right answer.txt"];
+        let done = run_to(&setup, &more, ExitCode::SUCCESS).await.pop().expect("a loop");
+        assert_eq!(done.state.as_str(), "review", "{}", done.why);
+        let note = done.overruled.join("\n");
+        assert!(note.contains("add the line `setup: [npm ci]`") && note.contains("x: not found"), "{note}");
+    }
+}

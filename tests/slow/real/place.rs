@@ -114,6 +114,7 @@ impl InstalledAgentFixture {
             mcp_config: None,
             tools: None,
             images: Default::default(),
+            home_prepared: false,
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
             sandbox: SandboxSettings::default(),

@@ -16,9 +16,11 @@ use tokio_util::sync::CancellationToken;
 use self::phases::{MAX_REFUSED, RunPhase, run_with_phase_limits};
 use super::broker::meter::RunMeter;
 use super::broker::{Broker, BrokerParts, HiddenKey, ModelClients, forms_of_keys, hidden_keys};
+use super::login::PlacedLogin;
 use super::mcp;
 use super::placeholder::fill_in;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput, PromptDelivery, RunContext, prompt_reference};
+use super::refusal::asks_for_login;
 use super::report;
 use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session;
@@ -27,6 +29,7 @@ use super::usage::SessionUsage;
 use super::{
     AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat, ToolCalls,
 };
+use crate::clock::Clock;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::OWN_BUDGET;
 use crate::domain::providers::money::Cumulative;
@@ -119,13 +122,14 @@ impl CommandBackend {
             run,
             model: run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str)),
             root: rustix::process::geteuid().is_root(),
+            has_login: self.settings.login.is_some(),
             prompt_file: &folders.prompt,
             variables,
             servers,
         }
     }
 
-    fn spec(&self, call: &RunContext<'_>, folders: &RunFolders) -> ProcessSpec {
+    fn spec(&self, call: &RunContext<'_>, folders: &RunFolders, secrets: &Masker) -> ProcessSpec {
         let (run, model) = (call.run, call.model);
         let mut spec = ProcessSpec::new(&self.program, &run.tree)
             .args(self.settings.config.command.iter().skip(1))
@@ -154,7 +158,7 @@ impl CommandBackend {
         }
         spec.limits = ProcessLimits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
         spec.cookie = Some(run.cookie.clone());
-        spec.secrets = self.secrets.clone();
+        spec.secrets = secrets.clone();
         // With hidden keys, the model is reached through the broker only.
         let model_hosts = if self.hidden_keys.is_empty() { self.preset.model_hosts } else { &[] };
         spec.sandbox = folders.sandbox(run, &self.settings, run_environment::servers(call.variables, model_hosts));
@@ -215,6 +219,10 @@ impl Backend for CommandBackend {
         self.hidden_keys.iter().flat_map(|hidden| &hidden.keys).map(String::as_str).collect()
     }
 
+    fn login_secrets(&self) -> Vec<String> {
+        self.settings.login.iter().flat_map(|login| login.secrets()).collect()
+    }
+
     async fn run(
         &self,
         run: AgentRun,
@@ -243,6 +251,11 @@ impl Backend for CommandBackend {
             let reason = format!("its settings in {} could not be written: {e}", folders.home.display());
             return not_started(AgentStatus::Failed { reason });
         }
+        let secrets = self.secrets.with(&Masker::new(self.login_secrets()));
+        let login = match self.settings.login.as_ref().map(|login| login.place(&folders.home)).transpose() {
+            Ok(login) => login,
+            Err(reason) => return not_started(AgentStatus::Unavailable { reason }),
+        };
         if let Err(error) = self.restore_session(&run, &folders) {
             let reason = format!("the files of its session could not be copied: {error}");
             return AgentOutcome { session_unknown: true, ..not_started(AgentStatus::Failed { reason }) };
@@ -253,7 +266,7 @@ impl Backend for CommandBackend {
             let mut events = Vec::new();
             reader.line(stream, line, &mut |event| events.push(event));
             for event in events {
-                on_event(masked(without_earlier_runs(event, &run, reader.observed_tokens()), &self.secrets));
+                on_event(masked(without_earlier_runs(event, &run, reader.observed_tokens()), &secrets));
             }
             let next = match (reader.is_complete(), reader.is_waiting()) {
                 (true, _) => RunPhase::Complete,
@@ -263,7 +276,7 @@ impl Backend for CommandBackend {
             phase.send_if_modified(|phase| std::mem::replace(phase, next) != next);
             reader.reason_to_stop().map_or(LineDecision::Continue, LineDecision::Stop)
         };
-        let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
+        let (spec, stop) = (self.spec(&call, &folders, &secrets), cancel.child_token());
         let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);
         let running = process::run(spec, &stop, Some(&mut lines));
         let running = run_with_phase_limits(running, &mut phases, &stop);
@@ -272,6 +285,7 @@ impl Backend for CommandBackend {
             never = stop_when_exhausted(&meter, &stop) => match never {},
         };
         leftovers.remove();
+        self.write_login_back(login);
         meter.finish();
         drop(broker);
         let outcome = match ended {
@@ -284,7 +298,7 @@ impl Backend for CommandBackend {
                     };
                     finished.ended = reason.map_or(ProcessEnd::Cancelled, ProcessEnd::Stopped);
                 }
-                self.outcome(&run, &folders, finished, reader.as_mut())
+                self.outcome((&run, &secrets), &folders, finished, reader.as_mut())
             }
             Err(error @ ProcessError::Wait { .. }) => not_started(AgentStatus::Failed { reason: error.to_string() }),
             Err(error) => not_started(AgentStatus::Unavailable { reason: error.to_string() }),
@@ -317,7 +331,7 @@ impl Backend for CommandBackend {
 impl CommandBackend {
     fn outcome(
         &self,
-        run: &AgentRun,
+        (run, secrets): (&AgentRun, &Masker),
         folders: &RunFolders,
         finished: Finished,
         reader: &mut dyn OutputReader,
@@ -352,7 +366,8 @@ impl CommandBackend {
             ProcessEnd::ResourceLimit(reason) => AgentStatus::Failed { reason: reason.clone() },
             ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) | ProcessEnd::Stopped(_) => output.status.clone(),
         };
-        let (report, report_problem) = report::read(&folders.report, REPORT, &self.secrets);
+        let status = self.with_login_advice(status);
+        let (report, report_problem) = report::read(&folders.report, REPORT, secrets);
         let mut text = finished.stdout.text();
         if finished.stderr.total_bytes > 0 {
             text.push_str("\n--- standard error ---\n");
@@ -369,6 +384,28 @@ impl CommandBackend {
         outcome.duration_ms = u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX);
         outcome.output = text;
         outcome
+    }
+
+    /// Adds to the status of a run that has no login how to give it one, because the program's own advice has no effect on runs.
+    fn with_login_advice(&self, status: AgentStatus) -> AgentStatus {
+        let is_given = self.settings.login.is_some() || !self.hidden_keys.is_empty();
+        match (status, &self.preset.program) {
+            (AgentStatus::Unavailable { reason }, Some(program)) if !is_given && asks_for_login(&reason) => {
+                let advice = program.login_advice;
+                AgentStatus::Unavailable { reason: format!("{reason} (runs see no login of this account: {advice})") }
+            }
+            (status, _) => status,
+        }
+    }
+
+    /// Writes a login back that the program refreshed.
+    fn write_login_back(&self, login: Option<PlacedLogin<'_>>) {
+        let Some(login) = login else { return };
+        match login.write_back(Clock::System.now()) {
+            Ok(true) => tracing::info!(backend = self.name, "the program refreshed its login, which was written back"),
+            Ok(false) => {}
+            Err(why) => tracing::warn!(backend = self.name, why, "the login file stays as it is"),
+        }
     }
 
     /// Reads the usage from the session's files if the output does not report it.

@@ -109,6 +109,10 @@ pub struct AgentProgram {
     pub tested_version: (u32, u32),
     /// Environment variables that usually contain the program's credentials, the most common one first.
     pub login_variables: &'static [&'static str],
+    /// File with the login of a subscription, relative to the home; `None` if the program has none that runs can use.
+    pub login_file: Option<&'static str>,
+    /// Sentence that says how to get a login.
+    pub login_advice: &'static str,
 }
 
 impl AgentProgram {
@@ -188,6 +192,8 @@ pub(super) struct RunContext<'a> {
     pub(super) model: Option<&'a str>,
     /// Whether the service runs as root; some agents then refuse to work without confirmation.
     pub(super) root: bool,
+    /// Whether the home contains the login file of a subscription.
+    pub(super) has_login: bool,
     /// File that contains the prompt.
     pub(super) prompt_file: &'a Path,
     /// Environment variables that the operator passes on.

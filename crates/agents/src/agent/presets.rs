@@ -70,6 +70,11 @@ pub fn program(name: &str) -> Option<&'static AgentProgram> {
     find(name)?.program.as_ref()
 }
 
+/// Returns the path of the login file of the preset with this name, relative to a home.
+pub fn login_file(name: &str) -> Option<&'static str> {
+    program(name)?.login_file
+}
+
 /// Returns the usage that runs of the preset with this name report. Includes the model if session files name it.
 pub fn usage(name: &str) -> Option<UsageReport> {
     let preset = find(name)?;
@@ -162,6 +167,7 @@ mod tests {
         assert_eq!(unique.len(), PRESETS.len());
         for preset in PRESETS {
             let program = preset.program.as_ref().unwrap_or_else(|| panic!("{} has no program", preset.name));
+            assert!(!program.login_advice.ends_with('.') && !program.login_advice.is_empty(), "{}", preset.name);
             assert!(!program.login_variables.is_empty() && preset.version.is_some(), "{}", preset.name);
             assert!(!preset.is_output_format || OutputFormat::named(preset.name).is_some(), "{}", preset.name);
         }

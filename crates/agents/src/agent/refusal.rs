@@ -40,6 +40,15 @@ fn status_of(refusal: Option<LimitKind>, signals: &LimitSignals, message: &str) 
     }
 }
 
+/// Whether an error message asks for a login or a key.
+pub(super) fn asks_for_login(message: &str) -> bool {
+    static LOGIN: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)/login\b|\b(?:log|sign)(?:ged|ed)?[ -]?in\b|\bapi[ _-]?key\b|\bauth method\b|\bunauthori[sz]ed\b|\bauthenticat")
+            .expect("the expression is fixed and valid")
+    });
+    LOGIN.is_match(message)
+}
+
 /// Whether a text has at most two short lines, as the error message of a program that exits with 0 can have.
 pub(super) fn is_brief(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());

@@ -30,6 +30,11 @@ pub(super) fn report_path(scratch: &Path) -> PathBuf {
     scratch.join("report").join(REPORT)
 }
 
+/// Returns the home of an agent whose run has this scratch folder.
+pub fn home_path(scratch: &Path) -> PathBuf {
+    scratch.join("home")
+}
+
 /// Folders of one attempt, below its scratch folder.
 pub(super) struct RunFolders {
     /// Home of the agent.
@@ -46,13 +51,14 @@ impl RunFolders {
     /// Creates the folders with mode 0700, after removing those of an earlier attempt.
     pub(super) fn prepare(run: &AgentRun) -> io::Result<Self> {
         let folders = Self {
-            home: run.scratch.join("home"),
+            home: home_path(&run.scratch),
             temporary: run.scratch.join("tmp"),
             report: run.scratch.join("report"),
             prompt: run.scratch.join("prompt.md"),
         };
         private::create_folder(&run.scratch)?;
-        for folder in [&folders.home, &folders.temporary, &folders.report] {
+        let home = Some(&folders.home).filter(|_| !run.home_prepared);
+        for folder in home.into_iter().chain([&folders.temporary, &folders.report]) {
             match fs::symlink_metadata(folder) {
                 Ok(found) if found.is_dir() => fs::remove_dir_all(folder)?,
                 Ok(_) => fs::remove_file(folder)?,

@@ -28,6 +28,8 @@ pub struct ForgeEntry {
     pub public_url: Option<String>,
     /// Backend to use in a new file; a known preset.
     pub backend: String,
+    /// Login file of the backend in a new file; `None` if it has none.
+    pub login_file: Option<String>,
 }
 
 /// Credential of an entry.
@@ -83,9 +85,10 @@ impl ForgeEntry {
     fn backends(&self) -> String {
         let variables =
             presets::program(&self.backend).map_or(String::new(), |program| program.login_variables.join(", "));
+        let login = self.login_file.as_ref().map(|file| format!(", login_file: {}", quoted(file))).unwrap_or_default();
         format!(
-            "# Agents see no login of this account, only the variables that are listed here.\n\
-             backends:\n  {}: {{ enabled: true, env: [{variables}] }}\n",
+            "# Agents see no login of this account, only the variables and the login file that are listed here.\n\
+             backends:\n  {}: {{ enabled: true, env: [{variables}]{login} }}\n",
             self.backend
         )
     }
@@ -247,6 +250,7 @@ mod tests {
             auth: EntryAuth::App { id: 7, key: "gh-app-key.pem".into() },
             webhook_secret_file: Some("gh-webhook-secret".into()),
             public_url: None,
+            login_file: None,
             backend: "claude".into(),
         }
     }

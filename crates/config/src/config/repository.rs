@@ -27,9 +27,12 @@ config_section! {
     pub struct RepositoryFile {
         /// Commands that must pass for a loop to be complete, in order.
         pub checks: Vec<CheckEntry>;
-        /// Commands that prepare a work tree: before the first check, before each run of the agent, and before the final
-        /// verification.
+        /// Commands that install what the checks need. They run at the base, with the network of the package registries; work trees
+        /// get a copy of the result, which is kept until a lock file changes. A command that writes other files than `environment.cache`
+        /// runs again in each work tree: `docs/guides/your-repository.md`.
         pub setup: Vec<String>;
+        /// Network of `setup`, and results that are kept: `docs/guides/your-repository.md`.
+        pub environment: RepositoryEnvironment;
         /// Type of work in this repository; estimated by default.
         pub task_type: Option<TaskType>;
         /// Facts about every task in this repository; what is omitted is estimated. A `ralph` block in an issue can state them too.
@@ -76,6 +79,19 @@ config_section! {
         /// Planning of iterations, merged over the operator's.
         #[schemars(with = "StrategySettings")]
         pub strategy: Map<String, Value>;
+    }
+}
+
+config_section! {
+    /// Network of `setup`, and results that are kept: `docs/guides/your-repository.md`.
+    pub struct RepositoryEnvironment {
+        /// Globs of ignored files and folders, from the root of the tree, that `setup` creates and that are kept, in addition to
+        /// the usual ones (`node_modules`, `.venv`, `target`, `vendor`, …); `*` does not match `/`.
+        pub cache: Vec<String>;
+        /// Hosts that `setup` can reach at the base, without a port and at public addresses, and names of ecosystems (`npm`,
+        /// `pypi`, `cargo`, `go`, …), which mean their registries; the registries of the detected ecosystems if omitted, no network if
+        /// empty or if the operator's `sandbox.network` is `none`.
+        pub network: Option<Vec<String>>;
     }
 }
 

@@ -888,6 +888,7 @@ checks:
   - { name: coverage, run: ./cov, kind: coverage, pattern: "([0-9.]+)%", min: 80 }
   - { name: errors, run: ./tsc, kind: count, pattern: "(\\d+) errors", at_most: 0, any_exit: true, counts: "(?P<passed>\\d+) ok", junit: "out/**/*.xml" }
 setup: [npm ci]
+environment: { cache: [fixtures, "packages/*/generated"], network: [npm, fixtures.example.org] }
 task_type: test-fix
 progress: status-only
 protected: { policy: block, paths: ["deploy/**"] }
@@ -921,6 +922,7 @@ fn repository_file_is_parsed() {
     ));
     assert_eq!(settings.checks[4].junit.as_deref(), Some("out/**/*.xml"));
     assert_eq!(settings.protected, Some(ProtectedPolicy::Block));
+    assert_eq!(settings.environment.network, Some(vec!["npm".to_owned(), "fixtures.example.org".to_owned()]));
     let policy = Policy::default().with_repository(&settings);
     assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 1800));
     assert_eq!(policy.base.as_deref(), Some("develop"));
@@ -988,6 +990,17 @@ fn invalid_repository_keys_are_reported() {
     .ralph.yml:4:23: `limits.iterations` is 0; it must be at least 1
     .ralph.yml:4:36: `limits.cost_usd` is $0.00; it must be at least $0.000001
     .ralph.yml:5:22: `protected.paths[0]`: invalid pattern: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+    ");
+    insta::assert_snapshot!(repository_problems(
+        "environment: { cache: ['{', ../x, /tmp/y], network: [npmm, '10.0.0.1:80', 'https://a.example', '[::1]', a.example] }\n"
+    ), @r"
+    .ralph.yml:1:24: `environment.cache[0]`: invalid pattern: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+    .ralph.yml:1:29: `environment.cache[1]`: expected a path below the root of the tree
+    .ralph.yml:1:35: `environment.cache[2]`: expected a path below the root of the tree
+    .ralph.yml:1:54: `environment.network[0]`: expected a host such as `example.org`, without a port, or one of npm, pypi, cargo, go, rubygems, packagist, maven, nuget, hex, pub
+    .ralph.yml:1:60: `environment.network[1]`: expected a host such as `example.org`, without a port, or one of npm, pypi, cargo, go, rubygems, packagist, maven, nuget, hex, pub
+    .ralph.yml:1:75: `environment.network[2]`: expected a host such as `example.org`, without a port, or one of npm, pypi, cargo, go, rubygems, packagist, maven, nuget, hex, pub
+    .ralph.yml:1:96: `environment.network[3]`: expected a host such as `example.org`, without a port, or one of npm, pypi, cargo, go, rubygems, packagist, maven, nuget, hex, pub
     ");
     insta::assert_snapshot!(repository_problems("- a\n"), @r".ralph.yml:1:1: `the file`: expected a map, found a list");
     insta::assert_snapshot!(repository_problems("a: [\n"), @r".ralph.yml:1:4: invalid YAML: unclosed bracket '['");

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::problem::{ConfigProblem, ProblemCollector};
-use super::repository::{CheckEntry, CheckKind, CheckSection, RepositoryFile};
+use super::repository::{CheckEntry, CheckKind, CheckSection, RepositoryEnvironment, RepositoryFile};
 use super::schema_check::SchemaView;
 use super::supervision_keys::{self, SupervisionKeys};
 use super::yaml::YamlNode;
 use super::{removed, renamed, schema, typed, validate};
 use crate::domain::checks::criteria::report_path;
+use crate::domain::checks::dependencies::{EnvironmentSettings, ecosystem_names};
 use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::ConfigSection as _;
@@ -16,6 +17,7 @@ use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::trust::bounds::REPOSITORY_FILE_BYTES;
 use crate::domain::trust::commit_rules::CommitRules;
+use crate::domain::trust::egress::Hosts;
 use crate::domain::trust::policy::{CHECK_NAME_MAX, Policy, RepositorySettings, check_name_for, valid_check_name};
 
 /// Maximum number of checks, and of setup commands.
@@ -72,6 +74,7 @@ impl RepositoryValidator<'_> {
             self.facts(&format!("labels.{name}"), facts);
         }
         self.setup(&file.setup);
+        self.environment(&file.environment);
         for (index, glob) in file.protected.paths.iter().enumerate() {
             if let Err(error) = globset::Glob::new(glob) {
                 self.wrong(&format!("protected.paths[{index}]"), format!("invalid pattern: {}", error.kind()));
@@ -111,6 +114,7 @@ impl RepositoryValidator<'_> {
         RepositorySettings {
             checks,
             setup: file.setup,
+            environment: EnvironmentSettings { cache: file.environment.cache, network: file.environment.network },
             task_type: file.task_type,
             task: file.task,
             task_labels: file.labels,
@@ -147,6 +151,27 @@ impl RepositoryValidator<'_> {
         }
         for (index, command) in commands.iter().enumerate() {
             self.command(&format!("setup[{index}]"), command);
+        }
+    }
+
+    fn environment(&mut self, environment: &RepositoryEnvironment) {
+        for (index, glob) in environment.cache.iter().enumerate() {
+            let key = format!("environment.cache[{index}]");
+            if let Err(error) = globset::Glob::new(glob) {
+                self.wrong(&key, format!("invalid pattern: {}", error.kind()));
+            } else if glob.starts_with('/') || glob.split('/').any(|part| part == "..") {
+                self.wrong(&key, "expected a path below the root of the tree");
+            }
+        }
+        for (index, host) in environment.network.iter().flatten().enumerate() {
+            let is_ecosystem = ecosystem_names().any(|name| name == host);
+            // A host with a port would be reached at private addresses, too, which only the operator may allow.
+            let is_public = host.contains('.') && !host.contains([':', '/', '[']) && Hosts::parse([host]).is_ok();
+            if !is_ecosystem && !is_public {
+                let names = ecosystem_names().collect::<Vec<_>>().join(", ");
+                let message = format!("expected a host such as `example.org`, without a port, or one of {names}");
+                self.wrong(&format!("environment.network[{index}]"), message);
+            }
         }
     }
 

@@ -1,3 +1,5 @@
-//! Completion criteria: where checks come from and how their outcomes are judged.
+//! Completion criteria: where checks come from and how their outcomes are judged. Ecosystems: how their dependencies are
+//! installed.
 
 pub mod criteria;
+pub mod dependencies;

@@ -5,6 +5,7 @@ mod agent;
 mod answers;
 mod call_guard;
 mod conventions;
+mod environment;
 mod git;
 pub mod hooks;
 mod images;
@@ -25,11 +26,13 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use environment::SetupContext;
+
 use super::claim::Claim;
 use super::executor::{EffectError, Receipt, effect_context};
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
-use crate::checks::ChecksError;
+use crate::checks::{CheckRunner, ChecksError};
 use crate::clock::Stopwatch;
 use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
@@ -38,7 +41,7 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{Loop, LoopInput, PreparedTree};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun};
-use crate::domain::model::task::{Check, CheckRule, CheckSource};
+use crate::domain::model::task::{Check, CheckReport};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::process::{self, Cookie, untrusted};
@@ -351,14 +354,19 @@ impl Engine {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != base_branch) {
             (tree, base_branch) = prepare(wanted, current.head.clone()).await?;
         }
-        let notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
+        let mut notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
         let lacks = self.lacks(repo, &mut tree).await;
-        self.setup(current, &policy, &tree.dir, cancel).await?;
+        let fork = tree.fork.clone().unwrap_or_else(|| tree.base.clone());
+        let base = current.base.as_ref().unwrap_or(&fork);
+        let of = SetupContext { current, repo, policy: &policy, base, cancel };
+        let (policy, note) = self.with_detected_setup(of, &tree).await?;
+        notes.extend(note);
+        self.setup(SetupContext { policy: &policy, ..of }, &tree.dir, &tree.head).await?;
         let detected = criteria::detect(&|path: &str| small_file(&tree.dir.join(path)));
         let images = self.images_of_issue(account, repo, current, cancel).await;
         let prepared = PreparedTree {
             base_branch,
-            base: tree.fork.unwrap_or(tree.base),
+            base: fork,
             head: tree.head,
             remote: tree.remote_branch,
             policy,
@@ -393,43 +401,8 @@ impl Engine {
         })
     }
 
-    /// Runs the setup commands of the operator and the repository in a new tree.
-    async fn setup(
-        &self,
-        current: &Loop,
-        policy: &Policy,
-        tree: &Path,
-        cancel: &CancellationToken,
-    ) -> Result<(), EffectError> {
-        if policy.setup.is_empty() {
-            return Ok(());
-        }
-        let commands = policy.setup.iter().enumerate().map(|(n, command)| Check {
-            name: format!("setup {}", n + 1),
-            command: command.clone(),
-            rule: CheckRule::ExitCode,
-            source: CheckSource::RepositoryFile,
-            timeout_s: Some(SETUP_TIMEOUT_S),
-            counts: None,
-            junit: None,
-        });
-        let commands: Vec<_> = commands.collect();
-        let report = self.run_checks(current, "setup", tree, &[], &commands, cancel).await?;
-        match report.outcomes.iter().find(|o| !o.holds) {
-            None => Ok(()),
-            Some(o) => Err(EffectError::Permanent {
-                why: format!(
-                    "the setup command `{}` {}: {}",
-                    o.command,
-                    o.why,
-                    o.output.lines().last().unwrap_or_default()
-                ),
-            }),
-        }
-    }
-
-    /// Resets the tree to a commit and runs the setup commands. They succeeded at the start of the loop, so a failure
-    /// is returned as a note for the agent.
+    /// Resets the tree to a commit and sets it up. This succeeded at the start of the loop, so a failure is returned as a
+    /// note for the agent.
     async fn fresh_tree(
         &self,
         current: &Loop,
@@ -439,28 +412,46 @@ impl Engine {
     ) -> Result<Option<String>, EffectError> {
         self.workspaces.reset(&current.id, repo, at).await?;
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
-        match self.setup(current, &current.policy, &tree, cancel).await {
+        match self.setup(SetupContext::of(current, repo, at, cancel), &tree, at).await {
             Err(EffectError::Permanent { why }) => Ok(Some(format!("In the work tree as it is, {why}"))),
             other => other.map(|()| None),
         }
     }
 
+    /// Runs checks in a tree, with a new home that contains the repository's package caches.
     async fn run_checks(
         &self,
-        current: &Loop,
+        (repo, current): (&RepoRef, &Loop),
         phase: &'static str,
-        tree: &Path,
-        read_only: &[PathBuf],
+        (tree, read_only): (&Path, &[PathBuf]),
         checks: &[Check],
         cancel: &CancellationToken,
-    ) -> Result<crate::domain::model::task::CheckReport, EffectError> {
+    ) -> Result<CheckReport, EffectError> {
         let mut runner = self.checks.clone();
         runner.read_only.extend_from_slice(read_only);
         runner.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));
         let scratch = self.settings.scratch.join(current.id.as_str()).join("checks");
-        let watch = Stopwatch::start();
-        let mut report = runner.run_all(tree, &scratch, checks, cancel).await;
+        if let Some(environment) = self.kept_environment(repo, current).await? {
+            remove_folder(&scratch);
+            environment.copy_to_home(tree, &scratch, false).await?;
+        }
+        let report = self.run_timed(current, &runner, phase, (tree, scratch.as_path()), checks, cancel).await;
         remove_folder(&scratch);
+        report
+    }
+
+    /// Runs checks and records their time.
+    async fn run_timed(
+        &self,
+        current: &Loop,
+        runner: &CheckRunner,
+        phase: &'static str,
+        (tree, home): (&Path, &Path),
+        checks: &[Check],
+        cancel: &CancellationToken,
+    ) -> Result<CheckReport, EffectError> {
+        let watch = Stopwatch::start();
+        let mut report = runner.run_all(tree, home, checks, cancel).await;
         if let Ok(report) = &mut report {
             current.apply_objections(report);
             self.metrics.check_run(phase, report.all_hold(), watch.elapsed().as_secs_f64());
@@ -491,11 +482,12 @@ impl Engine {
             self.fresh_tree(current, repo, commit, cancel).await?;
         }
         let phase = if purpose == CheckPurpose::Baseline { "baseline" } else { "iteration" };
-        let mut report = self.run_checks(current, phase, &view.tree, &view.read_only, &current.checks, cancel).await?;
+        let (of, place) = ((repo, current), (view.tree.as_path(), view.read_only.as_slice()));
+        let mut report = self.run_checks(of, phase, place, &current.checks, cancel).await?;
         if purpose == CheckPurpose::Baseline {
             let retried = current.checks_to_retry(&report);
             if !retried.is_empty() {
-                let again = self.run_checks(current, phase, &view.tree, &view.read_only, &retried, cancel).await?;
+                let again = self.run_checks(of, phase, place, &retried, cancel).await?;
                 report = report.run_twice(again);
             }
         }

@@ -1,15 +1,15 @@
 //! Adapter for a local repository without a forge. The task is an issue, the pushed branch is a pull request, and
 //! messages are sent to a listener. State is kept in memory only; that of earlier runs is restored from their loops.
 
+mod repository;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
@@ -18,12 +18,13 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::domain::loops::{Loop, LoopState};
+use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
-use crate::process::{self, ProcessLimits, ProcessSpec};
+use repository::{OpenedRepository, git};
 
 /// Name of the forge in references to the repository.
 pub const NAME: &str = "local";
@@ -31,8 +32,6 @@ pub const NAME: &str = "local";
 const OWN: UserId = UserId(1);
 /// Numeric id of the account of the user who gave the task.
 const USER: UserId = UserId(2);
-/// Time limit of git commands on the repository.
-const GIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Message that an adapter for a forge would post.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -54,6 +53,9 @@ pub struct Local {
     name: ForgeName,
     repo: RepoRef,
     default_branch: String,
+    branch_ref: String,
+    /// The user's identity in git; `None` if none is configured.
+    author: Option<CommitAuthor>,
     url: String,
     git_dir: PathBuf,
     path: OsString,
@@ -85,7 +87,7 @@ impl Local {
     /// Opens the repository that contains the folder `dir`. git is looked up in `path` and uses the home `home`.
     ///
     /// # Errors
-    /// A message for people: no repository, no branch checked out, or no commit.
+    /// A message for people, as of [`repository::opened`].
     pub async fn open(
         dir: &Path,
         path: OsString,
@@ -94,18 +96,7 @@ impl Local {
         listener: MessageListener,
     ) -> Result<Self, String> {
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
-        let ask = async |args: &[&str]| git(&dir, &path, home, args).await;
-        let git_dir = match ask(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await {
-            Ok(text) => PathBuf::from(text),
-            Err(why) => return Err(format!("{} is not in a git repository: {why}", dir.display())),
-        };
-        let branch = ask(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await;
-        let default_branch =
-            branch.map_err(|_| format!("{} has no branch checked out; run `git switch BRANCH`", dir.display()))?;
-        let tip = format!("refs/heads/{default_branch}^{{commit}}");
-        if ask(&["rev-parse", "--verify", "--quiet", &tip]).await.is_err() {
-            return Err(format!("{} has no commit; create a first one", dir.display()));
-        }
+        let OpenedRepository { git_dir, branch, branch_ref, author } = repository::opened(&dir, &path, home).await?;
         // The name is that of the folder; branches are in the common git directory of all work trees.
         let folder = if git_dir.ends_with(".git") { git_dir.parent().unwrap_or(&git_dir) } else { &git_dir };
         let url = Url::from_file_path(&git_dir)
@@ -118,7 +109,20 @@ impl Local {
         };
         let state = Mutex::new(LocalState { next_number: 1, next_comment: 1, ..LocalState::default() });
         let (name, url, home) = (ForgeName::new(NAME), url.to_string(), home.to_owned());
-        Ok(Self { name, repo, default_branch, url, git_dir, path, home, clock, listener, state })
+        Ok(Self {
+            name,
+            repo,
+            default_branch: branch,
+            branch_ref,
+            author,
+            url,
+            git_dir,
+            path,
+            home,
+            clock,
+            listener,
+            state,
+        })
     }
 
     /// Returns the repository.
@@ -129,6 +133,11 @@ impl Local {
     /// Returns the checked-out branch, from which work starts.
     pub fn default_branch(&self) -> &str {
         &self.default_branch
+    }
+
+    /// Returns the name of that branch for git commands, which no tag has.
+    pub fn branch_ref(&self) -> &str {
+        &self.branch_ref
     }
 
     /// Returns the account of the user.
@@ -268,22 +277,6 @@ fn id_of(git_dir: &Path) -> RepoId {
     RepoId((head >> 12) as i64)
 }
 
-/// Runs git on the user's repository and returns its output.
-///
-/// # Errors
-/// The last line of git's error message.
-async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, String> {
-    let mut spec =
-        ProcessSpec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");
-    spec.limits = ProcessLimits { wall: GIT_LIMIT, ..ProcessLimits::default() };
-    let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|error| error.to_string())?;
-    if finished.success() {
-        return Ok(finished.stdout.text().trim_end().to_owned());
-    }
-    let stderr = finished.stderr.text();
-    Err(stderr.lines().last().unwrap_or("git failed without a message").to_owned())
-}
-
 #[async_trait]
 impl Forge for Local {
     fn meter(&self) -> Option<&crate::forge::http::CallMeter> {
@@ -300,6 +293,10 @@ impl Forge for Local {
 
     async fn own_account(&self) -> ForgeResult<User> {
         Ok(self.own())
+    }
+
+    async fn commit_author(&self) -> ForgeResult<Option<CommitAuthor>> {
+        Ok(self.author.clone())
     }
 
     async fn repositories(&self) -> ForgeResult<Vec<Repository>> {

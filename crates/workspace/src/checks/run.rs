@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::reports::Reports;
 use super::{counts, coverage};
 use crate::domain::checks::criteria::{CheckVerdict, judge, objection, ran_none, understood, written_report};
+use crate::domain::checks::dependencies::needs_network;
 use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::domain::trust::bounds::CHECK_OUTPUT_BYTES;
@@ -36,8 +37,8 @@ pub struct CheckRunner {
     pub read_only: Vec<PathBuf>,
     /// Default time limit of a check.
     pub timeout: Duration,
-    /// Whether checks have network access.
-    pub network: bool,
+    /// Network access of checks.
+    pub network: Network,
     /// Environment of checks, in addition to `HOME`, `TMPDIR` and `CI`; contains no secrets.
     pub env: Vec<(OsString, OsString)>,
     /// Masker for secrets in the output of checks.
@@ -72,7 +73,7 @@ impl CheckRunner {
             sandbox: SandboxSettings::default(),
             read_only: Vec::new(),
             timeout: Duration::from_secs(600),
-            network: false,
+            network: Network::None,
             env: Vec::new(),
             masker: Masker::default(),
             cookie: None,
@@ -129,7 +130,12 @@ impl CheckRunner {
             None => None,
         };
         let printed = relative(&counts::strip_escapes(&finished.stdout.text()), tree);
-        Ok(outcome(check, self.wall(check), &finished, &printed, written))
+        let mut outcome = outcome(check, self.wall(check), &finished, &printed, written);
+        let is_offline = self.sandboxed && matches!(self.network, Network::None);
+        if !outcome.holds && is_offline && needs_network(&printed).is_some() {
+            outcome.why.push_str("; the output mentions a server, and checks have no network");
+        }
+        Ok(outcome)
     }
 
     fn wall(&self, check: &Check) -> Duration {
@@ -155,7 +161,7 @@ impl CheckRunner {
                 writable: vec![tree.to_owned()],
                 read_only: self.read_only.clone(),
                 home: ScratchHome::Folder(scratch.to_owned()),
-                network: Network::all_or_nothing(self.network),
+                network: self.network.clone(),
                 settings: self.sandbox.clone(),
             });
         }

@@ -35,6 +35,8 @@ pub(super) const LIST_BYTES: usize = 64 << 20;
 const DETAIL_CHARACTERS: usize = 600;
 /// Pause before the first retry with a token that the server may not know yet; later pauses double.
 const FIRST_SETTLING_PAUSE: Duration = Duration::from_millis(250);
+/// Name of the global configuration for local remotes, beside git's home.
+pub(super) const FILE_REMOTES: &str = "file-remotes.gitconfig";
 /// Number of times that a command can read the credential, because it may start further git processes that connect.
 const CREDENTIAL_COPIES: usize = 4;
 /// Credential helper that reads the inherited pipe. `read` and `printf` are shell builtins, so no process has the
@@ -272,12 +274,17 @@ impl Git {
         if let Some(folder) = self.program.parent() {
             path = [folder.as_os_str(), OsStr::new(":"), path.as_os_str()].into_iter().collect();
         }
+        // git on a local remote reads no other configuration of ours; its owner was checked when the repository was opened.
+        let global_config = match remote {
+            Some(remote) if remote.scheme == "file" => self.home.with_file_name(FILE_REMOTES).into(),
+            _ => "/dev/null".into(),
+        };
         let mut env: Vec<(OsString, OsString)> = vec![
             ("PATH".into(), path),
             ("HOME".into(), self.home.clone().into()),
             ("LC_ALL".into(), "C".into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
-            ("GIT_CONFIG_GLOBAL".into(), "/dev/null".into()),
+            ("GIT_CONFIG_GLOBAL".into(), global_config),
             ("GIT_ATTR_NOSYSTEM".into(), "1".into()),
             ("GIT_TERMINAL_PROMPT".into(), "0".into()),
             ("GIT_NO_REPLACE_OBJECTS".into(), "1".into()),

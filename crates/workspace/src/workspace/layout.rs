@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::WorkspaceError;
+use super::git::FILE_REMOTES;
 use crate::domain::model::ids::{LoopId, RepoRef};
 use crate::process::private;
 
@@ -57,11 +58,21 @@ impl Layout {
         std::fs::create_dir_all(&tmp).map_err(WorkspaceError::io("create", &tmp))?;
         let (scratches, alive) = claim(&tmp)?;
         let layout = Self { root, scratches, _alive: alive, in_use: Arc::default() };
-        for dir in [layout.mirrors(), layout.stores(), layout.trees(), layout.pools(), layout.home()] {
+        for dir in [
+            layout.mirrors(),
+            layout.stores(),
+            layout.trees(),
+            layout.pools(),
+            layout.all_environments(),
+            layout.home(),
+        ] {
             std::fs::create_dir_all(&dir).map_err(WorkspaceError::io("create", &dir))?;
         }
         let attributes = layout.source_attributes();
         std::fs::write(&attributes, source_attributes()).map_err(WorkspaceError::io("write", &attributes))?;
+        let file_remotes = layout.home().with_file_name(FILE_REMOTES);
+        std::fs::write(&file_remotes, "[safe]\n\tdirectory = *\n")
+            .map_err(WorkspaceError::io("write", &file_remotes))?;
         Ok(layout)
     }
 
@@ -77,6 +88,13 @@ impl Layout {
     }
     pub fn pools(&self) -> PathBuf {
         self.root.join("pool")
+    }
+    /// Returns the folder of all environments, by repository.
+    pub fn all_environments(&self) -> PathBuf {
+        self.root.join("environments")
+    }
+    pub fn environments(&self, repo: &RepoRef) -> PathBuf {
+        self.all_environments().join(repo_name(repo))
     }
     pub fn tmp(&self) -> PathBuf {
         self.root.join("tmp")

@@ -22,6 +22,8 @@ pub struct ReapReport {
     pub leftovers: usize,
     /// Number of deleted trees beyond the maximum size of the pool.
     pub pooled: usize,
+    /// Number of deleted environments that were not used for long.
+    pub environments: usize,
     /// Number of removed stale locks.
     pub locks: usize,
     /// Errors, one message each. The failed operations are repeated at the next run.
@@ -41,6 +43,9 @@ impl Workspaces {
         let mut report = ReapReport::default();
         self.reap_trees(standing, &live, &mut report).await?;
         self.reap_pools(&mut report)?;
+        for of_repository in children(&self.layout.all_environments())? {
+            report.environments += self.drop_environments(&of_repository)?;
+        }
         for mirror in children(&self.layout.mirrors())?.into_iter().filter(|path| path.is_dir()) {
             if let Err(error) = self.reap_mirror(&mirror, &live, &mut report).await {
                 report.failures.push(error.to_string());

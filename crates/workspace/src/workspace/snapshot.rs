@@ -31,6 +31,8 @@ const LARGEST_FILE: u64 = 100 << 20;
 const MOST_CHANGES: usize = 50_000;
 /// Start of the pointers that Git LFS stores in git.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+/// Maximum length of a file that points to a git directory, in bytes.
+const MOST_LINK: u64 = 4096;
 /// Maximum nesting depth of repositories.
 const MOST_NESTING: usize = 32;
 
@@ -524,6 +526,12 @@ fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError>
         return Ok(false);
     }
     let exists = std::fs::symlink_metadata(root.join(&marker)).is_ok();
+    // A further work tree of the agent's repository is a copy of files that the tree has.
+    let link = files::read_beneath(root, &marker, MOST_LINK).unwrap_or_default();
+    if link.starts_with(b"gitdir: ") && String::from_utf8_lossy(&link).contains("/.git/worktrees/") {
+        files::remove(&root.join(folder))?;
+        return Ok(true);
+    }
     files::remove(&root.join(&marker))?;
     Ok(exists)
 }

@@ -3,6 +3,7 @@
 
 mod conventions;
 mod durability;
+mod environment;
 mod http;
 mod lifecycle;
 mod mischief;

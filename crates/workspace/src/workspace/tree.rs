@@ -61,6 +61,8 @@ pub struct AgentView {
 pub struct CleanCheckout {
     /// Folder with the files.
     pub dir: PathBuf,
+    /// Commit of the files.
+    pub commit: Sha,
     /// Further read-only paths, which git commands of checks need.
     pub read_only: Vec<PathBuf>,
     repo: RepoRef,
@@ -167,7 +169,8 @@ impl Workspaces {
         }
         self.install_agent_repository(&tree_paths, commit).await?;
         let read_only = [&tree_paths.mirror, &tree_paths.store].map(|from| objects(from)).into();
-        Ok(CleanCheckout { dir: tree_paths.dir.clone(), read_only, repo: repo.clone(), tree_paths, _scratch: scratch })
+        let (dir, repo) = (tree_paths.dir.clone(), repo.clone());
+        Ok(CleanCheckout { dir, commit: commit.clone(), read_only, repo, tree_paths, _scratch: scratch })
     }
 
     /// Replaces files of a checkout with their versions at `base`; removes files that the base does not have.

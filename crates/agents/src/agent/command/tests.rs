@@ -57,6 +57,7 @@ impl CommandFixture {
             mcp_config: None,
             tools: None,
             images: Default::default(),
+            home_prepared: false,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox: SandboxSettings::default(),

@@ -70,6 +70,7 @@ impl InternalFixture {
             mcp_config: None,
             tools: None,
             images: Default::default(),
+            home_prepared: false,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox: SandboxSettings::default(),

@@ -72,6 +72,8 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         package: AgentPackage::Pipx("aider-chat"),
         tested_version: (0, 86),
         login_variables: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
+        login_file: None,
+        login_advice: "set the key of the provider of its model, such as `ANTHROPIC_API_KEY` or `OPENAI_API_KEY`",
     }),
     arguments,
     environment: |_| {

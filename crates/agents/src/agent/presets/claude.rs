@@ -36,6 +36,8 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         package: AgentPackage::Npm("@anthropic-ai/claude-code"),
         tested_version: (2, 1),
         login_variables: &["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"],
+        login_file: Some(".claude/.credentials.json"),
+        login_advice: "run `claude setup-token` and set `CLAUDE_CODE_OAUTH_TOKEN` to the token that it prints, which is valid for a year and stays hidden from runs",
     }),
     arguments,
     environment,

@@ -42,6 +42,8 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         package: AgentPackage::Npm("@openai/codex"),
         tested_version: (0, 169),
         login_variables: &["CODEX_API_KEY"],
+        login_file: Some(".codex/auth.json"),
+        login_advice: "run `codex login`, which writes `~/.codex/auth.json`, or set `CODEX_API_KEY` to a key of the API",
     }),
     arguments,
     environment: |call| for_codex(call.servers).1,

@@ -43,6 +43,8 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         package: AgentPackage::Npm("@google/gemini-cli"),
         tested_version: (0, 61),
         login_variables: &["GEMINI_API_KEY"],
+        login_file: Some(".gemini/oauth_creds.json"),
+        login_advice: "set `GEMINI_API_KEY` to a key from https://aistudio.google.com/apikey, or log in once in `gemini`, which writes `~/.gemini/oauth_creds.json`",
     }),
     arguments,
     environment,
@@ -99,7 +101,7 @@ fn settings(call: &RunContext<'_>) -> Value {
     let on = |name: &str| call.variable(name).is_some_and(|value| value == "true" || value == "1");
     let login = if on("GOOGLE_GENAI_USE_VERTEXAI") {
         "vertex-ai"
-    } else if on("GOOGLE_GENAI_USE_GCA") {
+    } else if on("GOOGLE_GENAI_USE_GCA") || call.has_login {
         "oauth-personal"
     } else {
         "gemini-api-key"

@@ -34,6 +34,8 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         package: AgentPackage::Npm("@moonshot-ai/kimi-code"),
         tested_version: (2, 1),
         login_variables: &["KIMI_MODEL_API_KEY", "KIMI_MODEL_NAME", "KIMI_MODEL_BASE_URL"],
+        login_file: None,
+        login_advice: "set `KIMI_MODEL_API_KEY`, `KIMI_MODEL_NAME` and `KIMI_MODEL_BASE_URL` to a key of the Kimi platform, a model and the address of its API",
     }),
     arguments,
     environment: |_| variables(&[("KIMI_CODE_NO_AUTO_UPDATE", "1"), ("KIMI_DISABLE_TELEMETRY", "1")]),

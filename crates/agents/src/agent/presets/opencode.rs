@@ -62,6 +62,8 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         package: AgentPackage::Npm("opencode-ai"),
         tested_version: (1, 18),
         login_variables: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
+        login_file: Some(".local/share/opencode/auth.json"),
+        login_advice: "run `opencode auth login`, which writes `~/.local/share/opencode/auth.json`, or set the key of a provider, such as `ANTHROPIC_API_KEY`",
     }),
     arguments,
     environment: |_| {

@@ -43,6 +43,8 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         package: AgentPackage::Npm("@qwen-code/qwen-code"),
         tested_version: (0, 24),
         login_variables: &["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"],
+        login_file: None,
+        login_advice: "set `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL` to a key, the address and a model of any compatible API",
     }),
     arguments,
     environment,

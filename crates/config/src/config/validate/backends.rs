@@ -1,7 +1,7 @@
 //! Validates `backends`, `priority`, `rotation`, `cooldown` and `schedule`.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use secrecy::SecretString;
 use url::Url;
@@ -117,7 +117,12 @@ impl Validator<'_> {
         let env = backend.env.iter().filter_map(passed_on).collect();
         let (rules, prices) = self.models(key, backend);
         Some(BackendConfig {
-            settings: BackendSettings { command, roles, ..backend.clone() },
+            settings: BackendSettings {
+                command,
+                roles,
+                login_file: self.login_file(key, name, backend),
+                ..backend.clone()
+            },
             env,
             rules: rules?,
             url,
@@ -125,6 +130,22 @@ impl Validator<'_> {
             api_key,
             prices: prices?,
         })
+    }
+
+    /// Returns the path of a login file; `~` is the service's home.
+    fn login_file(&mut self, key: &str, name: &str, backend: &BackendSettings) -> Option<PathBuf> {
+        let file = backend.login_file.as_ref()?;
+        if backend.kind.is_some() || presets::login_file(name).is_none() {
+            self.wrong(
+                &format!("{key}.login_file"),
+                "has no effect on this backend, which has no known login file; remove it",
+            );
+        }
+        let home = self.env.get("HOME").map(Path::new);
+        match (file.strip_prefix("~"), home) {
+            (Ok(below), Some(home)) => Some(home.join(below)),
+            _ => Some(self.base.join(file)),
+        }
     }
 
     fn models(&mut self, key: &str, backend: &BackendSettings) -> (Option<ModelRules>, Option<PriceTable>) {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::checks::dependencies::EnvironmentSettings;
 use crate::domain::model::event::names_label;
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::ids::UserId;
@@ -150,8 +151,11 @@ pub struct Policy {
     pub branch_prefix: String,
     /// Whether the branch of an ended loop is deleted.
     pub delete_branch: bool,
-    /// Commands run in a fresh work tree before the first check.
+    /// Commands that install what the checks need, run at the base and, where necessary, in each work tree.
     pub setup: Vec<String>,
+    /// Network of these commands, and results that are kept.
+    #[serde(default)]
+    pub environment: EnvironmentSettings,
     /// Checks of the repository's file.
     pub checks: Vec<Check>,
     /// Branch to work from; `None` for the default branch.
@@ -225,6 +229,7 @@ impl Default for Policy {
             branch_prefix: "ralph/".to_owned(),
             delete_branch: false,
             setup: Vec::new(),
+            environment: EnvironmentSettings::default(),
             checks: Vec::new(),
             base: None,
             task_type: None,
@@ -248,8 +253,11 @@ impl Default for Policy {
 pub struct RepositorySettings {
     /// Checks, in order.
     pub checks: Vec<Check>,
-    /// Commands run in a fresh work tree.
+    /// Commands that install what the checks need.
     pub setup: Vec<String>,
+    /// Network of these commands, and results that are kept.
+    #[serde(default)]
+    pub environment: EnvironmentSettings,
     /// Type of every task.
     pub task_type: Option<TaskType>,
     /// Facts about every task.
@@ -344,6 +352,7 @@ impl Policy {
         policy.task.clone_from(&file.task);
         policy.task_labels.clone_from(&file.task_labels);
         policy.setup.extend(file.setup.iter().cloned());
+        policy.environment = file.environment.clone();
         policy.checks = file.checks.clone();
         overlay(&mut policy.thresholds, &file.thresholds);
         for hook in &mut policy.hooks {

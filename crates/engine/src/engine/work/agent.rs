@@ -202,7 +202,9 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
+            self.learn_login(&chosen.backend);
             let (outcome, tools, turn) = self.call(&task, &mut chosen, note.take(), cancel).await?;
+            self.learn_login(&chosen.backend);
             sum.tools = tools;
             let limit = limit_of(&outcome, self.clock.now());
             let end = match (&limit, &outcome.status) {
@@ -325,6 +327,7 @@ impl Engine {
         let tree = roots_of(&seen.tree);
         let run = AgentRun {
             tools,
+            home_prepared: self.prepare_home((task.repo, current), &seen.tree, &scratch).await?,
             images: images.run,
             ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref())
         };
@@ -333,7 +336,7 @@ impl Engine {
         let started = self.clock.now();
         let output = Mutex::new(OutputBuffer::default());
         // Compile the patterns for refusals now, not when another backend waits to take over.
-        let ready = tokio::task::spawn_blocking(warm_up);
+        let _ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
         let stop = cancel.child_token();
         let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
@@ -379,7 +382,6 @@ impl Engine {
             self.carried(current, iteration, &carried).await;
         };
         let (mut outcome, (), ()) = tokio::join!(running, serving, shown);
-        drop(ready);
         kill_point("K18");
         if run_monitor.over_budget && outcome.status == AgentStatus::Cancelled {
             outcome.status = AgentStatus::OverBudget;
@@ -394,7 +396,7 @@ impl Engine {
         Ok((outcome, tools, Some(turn)))
     }
 
-    /// Counts a run of an agent in the metrics, and sends its span.
+    /// Counts a run in the metrics, and sends its span.
     fn tell_run(&self, id: &LoopId, chosen: &SelectedBackend, outcome: &AgentOutcome) {
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
         let failed = (outcome.status != AgentStatus::Finished).then(|| outcome_word(&outcome.status));
@@ -417,11 +419,10 @@ impl Engine {
         task: &AgentRunInputs<'_>,
         scratch: &Path,
     ) -> Result<Option<(PathBuf, String)>, EffectError> {
-        let current = task.current;
-        let before = current.retained_iterations().rev().find(|i| i.number < task.iteration);
+        let before = task.current.retained_iterations().rev().find(|i| i.number < task.iteration);
         let Some(before) = before.filter(|before| !before.set_aside.is_empty()) else { return Ok(None) };
         let folder = scratch.join("set-aside");
-        let of = (&current.id, task.repo);
+        let of = (&task.current.id, task.repo);
         self.workspaces.copy_set_aside(of, before.number, &before.set_aside, &folder).await?;
         let shown = before.set_aside.iter().take(MOST_SET_ASIDE).map(|path| format!("`{path}`"));
         let more = before.set_aside.len().saturating_sub(MOST_SET_ASIDE);
@@ -470,12 +471,13 @@ impl Engine {
                 files: self.sessions_of(current).join(&previous.files),
                 account: previous.account,
             }),
-            // Who carries out a plan begins with it, not with the session of its author, which was told to change nothing.
+            // Who carries out a plan starts with the plan, not with the session of its author.
             keep: (task.purpose == RunPurpose::Iteration)
                 .then(|| self.sessions_of(current).join(chosen.session_folder(task.ticket))),
             mcp_config: server.map(|server| server.config.clone()),
             tools: None,
             images: RunImages::default(),
+            home_prepared: false,
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
             sandbox: self.settings.sandbox.clone(),

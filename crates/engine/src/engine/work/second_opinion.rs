@@ -318,6 +318,7 @@ impl Engine {
             keep: None,
             mcp_config: None,
             tools: None,
+            home_prepared: false,
             cookie: Cookie::new(&self.instance, current.id.as_str(), 0),
             sandboxed: self.settings.sandboxed,
             sandbox: self.settings.sandbox.clone(),

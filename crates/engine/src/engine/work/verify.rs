@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
+use super::environment::SetupContext;
 use super::program_tests::MergedFile;
 use crate::clock::Stopwatch;
 use crate::domain::loops::{
@@ -221,11 +222,12 @@ impl Engine {
         versions: OtherVersions<'_>,
         (phase, checks): (&'static str, &[Check]),
     ) -> Result<CheckedTree, EffectError> {
-        let VerifyContext { current, start, cancel, .. } = of;
+        let VerifyContext { repo, current, start, cancel } = of;
         let mut fixed = self.workspaces.fixed_files(checkout, |path| start.is_fixed(path)).await?;
         let mut written = Vec::new();
         if !current.policy.setup.is_empty() {
-            self.setup(current, &current.policy, &checkout.dir, cancel).await?;
+            let of = SetupContext::of(current, repo, &checkout.commit, cancel);
+            self.setup(of, &checkout.dir, &checkout.commit).await?;
             (fixed, written) = fixed.written().await?;
         }
         for (commit, paths) in versions.commits {
@@ -235,7 +237,8 @@ impl Engine {
         for file in versions.merged {
             self.workspaces.use_text(checkout, &file.changed.path, &file.text)?;
         }
-        let report = self.run_checks(current, phase, &checkout.dir, &checkout.read_only, checks, cancel).await?;
+        let place = (checkout.dir.as_path(), checkout.read_only.as_slice());
+        let report = self.run_checks((repo, current), phase, place, checks, cancel).await?;
         written.extend(fixed.written().await?.1);
         let rewritten = written.into_iter().map(|(path, digest)| RewrittenFile { path, digest }).collect();
         Ok(CheckedTree { report, rewritten })

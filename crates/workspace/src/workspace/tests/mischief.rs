@@ -512,3 +512,15 @@ async fn malicious_objects_are_refused_on_fetch() {
     git(&forge, &["update-ref", "refs/heads/main", good.head.as_str()]);
     assert_eq!(world.prepare().await.head, good.head, "and all is well once they are gone");
 }
+
+/// An agent that works in `git worktree add copy` leaves a copy of all files.
+#[tokio::test]
+async fn further_work_tree_of_the_agent_is_not_committed() {
+    let world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo 1 >new; git worktree add -q copy HEAD; test -f copy/README.md");
+    let made = world.commit(&info.head).await.commit.unwrap();
+    let files = world.files_of(&made);
+    assert!(files.contains("100644 new") && !files.contains("copy/"), "{files}");
+    assert!(!info.dir.join("copy").exists());
+}

@@ -75,6 +75,9 @@ config_section! {
         pub session_files: Vec<String>;
         /// Names of environment variables that are passed on.
         pub env: Vec<String>;
+        /// File with the login of a subscription of a preset, such as `~/.codex/auth.json`. Each run gets a copy, which it can
+        /// read; tokens that the program refreshes are written back: `docs/guides/your-agent.md`.
+        pub login_file: Option<PathBuf>;
         /// Whether API keys stay with the service. Runs get a one-time token in place of a key and an address of the service in
         /// place of the model's; other hosts of the provider are reachable if `sandbox.network` lists them. The presets know
         /// the variables of their keys and tokens; logins in files, and keys that your own configuration names, are passed on
