@@ -4,6 +4,7 @@
 mod agent;
 mod answers;
 mod call_guard;
+mod changed_tests;
 mod git;
 pub mod hooks;
 mod images;
