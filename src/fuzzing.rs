@@ -184,16 +184,16 @@ pub fn configuration(data: &[u8]) {
 /// Reads a diff, and the changed files that it belongs to. The number of findings is limited.
 pub fn diffs(data: &[u8]) {
     let diff = String::from_utf8_lossy(data);
-    // The first hunk after the change, in a test that begins far above.
+    // The first hunk after the change, in a section that begins far above.
     let hunk = diff.split("\n@@ ").nth(1).unwrap_or_default();
     let start = hunk.split('+').nth(1).and_then(|start| start.split([',', ' ']).next()?.parse::<usize>().ok());
-    let above = std::iter::once("def test_a():").chain(std::iter::repeat("    step()"));
+    let above = std::iter::once("[tool.pytest]").chain(std::iter::repeat("step = 1"));
     let kept = hunk.lines().skip(1).filter(|line| !line.starts_with('-'));
     let kept = kept.map(|line| line.get(1..).unwrap_or_default());
     let lines: Vec<&str> = above.take(start.unwrap_or(1).saturating_sub(1).min(1_000)).chain(kept).collect();
     let text = lines.join("\n").into_bytes();
-    let texts = tamper::files_to_extend(&diff).into_iter().map(|path| (path, text.clone())).collect();
-    let found = tamper::scan_with(&diff, &texts);
+    let texts = tamper::files_with_sections(&diff).into_iter().map(|path| (path, text.clone())).collect();
+    let found = tamper::scan(&diff, &texts, &|path| path.ends_with(".mk"), tamper::MAX_FINDINGS);
     assert!(found.len() <= tamper::MAX_FINDINGS);
 }
 

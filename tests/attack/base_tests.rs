@@ -159,7 +159,7 @@ async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect)
     .await;
 }
 
-/// The second change of the accepted file is one that no rule about the text knows.
+/// The second change of the accepted file skips another test, which fails now.
 ///
 /// See docs/research/threats.md#g17.
 async fn accepted_file_is_compared_with_what_was_accepted(dialect: Dialect) {
@@ -169,12 +169,12 @@ async fn accepted_file_is_compared_with_what_was_accepted(dialect: Dialect) {
         while read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || { echo \"$file is not $value\"; exit 1; }\ndone\n";
     let agent = "tests=tests/test_answer.py\n\
         grep -q pytest $tests || sed -i '1i import pytest\\n\\n\\n@pytest.mark.skip' $tests\n\
-        [ $RALPH_ITERATION -lt 5 ] || echo broken >other.txt\n\
-        [ $RALPH_ITERATION -ne 5 ] || sed -i 's/^def test_other/# mark.skip\\ndef test_other/' $tests\n";
+        [ $RALPH_ITERATION -lt 3 ] || echo broken >other.txt\n\
+        [ $RALPH_ITERATION -ne 3 ] || sed -i 's/^def test_other/# mark.skip\\ndef test_other/' $tests\n";
     let setup = Setup::new(dialect).file("tests/test_answer.py", tests).file("check.sh", check);
     story(setup.file("other.txt", "kept\n").agent(agent), async |world| {
         let paused = world.run().await;
-        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 4), "{}", paused.why);
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
         world.comment("/ralph accept-tests tests/test_answer.py").await;
         world.settle().await;
         let done = world.the_loop().await;

@@ -1,8 +1,7 @@
 //! Files that take the place of what a check starts: programs, makefiles, modules, settings that tools read by themselves. Real
 //! git and real checks.
 //!
-//! Seen to fail by hand with `replaced_files` that returns none: included makefiles, programs on the path, modules that the base imports, and
-//! settings of the shell. The others are findings of the change's text as well.
+//! Seen to fail by hand with `replaced_files` that returns none.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;

@@ -260,13 +260,13 @@ async fn protected_paths_are_restored(dialect: Dialect) {
 
 /// See docs/research/threats.md#g17.
 async fn weakened_checks_are_listed_first(dialect: Dialect) {
-    let test = "def test_answer():\n    assert answer() == 42\n\n\ndef test_other():\n    assert answer() > 0\n";
-    let agent = "echo 42 >answer.txt\nprintf 'import pytest\\n\\n\\n@pytest.mark.skip\\ndef test_answer():\\n    assert answer() == 42\\n' >tests/test_answer.py\n";
-    let setup = Setup::new(dialect).file("tests/test_answer.py", test).agent(agent);
+    let config = "{\n  \"compilerOptions\": {\n    \"strict\": true,\n    \"noImplicitAny\": true\n  }\n}\n";
+    let agent = "echo 42 >answer.txt\nsed -i s/true/false/ tsconfig.json\n";
+    let setup = Setup::new(dialect).file("tsconfig.json", config).agent(agent);
     story(setup.config("limits: { iterations: 1 }"), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::LimitReached, "{}", done.why);
-        assert!(done.why.contains("the tests in `tests/test_answer.py` are weaker than before"), "{}", done.why);
+        assert!(done.why.contains("the tests in `tsconfig.json` are weaker than before"), "{}", done.why);
         assert!(!done.iterations[0].findings.is_empty(), "nothing was found");
         insta::assert_snapshot!("weakened_checks", world.conversation());
     })

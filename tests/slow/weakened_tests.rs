@@ -1,5 +1,5 @@
 //! Weakened tests: no loop with an open finding reaches `review`; the service restores tests, or a maintainer accepts the
-//! change.
+//! change. Changes that the run with the base's tests judged block nothing.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -11,7 +11,7 @@ on_one_forge!(
     skipped_tests_are_accepted_by_maintainers_only,
     changed_expectation_is_asked_about_once,
     honest_tests_need_no_acceptance,
-    assertion_removed_far_from_the_beginning_of_its_test_is_put_back,
+    removed_assertion_that_the_base_tests_do_not_need_costs_no_run,
     failed_tests_in_the_output_outweigh_exit_code,
     change_that_the_task_names_is_asked_about_instead_of_undone,
     files_that_the_first_run_wrote_are_not_there_in_the_second,
@@ -22,6 +22,8 @@ on_one_forge!(
 const TESTS: &str = "def test_answer():\n    assert read('answer.txt') == '42'\n\n\ndef test_other():\n    assert read('other.txt') == 'kept'\n";
 /// Runs each assertion that is not after a skip.
 const CHECK: &str = "sed \"/mark.skip/,/assert/d\" tests/test_*.py | sed -n \"s/^    assert read('\\(.*\\)') == '\\(.*\\)'$/\\1 \\2/p\" |\nwhile read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || { echo \"$file is not $value\"; exit 1; }\ndone\n";
+/// Runs all assertions, and counts them.
+const COUNTED: &str = "passed=0; failed=0\nwhile read -r file value; do\n  if [ \"$(cat \"$file\")\" = \"$value\" ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi\ndone <<END\n$(sed -n \"s/^    assert read('\\(.*\\)') == '\\(.*\\)'$/\\1 \\2/p\" tests/test_*.py)\nEND\necho \"running $((passed + failed)) tests\"\n[ $failed = 0 ] && word=ok || word=FAILED\necho \"test result: $word. $passed passed; $failed failed; 0 ignored; 0 measured; 0 filtered out\"\n[ $failed = 0 ]\n";
 /// Removes `test_answer`, whose check does not pass.
 const DELETE: &str = "sed -i '/def test_answer/,/42/d' tests/test_answer.py\n";
 
@@ -35,24 +37,29 @@ async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
     let agent = format!(
         "case $RALPH_ITERATION in\n1) {DELETE}echo broken >other.txt;;\n2) echo kept >other.txt;;\n*) echo 42 >answer.txt;;\nesac\n"
     );
-    story(setup(dialect, &agent), async |world| {
+    story(setup(dialect, &agent).file("check.sh", COUNTED), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(done.iterations.len(), 4, "two of the agent, one of the service, one of the agent");
+        assert_eq!(done.iterations.len(), 4, "three of the agent, one of the service");
         let passed: Vec<bool> = done.iterations.iter().map(|one| one.checks.all_hold()).collect();
-        assert_eq!(passed, [false, true, false, true]);
+        assert_eq!(passed, [false, true, true, true]);
         assert_eq!(world.file(&done.branch, "tests/test_answer.py").await.as_deref(), Some(TESTS));
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
         let second_prompt = world.prompt(2).await;
         assert!(
-            second_prompt.contains("# Tests to restore") && second_prompt.contains("test removed: test_answer"),
+            second_prompt.contains("# Tests that differ") && second_prompt.contains("tests/test_answer.py: +0 -2"),
             "{second_prompt}"
         );
-        let put_back = done.iterations[2].commit.clone().expect("a commit of the service");
+        let third_prompt = world.prompt(3).await;
+        assert!(
+            third_prompt.contains("# Tests to restore") && third_prompt.contains("counted at the base"),
+            "{third_prompt}"
+        );
+        let put_back = done.iterations[3].commit.clone().expect("a commit of the service");
         let message = world.git(&["show", "--no-patch", "--format=%an %B", put_back.as_str()]);
-        assert!(message.contains("put the tests of the base back") && message.contains("test_answer"), "{message}");
+        assert!(message.contains("put the tests of the base back") && message.contains("counted"), "{message}");
         assert!(!message.contains("Co-authored-by"), "{message}");
-        assert!(!world.the_pull().await.body.contains("may weaken the checks"));
+        assert!(!world.the_pull().await.body.contains("differ from the base"));
     })
     .await;
 }
@@ -61,9 +68,8 @@ async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
     let agent = "grep -q skip tests/test_answer.py || sed -i '1i import pytest\\n\\n\\n@pytest.mark.skip' tests/test_answer.py\n";
     story(setup(dialect, agent), async |world| {
         let paused = world.run().await;
-        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 4), "{}", paused.why);
-        assert!(paused.why.contains("weakened again after they were restored"), "{}", paused.why);
-        insta::assert_snapshot!("skipped_tests", world.conversation_on(world.escalations()[0]));
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("only with the changes to `tests/test_answer.py`"), "{}", paused.why);
         let outsiders = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph accept-tests").await;
         world.settle().await;
         assert_eq!(world.reactions(outsiders.expect("a comment")), ["-1"]);
@@ -74,7 +80,7 @@ async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
         let accepted = world.comment("/ralph accept-tests tests/test_answer.py").await;
         world.settle().await;
         let done = world.the_loop().await;
-        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 4), "no agent runs again: {}", done.why);
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "no agent runs again: {}", done.why);
         assert_eq!(world.reactions(accepted), ["eyes", "rocket"]);
         insta::assert_snapshot!("accepted_tests", world.conversation_on(world.the_pull().await.number));
     })
@@ -106,31 +112,25 @@ async fn honest_tests_need_no_acceptance(dialect: Dialect) {
         let receipts = world.receipts().await;
         let text = format!("{receipts:?}");
         assert!(text.contains("with the base's tests 1 of 1"), "{text}");
-        assert_eq!(done.findings(), []);
+        assert_eq!(done.open_findings().len(), 0);
+        let told: Vec<String> = done.findings().into_iter().map(|found| found.evidence).collect();
+        assert_eq!(told, ["+4 -0"], "the reviewer sees which tests differ");
     })
     .await;
 }
 
-/// The diff shows neither the name of the test nor its beginning.
-async fn assertion_removed_far_from_the_beginning_of_its_test_is_put_back(dialect: Dialect) {
-    let steps: String = (0..9).map(|number| format!("    cart.add({number});\n")).collect();
-    let tests = format!(
-        "describe('cart', () => {{\n  it('adds', () => {{\n{steps}    expect(read('answer.txt')).toBe('42');\n  }});\n}});\n"
-    );
-    let check = "sed -n \"s/^ *expect(read('\\(.*\\)')).toBe('\\(.*\\)');$/\\1 \\2/p\" test/*.js |\nwhile read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || exit 1\ndone\n";
-    let agent = format!(
-        "case $RALPH_ITERATION in\n1) sed -i /expect/d test/cart.test.js;;\n*) cat >test/cart.test.js <<'E'\n{tests}E\necho 42 >answer.txt;;\nesac\n"
-    );
-    let setup = Setup::new(dialect).file("test/cart.test.js", &tests).file("check.sh", check).agent(&agent);
-    story(setup, async |world| {
+/// The base's tests pass at once, so that the text of the change sends no agent back.
+async fn removed_assertion_that_the_base_tests_do_not_need_costs_no_run(dialect: Dialect) {
+    let tests = format!("{TESTS}    assert read('other.txt') == 'kept'\n");
+    let agent = "echo 42 >answer.txt\nsed -i '$d' tests/test_answer.py\n";
+    story(setup(dialect, agent).file("tests/test_answer.py", &tests), async |world| {
         let done = world.run().await;
-        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
-        assert!(done.iterations[0].checks.all_hold(), "the check passes without the assertion");
-        let second_prompt = world.prompt(2).await;
-        assert!(
-            second_prompt.contains("# Tests to restore") && second_prompt.contains("toBe('42')"),
-            "{second_prompt}"
-        );
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
+        assert_eq!(world.file(&done.branch, "tests/test_answer.py").await.as_deref(), Some(TESTS));
+        let body = world.the_pull().await.body;
+        assert!(body.contains("differ from the base's") && body.contains("`+0 -1`"), "{body}");
+        let text = format!("{:?}", world.receipts().await);
+        assert!(text.contains("with the base's tests 1 of 1"), "{text}");
     })
     .await;
 }
@@ -154,17 +154,17 @@ async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
 }
 
 async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Dialect) {
-    let agent = "printf '{ \"rules\": { \"no-unused-vars\": \"off\" } }\\n' >.eslintrc.json\necho 42 >answer.txt\n";
-    let mut setup =
-        Setup::new(dialect).file(".eslintrc.json", "{ \"rules\": { \"no-unused-vars\": \"error\" } }\n").agent(agent);
-    setup.body = "Set no-unused-vars to off in .eslintrc.json, and answer 42.".into();
+    let manifest = |script: &str| format!("{{\n  \"scripts\": {{\n    \"test\": \"{script}\"\n  }}\n}}\n");
+    let agent = "sed -i 's/\"jest\"/\"jest --silent\"/' package.json\necho 42 >answer.txt\n";
+    let mut setup = Setup::new(dialect).file("package.json", &manifest("jest")).agent(agent);
+    setup.body = "Run jest with --silent in package.json, and answer 42.".into();
     story(setup, async |world| {
         let paused = world.run().await;
         assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
-        assert!(paused.why.contains("which the task may ask for: `.eslintrc.json`"), "{}", paused.why);
+        assert!(paused.why.contains("which the task may ask for: `package.json`"), "{}", paused.why);
         assert!(world.prompt(2).await.contains("leave it only if the task asks for this change"));
-        let config = world.file(&paused.branch, ".eslintrc.json").await;
-        assert!(config.is_some_and(|text| text.contains("off")), "nothing was undone");
+        let config = world.file(&paused.branch, "package.json").await;
+        assert_eq!(config, Some(manifest("jest --silent")), "nothing was undone");
         world.comment("/ralph accept-tests").await;
         world.settle().await;
         let done = world.the_loop().await;

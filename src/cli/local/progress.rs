@@ -57,7 +57,7 @@ pub(super) enum ProgressEvent {
         why: String,
         branch: Option<String>,
         diff: Option<String>,
-        /// Signs that the branch weakens checks.
+        /// Changes of the branch to tests and checks.
         findings: Vec<TestFinding>,
         next: Vec<SuggestedCommand>,
         /// Path of a file with a summary; `None` if no data are kept.
@@ -114,7 +114,7 @@ impl FailedCheck {
     }
 }
 
-/// Sign that a check was weakened.
+/// Change to tests or checks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct TestFinding {
     #[serde(flatten)]

@@ -235,12 +235,11 @@ async fn loop_at_limit_is_resumed_with_guidance() {
 
 /// See docs/research/threats.md#g17.
 #[tokio::test(flavor = "multi_thread")]
-async fn deleted_test_blocks_completion_until_accepted() {
-    let setup = setup("rm -f test_answer.py; echo right > answer.txt").await;
-    std::fs::write(setup.repo.join("test_answer.py"), "def test_answer():\n    assert answer() == 42\n")
-        .expect("written");
+async fn weakened_check_blocks_completion_until_accepted() {
+    let setup = setup("sed -i s/true/false/ tsconfig.json; echo right > answer.txt").await;
+    std::fs::write(setup.repo.join("tsconfig.json"), "{\n  \"strict\": true\n}\n").expect("written");
     git(&setup.repo, &["add", "."]).await;
-    git(&setup.repo, &["commit", "--quiet", "-m", "a test"]).await;
+    git(&setup.repo, &["commit", "--quiet", "-m", "a configuration"]).await;
     let more = ["--task", "Fix it", "--check", "grep -q right answer.txt", "--max-iterations", "1"];
     let stopped = run_to(&setup, &more, ExitCode::from(OPEN_FINDINGS)).await.remove(0);
     assert_eq!(stopped.state.as_str(), "limit_reached", "{}", stopped.why);
@@ -249,10 +248,10 @@ async fn deleted_test_blocks_completion_until_accepted() {
     let logs = database.parent().expect("a folder").join("logs");
     let summary = |id: &LoopId| std::fs::read_to_string(logs.join(id.as_str()).join("summary.md")).expect("a summary");
     let listed = summary(&stopped.id);
-    assert!(listed.contains("\n## Findings about tests\n\n- test_answer.py"), "{listed}");
-    assert!(listed.contains(": a test was removed: "), "{listed}");
+    assert!(listed.contains("\n## Findings about tests\n\n- tsconfig.json"), "{listed}");
+    assert!(listed.contains(": the configuration of a check was edited: "), "{listed}");
     let findings = serde_json::to_value(progress::TestFinding::of_branch(&stopped)).expect("JSON");
-    assert_eq!((&findings[0]["path"], &findings[0]["kind"]), (&"test_answer.py".into(), &"test_deleted".into()));
+    assert_eq!((&findings[0]["path"], &findings[0]["kind"]), (&"tsconfig.json".into(), &"check_config_edited".into()));
     assert!(findings[0].get("accepted_by").is_none(), "{findings}");
 
     let more = ["--resume", stopped.id.as_str(), "--max-iterations", "3", "--accept-tests"];
@@ -261,7 +260,7 @@ async fn deleted_test_blocks_completion_until_accepted() {
     let findings = serde_json::to_value(progress::TestFinding::of_branch(&done)).expect("JSON");
     assert_eq!(findings[0]["accepted_by"], "you", "{findings}");
     let accepted = summary(&done.id);
-    assert!(accepted.contains("a test was removed (accepted by you): "), "{accepted}");
+    assert!(accepted.contains("the configuration of a check was edited (accepted by you): "), "{accepted}");
     let again =
         local(&args(&setup, &["--resume", done.id.as_str(), "--accept-tests"]), &setup.global, &setup.env).await;
     assert!(again.expect_err("nothing is open").to_string().contains("no changes to tests that wait to be accepted"));

@@ -4,6 +4,7 @@
 mod agent;
 mod answers;
 mod call_guard;
+mod changed_tests;
 mod conventions;
 mod environment;
 mod git;

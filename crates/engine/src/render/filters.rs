@@ -166,7 +166,7 @@ pub fn capital(text: &str) -> String {
     }
 }
 
-/// Describes a kind of tampering by its serialized name.
+/// Describes a kind of change to tests or checks by its serialized name.
 fn tampering(kind: &str) -> Value {
     let known = serde_json::from_value(kind.into()).map(TamperKind::description);
     safe(known.unwrap_or("a check was changed").to_owned())

@@ -504,11 +504,18 @@ fn prompt_view(text: &str) -> PromptView {
             level: DirectiveLevel::Override,
             text: "Take another approach than in the last two iterations.".into(),
         }],
+        differing_tests: vec![PromptFinding {
+            path: "tests/print.rs".into(),
+            line: None,
+            kind: TamperKind::TestsChanged,
+            evidence: "+2 -3".into(),
+            may_be_asked_for: false,
+        }],
         put_back: vec![PromptFinding {
-            path: "tests/parse.rs".into(),
+            path: "Cargo.toml".into(),
             line: Some(12),
-            kind: TamperKind::TestSkipped,
-            evidence: "#[ignore]".into(),
+            kind: TamperKind::CheckConfigEdited,
+            evidence: "autotests = false".into(),
             may_be_asked_for: true,
         }],
         changed_tests: vec![PromptFinding {
@@ -653,6 +660,7 @@ fn first_prompt_has_only_required_sections() {
         ci: vec![],
         warnings: vec![],
         directives: vec![],
+        differing_tests: vec![],
         put_back: vec![],
         changed_tests: vec![],
         answers: vec![],
@@ -677,6 +685,7 @@ fn prompts_of_plans_match_snapshots() {
     let quiet = PromptView {
         reviews: vec![],
         ci: vec![],
+        differing_tests: vec![],
         put_back: vec![],
         changed_tests: vec![],
         answers: vec![],

@@ -85,7 +85,7 @@ pub struct PromptHistory {
     pub outcome: String,
 }
 
-/// Weakened test.
+/// Change to tests or checks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptFinding {
     /// Path.
@@ -147,7 +147,10 @@ pub struct PromptView {
     pub ci: Vec<PromptCi>,
     /// Facts from the service.
     pub warnings: Vec<String>,
-    /// Weakened tests that the agent has to restore.
+    /// Tests that differ from the base's.
+    #[serde(default)]
+    pub differing_tests: Vec<PromptFinding>,
+    /// Weakened tests and checks that the agent has to restore.
     pub put_back: Vec<PromptFinding>,
     /// Changed test files without which the checks fail.
     pub changed_tests: Vec<PromptFinding>,
@@ -303,9 +306,10 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         opinions: words(GuidanceSource::SecondOpinion).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
         warnings: words(GuidanceSource::Service).map(|w| w.text).chain(planning.and_then(missing_plan)).collect(),
-        put_back: open_findings(current, |kind| !kind.may_be_required()),
-        changed_tests: open_findings(current, |kind| kind.may_be_required() && kind != TamperKind::AnswersHardCoded),
-        answers: open_findings(current, |kind| kind == TamperKind::AnswersHardCoded),
+        differing_tests: findings(current, |kind| kind == TamperKind::TestsChanged),
+        put_back: findings(current, |kind| kind.blocks_review() && !kind.may_be_required()),
+        changed_tests: findings(current, |kind| kind.may_be_required() && kind != TamperKind::AnswersHardCoded),
+        answers: findings(current, |kind| kind == TamperKind::AnswersHardCoded),
         directives: directives(course),
         strategy: course
             .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
@@ -342,9 +346,10 @@ fn missing_plan(planning: &Planning) -> Option<String> {
     (!problem.is_empty()).then(|| format!("The last run made no plan that can be posted: {problem}."))
 }
 
-/// Returns the open findings of some kinds, except those in commits that a person pushed.
-fn open_findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFinding> {
-    let open = current.open_findings().into_iter().filter(|finding| !finding.pushed);
+/// Returns the findings of some kinds that nobody accepted, except those in commits that a person pushed.
+fn findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFinding> {
+    let open = current.branch_findings().unwrap_or_default().iter();
+    let open = open.filter(|finding| !finding.pushed && current.guard.accepted_by(finding).is_none());
     let wanted = open.filter(|finding| wanted(finding.found.kind));
     let (text, task) = (sanitize::visible, current.task.agent_text());
     wanted

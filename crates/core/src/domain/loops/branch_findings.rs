@@ -24,7 +24,7 @@ pub struct BranchFinding {
 impl BranchFinding {
     /// Whether the finding prevents the review until it is fixed or accepted.
     pub fn blocks(&self) -> bool {
-        self.found.blocks() && self.found.kind.blocks_review()
+        self.found.blocks()
     }
 
     /// Whether only a person can decide about the finding, because the task may require the change or a person made it.
@@ -35,8 +35,7 @@ impl BranchFinding {
     /// Whether the task may ask for the change: its text names the file, or the file configures checks. The service then does not
     /// undo the change but asks a person.
     pub fn may_be_asked_for(&self, task_text: &str) -> bool {
-        let configures = matches!(self.found.kind, TamperKind::CheckConfigEdited | TamperKind::ThresholdLowered);
-        configures || names_file(task_text, &self.found.path)
+        self.found.kind == TamperKind::CheckConfigEdited || names_file(task_text, &self.found.path)
     }
 
     /// Whether both findings are about the same change, whose lines may have moved.
@@ -140,21 +139,21 @@ pub struct TestGuard {
 impl TestGuard {
     /// Returns the login of the person who accepted the finding in its current form; `None` if nobody did.
     pub fn accepted_by(&self, finding: &BranchFinding) -> Option<&str> {
-        self.acceptance_of(finding).map(|acceptance| acceptance.by.as_str())
-    }
-
-    /// Returns the newest acceptance of the finding in its current form; `None` if there is none.
-    pub fn acceptance_of(&self, finding: &BranchFinding) -> Option<&AcceptedFindings> {
         let covers = |acceptance: &&AcceptedFindings| acceptance.findings.iter().any(|one| finding.is_covered_by(one));
-        self.accepted.iter().rev().find(covers)
+        self.accepted.iter().rev().find(covers).map(|acceptance| acceptance.by.as_str())
     }
 
-    /// Returns the newest commit at which a person accepted a finding about a file in its current form. The file's version at
-    /// this commit counts as the base's.
-    pub fn accepted_version(&self, findings: &[BranchFinding], path: &str) -> Option<&Sha> {
-        let of_file = findings.iter().filter(|one| one.found.path == path);
-        let newest = of_file.filter_map(|one| self.acceptance_of(one)).max_by_key(|acceptance| acceptance.at);
-        newest.and_then(|acceptance| acceptance.commit.as_ref())
+    /// Returns the newest acceptance of changed tests in a file: the commit at which a person saw them, and the finding. The file's
+    /// version at this commit counts as the base's. `None` if nobody accepted such a change.
+    pub fn accepted_tests(&self, path: &str) -> Option<(&Sha, &BranchFinding)> {
+        let is_of_tests = |finding: &&BranchFinding| {
+            let kinds = [TamperKind::OnlyChangedTests, TamperKind::TestsNotJudged, TamperKind::TestsChanged];
+            finding.found.path == path && kinds.contains(&finding.found.kind)
+        };
+        self.accepted
+            .iter()
+            .rev()
+            .find_map(|acceptance| Some((acceptance.commit.as_ref()?, acceptance.findings.iter().find(is_of_tests)?)))
     }
 
     /// Resets the counts after a person resumed the loop. Acceptances are kept.
@@ -178,8 +177,8 @@ pub struct FailedVerification {
 pub struct TestEvidence {
     /// Findings in the complete change of the branch.
     pub findings: Vec<BranchFinding>,
-    /// Second run of the checks, with the base's test files. `None` if the branch changed no test file of the base, or if the
-    /// outcome would have no consequence.
+    /// Second run of the checks, with the base's tests. `None` if the branch changed neither tests nor files that start checks, or
+    /// if a check failed.
     pub base_tests: Option<BaseTestsRun>,
     /// Run of the checks at the base. `None` if tests were counted there before, or if the outcome would have no consequence.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,8 +197,7 @@ pub struct RewrittenFile {
     pub digest: String,
 }
 
-/// Run of the checks with the base's versions of the test files that the branch changed, and without the test files that it
-/// added.
+/// Run of the checks with the base's versions of the tests that the branch changed, and without the tests that it added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaseTestsRun {

@@ -317,75 +317,79 @@ impl CheckReport {
     }
 }
 
-/// Evidence that an agent's change weakened a check.
+/// Change to tests or checks, with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredFinding")]
 pub struct TamperFinding {
     /// Path of the file.
     pub path: String,
     /// 1-based line of the evidence: in the file after the change, or before the change if the file was deleted. `None` if the
     /// evidence is the file as a whole.
-    #[serde(default)]
     pub line: Option<u32>,
-    /// Kind of the weakening.
+    /// Kind of the change.
     pub kind: TamperKind,
     /// Line or fact that is the evidence, at most 200 characters.
     pub evidence: String,
-    /// Strength of the evidence.
-    #[serde(default)]
-    pub grade: TamperGrade,
 }
 
 impl TamperFinding {
-    /// Creates a blocking finding about a whole file.
+    /// Creates a finding about a whole file.
     pub fn new(path: impl Into<String>, kind: TamperKind, evidence: impl Into<String>) -> Self {
-        Self { path: path.into(), line: None, kind, evidence: evidence.into(), grade: TamperGrade::Blocking }
+        Self { path: path.into(), line: None, kind, evidence: evidence.into() }
     }
 
     /// Whether the finding must be resolved before the work can be done.
     pub fn blocks(&self) -> bool {
-        self.grade == TamperGrade::Blocking
+        self.kind.blocks_review()
     }
 }
 
-/// Strength of the evidence of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TamperGrade {
-    /// Strong evidence; legitimate work rarely looks like this.
-    #[default]
-    Blocking,
-    /// Weak evidence; legitimate work often looks like this. It is only shown to the reviewer.
-    Notice,
+/// Finding as stored. Earlier versions also stored findings of all kinds that blocked nothing, with the grade `notice`.
+#[derive(Deserialize)]
+struct StoredFinding {
+    path: String,
+    #[serde(default)]
+    line: Option<u32>,
+    kind: TamperKind,
+    evidence: String,
+    #[serde(default)]
+    grade: String,
 }
 
-/// Kind of a weakened check.
+impl From<StoredFinding> for TamperFinding {
+    fn from(stored: StoredFinding) -> Self {
+        let StoredFinding { path, line, kind, evidence, grade } = stored;
+        let kind = if grade == "notice" && kind.blocks_review() { TamperKind::TestsChanged } else { kind };
+        Self { path, line, kind, evidence }
+    }
+}
+
+/// Kind of a change to tests or checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TamperKind {
-    /// A test was removed.
-    TestDeleted,
-    /// A test was skipped or disabled.
-    TestSkipped,
-    /// Assertions were removed and none added.
-    AssertionRemoved,
+    /// Tests, or files that start checks, differ from the base's. The run with the base's tests judges the difference.
+    // The aliases are kinds of earlier versions, which compared the texts of tests.
+    #[serde(
+        alias = "test_deleted",
+        alias = "test_skipped",
+        alias = "assertion_removed",
+        alias = "assertion_weakened",
+        alias = "expectation_changed",
+        alias = "threshold_lowered",
+        alias = "early_exit",
+        alias = "failure_ignored",
+        alias = "code_replaced"
+    )]
+    TestsChanged,
     /// The configuration of a check or runner was edited.
     CheckConfigEdited,
     /// A CI workflow was edited.
     WorkflowEdited,
     /// The file `.ralph.yml` was edited.
     RalphFileEdited,
-    /// A threshold was lowered.
-    ThresholdLowered,
-    /// An assertion was replaced by one that accepts more, or by one that is always true.
-    AssertionWeakened,
-    /// The expected value of an existing assertion was changed.
-    ExpectationChanged,
-    /// A test, or the whole test run, ends before its assertions.
-    EarlyExit,
-    /// A failure of a test or check is caught and ignored.
-    FailureIgnored,
-    /// A mock or a file of the same name replaces the code under test.
-    CodeReplaced,
+    /// Program code keeps tests from failing.
+    TestsNeutralized,
     /// Functions of the program return the values that tests expect, without computing them.
     AnswersHardCoded,
     /// The checks pass only because the branch changed existing tests.
@@ -399,21 +403,14 @@ pub enum TamperKind {
 }
 
 impl TamperKind {
-    /// Returns a clause for display, such as `a test was removed`.
+    /// Returns a clause for display, such as `fewer tests are counted`.
     pub fn description(self) -> &'static str {
         match self {
-            Self::TestDeleted => "a test was removed",
-            Self::TestSkipped => "a test was disabled",
-            Self::AssertionRemoved => "assertions were removed",
+            Self::TestsChanged => "tests differ from the base's",
             Self::CheckConfigEdited => "the configuration of a check was edited",
             Self::WorkflowEdited => "a CI workflow was edited",
             Self::RalphFileEdited => "the bot's configuration was edited",
-            Self::ThresholdLowered => "a threshold was lowered",
-            Self::AssertionWeakened => "an assertion was weakened",
-            Self::ExpectationChanged => "an expected value was changed",
-            Self::EarlyExit => "tests end early",
-            Self::FailureIgnored => "a failure is ignored",
-            Self::CodeReplaced => "the code under test is replaced",
+            Self::TestsNeutralized => "program code keeps tests from failing",
             Self::AnswersHardCoded => "the program holds the answers of tests",
             Self::OnlyChangedTests => "the checks pass only with the changed tests",
             Self::TestCountFell => "fewer tests are counted",
@@ -422,18 +419,15 @@ impl TamperKind {
         }
     }
 
-    /// Whether the finding prevents review until it is fixed or accepted. False for workflows and `.ralph.yml`: those are
-    /// protected paths and have their own policy.
+    /// Whether the finding prevents review until it is fixed or accepted. False for changed tests, which the run with the base's
+    /// tests judges, and for workflows and `.ralph.yml`, which are protected paths and have their own policy.
     pub fn blocks_review(self) -> bool {
-        !matches!(self, Self::WorkflowEdited | Self::RalphFileEdited)
+        !matches!(self, Self::TestsChanged | Self::WorkflowEdited | Self::RalphFileEdited)
     }
 
     /// Whether a task can legitimately require such a change. A person then decides about it; otherwise the service reverts it.
     pub fn may_be_required(self) -> bool {
-        matches!(
-            self,
-            Self::OnlyChangedTests | Self::ExpectationChanged | Self::AnswersHardCoded | Self::TestsNotJudged
-        )
+        matches!(self, Self::OnlyChangedTests | Self::AnswersHardCoded | Self::TestsNotJudged)
     }
 }
 

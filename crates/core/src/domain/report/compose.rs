@@ -209,7 +209,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     let findings = current.findings().len();
     if findings > 0 {
         let changes = if findings == 1 { "1 change".to_owned() } else { format!("{findings} changes") };
-        notes.push(format!("{changes} may weaken the checks; see the pull request."));
+        notes.push(format!("{changes} to tests or checks; see the pull request."));
     }
     View::Status(Box::new(StatusView {
         loop_id: current.id.clone(),

@@ -171,7 +171,7 @@ mod tests {
     fn finding_on_a_line_that_is_gone_links_the_file() {
         let mut view = view("", &[]);
         if let View::Iteration(view) = &mut view {
-            let mut finding = TamperFinding::new("tests/a.py", TamperKind::TestSkipped, "skip");
+            let mut finding = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+1 -0");
             finding.line = Some(7);
             view.findings.push(finding);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::git::found_on_branch;
+use super::changed_tests::found_on_branch;
 use crate::domain::loops::{BranchFinding, Loop};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::tamper::{self, LookedUpFunctions};

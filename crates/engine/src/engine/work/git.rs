@@ -4,19 +4,17 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::Attempt;
-use crate::domain::loops::{BranchFinding, ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith};
+use super::changed_tests::{BranchState, check_start};
+use crate::domain::loops::{ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::model::task::TamperFinding;
 use crate::domain::trust::outbound::{
     self, ChangeSize, CommitText, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Outbound, Trailer,
 };
 use crate::domain::trust::protected::{NamedPaths, Protected, ProtectedPolicy, reported};
-use crate::domain::trust::tamper;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
 use crate::workspace::{
-    BranchDiff, ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside,
-    TreeInfo,
+    ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside, TreeInfo,
 };
 
 /// Maximum length of the agent's part of a commit's subject, in characters.
@@ -94,11 +92,15 @@ impl Engine {
         info: CommitInfo,
     ) -> Result<IterationChange, EffectError> {
         let CommitRequest { repo, merge_parent, base, .. } = *request;
-        let findings = self.findings_of(repo, current, &info.tree, &info.diff).await?;
-        let mut branch = self.branch_findings(repo, current, &info.tree, &info.branch).await?;
+        let of_base = self.workspaces.paths_of(repo, base).await?;
+        let start = check_start(current, &of_base);
+        let is_replaced = |path: &str| start.depends_on(path);
+        let findings = self.findings_of(repo, current, &info.tree, &info.diff, &is_replaced).await?;
+        let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch };
+        let mut branch = self.branch_findings(state).await?;
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
             let complete = self.workspaces.branch_diff((&current.id, repo), base, other).await?;
-            let theirs = self.branch_findings(repo, current, other, &complete).await?;
+            let theirs = self.branch_findings(BranchState { to: other, diff: &complete, ..state }).await?;
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
         }
         Ok(IterationChange {
@@ -117,39 +119,6 @@ impl Engine {
             bytes: if merge_parent.is_some() { 0 } else { info.diff.len() as u64 + info.binary_bytes },
             binary_bytes: if merge_parent.is_some() { 0 } else { info.binary_bytes },
         })
-    }
-
-    /// Returns the findings about a change that leads to a commit or tree.
-    async fn findings_of(
-        &self,
-        repo: &RepoRef,
-        current: &Loop,
-        to: &Sha,
-        diff: &str,
-    ) -> Result<Vec<TamperFinding>, EffectError> {
-        let files = tamper::files_to_extend(diff);
-        let paths = files.iter().map(String::as_str).collect();
-        let texts = self.workspaces.contents_at(&current.id, repo, to, &paths).await?;
-        Ok(tamper::scan_with(diff, &texts))
-    }
-
-    /// Returns the findings about the complete change of a branch up to a commit or tree. If the change was cut because of
-    /// its size, earlier findings are kept.
-    pub(super) async fn branch_findings(
-        &self,
-        repo: &RepoRef,
-        current: &Loop,
-        to: &Sha,
-        complete: &BranchDiff,
-    ) -> Result<Vec<BranchFinding>, EffectError> {
-        let mut findings = found_on_branch(self.findings_of(repo, current, to, &complete.text).await?, complete);
-        if complete.truncated {
-            let earlier = current.branch_findings().unwrap_or_default().iter();
-            let lost: Vec<_> =
-                earlier.filter(|known| !findings.iter().any(|one| one.is_same(known))).cloned().collect();
-            findings.extend(lost);
-        }
-        Ok(findings)
     }
 
     /// Creates a commit that restores the files of an earlier commit.
@@ -328,13 +297,6 @@ fn committed(ticket: u64, change: IterationChange) -> Receipt {
     Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) })
 }
 
-/// Returns the findings about a branch, each with the digest of the change that it is about.
-pub(super) fn found_on_branch(found: Vec<TamperFinding>, complete: &BranchDiff) -> Vec<BranchFinding> {
-    let marks = tamper::ChangeMarks::of(&complete.text);
-    let of_branch = |found| BranchFinding { mark: marks.mark(&found), found, pushed: false };
-    found.into_iter().map(of_branch).collect()
-}
-
 /// Returns the subject of a commit that the service makes by itself, by the rules of the repository.
 pub(super) fn own_subject(current: &Loop, text: &str) -> String {
     let rules = &current.policy.commits;
@@ -342,6 +304,10 @@ pub(super) fn own_subject(current: &Loop, text: &str) -> String {
         Some(_) => rules.titled(text, current.task_type(), current.place.issue),
         None => format!("ralph: {text}"),
     }
+}
+
+pub(super) fn loop_trailer(current: &Loop) -> Trailer {
+    Trailer::Loop(current.id.to_string())
 }
 
 /// Returns the reason why a change must not be pushed before a person has reviewed it; `None` if it may be pushed.

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sha2::{Digest as _, Sha256};
 use test_regions::{ChangedFile, Judgement, Reason, RegionName, TestModuleFile};
 
-use crate::domain::loops::{BranchFinding, ChangedTestFile, Loop};
+use super::changed_tests::BranchState;
+use crate::domain::loops::{BranchFinding, ChangedTestFile};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{TamperFinding, TamperKind};
 use crate::domain::trust::tamper;
@@ -28,6 +29,21 @@ const MARK: usize = 8;
 pub(super) struct MergedFile {
     pub text: String,
     pub changed: ChangedTestFile,
+    /// Whether tests of the base changed. False if all changed tests are new.
+    differs: bool,
+    /// Numbers of lines that the branch added to the tests and removed from them.
+    lines: (usize, usize),
+}
+
+impl MergedFile {
+    /// Returns the notice about changed tests of the base; `None` if all changed tests are new.
+    pub fn notice(&self) -> Option<BranchFinding> {
+        let ChangedTestFile { path, mark, regions, .. } = &self.changed;
+        let (added, removed) = self.lines;
+        let evidence = format!("{}: +{added} -{removed}", listed(regions));
+        let found = TamperFinding::new(path, TamperKind::TestsChanged, evidence);
+        self.differs.then(|| BranchFinding { found, mark: mark.clone(), pushed: false })
+    }
 }
 
 /// Tests in program files that the branch changed.
@@ -47,24 +63,22 @@ impl Engine {
     /// `start` depends on. If a person accepted a change of a file, the accepted version counts as the base's.
     pub(super) async fn program_tests(
         &self,
-        repo: &RepoRef,
-        current: &Loop,
+        branch: BranchState<'_>,
         start: &tamper::CheckStart<'_>,
-        (base, commit): (&Sha, &Sha),
         replaced: &BTreeSet<&str>,
-        findings: &[BranchFinding],
     ) -> Result<ProgramTests, EffectError> {
+        let BranchState { repo, current, base, to, .. } = branch;
         let names = (&current.id, repo);
-        let differing = self.workspaces.differing_files(names, base, commit).await?;
+        let differing = self.workspaces.differing_files(names, base, to).await?;
         let all: BTreeSet<&str> = differing.iter().map(String::as_str).collect();
         let is_program =
             |path: &&str| !replaced.contains(path) && !tamper::is_test_file(path) && !start.depends_on(path);
         let paths: Vec<&str> = all.into_iter().filter(is_program).collect();
         let mut old = self.contents(names, base, &paths).await?;
-        let new = self.contents(names, commit, &paths).await?;
+        let new = self.contents(names, to, &paths).await?;
         let mut accepted: BTreeMap<&Sha, Vec<&str>> = BTreeMap::new();
         for path in &paths {
-            if let Some(version) = current.guard.accepted_version(findings, path) {
+            if let Some((version, _)) = current.guard.accepted_tests(path) {
                 accepted.entry(version).or_default().push(path);
             }
         }
@@ -144,10 +158,11 @@ fn compared(paths: &[&str], old: &Contents, new: &Contents) -> ProgramTests {
         match merge.text {
             Some(text) if is_exact => {
                 let base = old.get(&path).map_or("", String::as_str);
-                let is_new = only_adds(&path, (base, branch), &merge.judged);
+                let (is_new, lines) = difference(&path, (base, branch), &merge.judged);
                 let regions = merge.judged.iter().map(|(name, _)| name.to_string()).collect();
                 let changed = ChangedTestFile { path: path.clone(), mark: mark.clone(), is_new, regions };
-                result.files.push(MergedFile { text, changed });
+                let differs = merge.judged.iter().any(|(_, judgement)| *judgement != Judgement::Removed);
+                result.files.push(MergedFile { text, changed, differs, lines });
             }
             Some(_) => not_judged.extend(merge.judged.into_iter().map(|(name, _)| (name, Reason::ResultDiffers))),
             None => {}
@@ -157,22 +172,51 @@ fn compared(paths: &[&str], old: &Contents, new: &Contents) -> ProgramTests {
     result
 }
 
-/// Whether the branch only added lines to the tests of a file.
-fn only_adds(path: &str, (base, branch): (&str, &str), judged: &[(RegionName, Judgement)]) -> bool {
+/// Returns whether the branch only added lines to the tests of a file, and the numbers of lines that it added and removed.
+fn difference(path: &str, (base, branch): (&str, &str), judged: &[(RegionName, Judgement)]) -> (bool, (usize, usize)) {
     let texts = |source: &str| -> HashMap<RegionName, String> {
         let regions = test_regions::regions(path, source).unwrap_or_default();
         regions.into_iter().map(|region| (region.name, source[region.range].to_owned())).collect()
     };
     let old = texts(base);
     let new = texts(branch);
-    judged.iter().all(|(name, judgement)| match (judgement, old.get(name), new.get(name)) {
-        (Judgement::Removed, ..) => true,
-        (Judgement::Replaced, Some(old), Some(new)) => {
-            let mut added = new.lines();
-            old.lines().all(|line| added.any(|other| other == line))
+    let mut only_adds = true;
+    let mut lines = (0, 0);
+    for (name, judgement) in judged {
+        let old = old.get(name).map_or("", String::as_str);
+        let new = new.get(name).map_or("", String::as_str);
+        let mut added = new.lines();
+        let kept = old.lines().all(|line| added.any(|other| other == line));
+        only_adds &= *judgement == Judgement::Removed || kept && !old.is_empty() && !new.is_empty();
+        lines.0 += without(new, old);
+        lines.1 += without(old, new);
+    }
+    (only_adds, lines)
+}
+
+/// Returns the number of lines that a text has more often than another.
+fn without(text: &str, other: &str) -> usize {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for line in other.lines() {
+        *counts.entry(line).or_default() += 1;
+    }
+    let is_extra = |line: &&str| match counts.get_mut(*line) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
         }
-        _ => false,
-    })
+        _ => true,
+    };
+    text.lines().filter(is_extra).count()
+}
+
+/// Formats names of tests. If there are many, only the first ones are listed and the rest is counted.
+fn listed(names: &[String]) -> String {
+    let mut listed = names[..names.len().min(MAX_NAMES)].join(", ");
+    if names.len() > MAX_NAMES {
+        listed.push_str(&format!(" and {} more", names.len() - MAX_NAMES));
+    }
+    listed.chars().take(MAX_LISTED).collect()
 }
 
 /// Returns one finding for all tests of a file that could not be judged for the same reason.
@@ -182,12 +226,7 @@ fn findings(path: &str, not_judged: Vec<(RegionName, Reason)>, mark: &str) -> Ve
         by_reason.entry(reason).or_default().push(name.to_string());
     }
     let finding = |(reason, names): (Reason, Vec<String>)| {
-        let mut listed = names[..names.len().min(MAX_NAMES)].join(", ");
-        if names.len() > MAX_NAMES {
-            listed.push_str(&format!(" and {} more", names.len() - MAX_NAMES));
-        }
-        let listed: String = listed.chars().take(MAX_LISTED).collect();
-        let evidence = format!("{listed}: {reason}; {}", reason.advice());
+        let evidence = format!("{}: {reason}; {}", listed(&names), reason.advice());
         let found = TamperFinding::new(path, TamperKind::TestsNotJudged, evidence);
         BranchFinding { found, mark: mark.to_owned(), pushed: false }
     };
@@ -229,9 +268,11 @@ mod tests {
     fn changed_doctest_is_replaced_and_its_mark_ignores_the_program() {
         let branch = BASE.replace("a(), 1", "a(), 2").replace("    1", "    2");
         let tests = of(&[("src/a.rs", Some(BASE.as_bytes()), Some(branch.as_bytes()))]);
-        let [MergedFile { text, changed }] = &tests.files[..] else { panic!("one file") };
+        let [file @ MergedFile { text, changed, .. }] = &tests.files[..] else { panic!("one file") };
         assert_eq!(*text, BASE.replace("    1", "    2"));
         assert_eq!((changed.regions.as_slice(), changed.is_new), (&["doctest `a`".to_owned()][..], false));
+        let notice = TamperFinding::new("src/a.rs", TamperKind::TestsChanged, "doctest `a`: +1 -1");
+        assert_eq!(file.notice().map(|notice| notice.found), Some(notice));
         assert!(tests.findings.is_empty());
         assert_eq!(mark("src/a.rs", &branch), mark("src/a.rs", &branch.replace("    2", "    3")));
         assert_ne!(mark("src/a.rs", &branch), mark("src/a.rs", BASE));

@@ -1,11 +1,12 @@
-//! Verification of a commit in a fresh checkout: runs the checks, collects the findings about the branch, and runs the
-//! checks with the base's tests.
+//! Verification of a commit in a fresh checkout: runs the checks, runs them with the base's tests, and then collects the
+//! findings about the branch.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
+use super::changed_tests::{BranchState, ReplacedFile, changed_tests, check_start};
 use super::environment::SetupContext;
 use super::program_tests::MergedFile;
 use crate::clock::Stopwatch;
@@ -14,13 +15,11 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckReport};
-use crate::domain::trust::tamper;
+use crate::domain::trust::tamper::{ChangeMarks, CheckStart};
 use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::workspace::CleanCheckout;
 
-/// Maximum number of new files whose names are looked up in the imports of the base.
-const MAX_IMPORT_SEARCHES: usize = 200;
 /// Maximum size of the change of tests that is shown to a maintainer, in bytes.
 const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
@@ -30,7 +29,7 @@ struct VerifyContext<'a> {
     repo: &'a RepoRef,
     current: &'a Loop,
     /// Base commit and the commands with which it starts the checks.
-    start: &'a tamper::CheckStart<'a>,
+    start: &'a CheckStart<'a>,
     cancel: &'a CancellationToken,
 }
 
@@ -39,14 +38,6 @@ struct CheckedTree {
     report: CheckReport,
     /// Tests and files that start checks whose content was changed while the checks ran.
     rewritten: Vec<RewrittenFile>,
-}
-
-/// File that the checks run without, or with another version.
-struct ReplacedFile {
-    path: String,
-    is_new: bool,
-    /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
-    version: Sha,
 }
 
 /// Versions of files with which the checks run, in place of the commit's.
@@ -95,8 +86,7 @@ impl Engine {
             Some(base) => self.workspaces.paths_of(repo, base).await?,
             None => Vec::new(),
         };
-        let commands = current.checks.iter().map(|check| check.command.as_str());
-        let start = &tamper::CheckStart::new(commands, of_base.iter().map(String::as_str));
+        let start = &check_start(current, &of_base);
         let of = VerifyContext { repo, current, start, cancel };
         let checked = self.set_up_and_check(of, checkout, OtherVersions::default(), ("clean", &current.checks)).await?;
         let elapsed_ms = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -109,39 +99,34 @@ impl Engine {
             return Ok((report, TestEvidence { rewritten, ..TestEvidence::default() }));
         };
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
-        let mut findings = self.branch_findings(repo, current, commit, &complete).await?;
-        if report.all_hold() {
-            findings.extend(self.hard_coded_answers(repo, current, (base, commit), &complete).await?);
-        }
-        let accepted_finding = |finding: &BranchFinding| current.guard.accepted_by(finding).is_some();
-        let open = |one: &BranchFinding| one.blocks() && !one.needs_decision() && !accepted_finding(one);
-        // The agent has to put these back first, whatever the base's tests say.
-        if !report.all_hold() || findings.iter().any(open) {
+        let branch = BranchState { repo, current, base, to: commit, diff: &complete };
+        if !report.all_hold() {
+            let findings = self.branch_findings(branch).await?;
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
-        let replaced = self.replaced_files(of, (base, commit), &complete.text, &findings).await?;
+        let replaced = self.replaced_files(branch, start).await?;
         let known = replaced.iter().map(|file| file.path.as_str()).collect();
-        let program_tests = self.program_tests(repo, current, start, (base, commit), &known, &findings).await?;
-        findings.extend(program_tests.findings);
-        let merged = program_tests.files;
-        let base_tests = match replaced.is_empty() && merged.is_empty() {
+        let program_tests = self.program_tests(branch, start, &known).await?;
+        let base_tests = match replaced.is_empty() && program_tests.files.is_empty() {
             true => None,
             false => {
-                let marks = tamper::ChangeMarks::of(&complete.text);
-                let checked = self.run_with_base_tests(of, commit, &replaced, &merged).await?;
+                let checked = self.run_with_base_tests(of, commit, &replaced, &program_tests.files).await?;
                 rewritten.extend(checked.rewritten);
-                let paths = replaced.iter().map(|file| &file.path).chain(merged.iter().map(|file| &file.changed.path));
-                let paths: Vec<String> = paths.cloned().collect();
-                let names = (&current.id, repo);
-                let diff = self.workspaces.diff_of_files(names, (base, commit), &paths, TEST_CHANGE_BYTES).await?;
-                let file = |ReplacedFile { path, is_new, .. }| {
-                    let mark = marks.change_of(&path);
-                    ChangedTestFile { mark, path, is_new, regions: Vec::new() }
-                };
-                let merged = merged.into_iter().map(|file| file.changed);
-                let files = replaced.into_iter().map(file).chain(merged).collect();
-                Some(BaseTestsRun { report: checked.report, files, diff })
+                Some(checked.report)
             }
+        };
+        // The findings come last: what the run with the base's tests judged blocks nothing.
+        let mut findings = self.findings_about_text(branch, start, &known).await?;
+        findings.extend(self.hard_coded_answers(repo, current, (base, commit), &complete).await?);
+        let marks = ChangeMarks::of(&complete.text);
+        let changed = replaced.iter().filter(|file| !file.is_new);
+        findings.extend(changed.map(|file| changed_tests(&file.path, &marks)));
+        findings.extend(program_tests.files.iter().filter_map(MergedFile::notice));
+        findings.extend(program_tests.findings);
+        findings.extend(self.accepted_tests(branch).await?);
+        let base_tests = match base_tests {
+            Some(report) => Some(self.base_tests_run(branch, report, (replaced, program_tests.files), &marks).await?),
+            None => None,
         };
         let mut repeated = current.checks_to_repeat(elapsed_ms);
         // What passes with the tests of the base has passed twice.
@@ -244,78 +229,37 @@ impl Engine {
         Ok(CheckedTree { report, rewritten })
     }
 
-    /// Returns the files of the branch that are replaced by their base version or removed for the second run of the
-    /// checks, whose result must be the same. These are tests of the base, new tests beside them, and files that
-    /// decide how the checks are started. For a change that a person accepted, the accepted version is used.
-    async fn replaced_files(
-        &self,
-        of: VerifyContext<'_>,
-        (base, commit): (&Sha, &Sha),
-        diff: &str,
-        findings: &[BranchFinding],
-    ) -> Result<Vec<ReplacedFile>, EffectError> {
-        let VerifyContext { repo, current, start, .. } = of;
-        let names = (&current.id, repo);
-        let mut replaced = Vec::new();
-        let mut replace = |path, is_new| replaced.push(ReplacedFile { path, is_new, version: base.clone() });
-        let changed = self.workspaces.changed_base_files(names, base, commit).await?;
-        let modules = self.test_modules(names, base, &changed).await?;
-        for path in changed {
-            let is_module = || modules.iter().any(|module| module.contains(&path));
-            if tamper::is_test_file(&path) || start.depends_on(&path) || is_module() {
-                replace(path, false);
-            }
+    /// Returns the changes of tests that a person accepted and that are still in the branch. They take part in the run as they were
+    /// accepted.
+    async fn accepted_tests(&self, branch: BranchState<'_>) -> Result<Vec<BranchFinding>, EffectError> {
+        let BranchState { repo, current, base, to, .. } = branch;
+        if current.guard.accepted.is_empty() {
+            return Ok(Vec::new());
         }
-        let new_tests = tamper::NewTests::new(start, diff);
-        let mut searches = 0;
-        for path in self.workspaces.added_files(names, base, commit).await? {
-            let decides = start.depends_on(&path)
-                || new_tests.is_apart(&path)
-                || self.takes_a_place(repo, current, start, &path, &mut searches).await;
-            if decides {
-                replace(path, true);
-            }
-        }
-        let mut since: BTreeMap<&Sha, HashSet<String>> = BTreeMap::new();
-        let accepted_at = |path: &str| current.guard.accepted_version(findings, path);
-        for version in replaced.iter().filter_map(|file| accepted_at(&file.path)).collect::<HashSet<_>>() {
-            // Without that commit, the base's version counts.
-            if let Ok(changed) = self.workspaces.differing_files(names, version, commit).await {
-                since.insert(version, changed.into_iter().collect());
-            }
-        }
-        replaced.retain_mut(|file| {
-            let Some(version) = accepted_at(&file.path) else { return true };
-            let Some(changed) = since.get(version) else { return true };
-            file.version = version.clone();
-            changed.contains(&file.path)
-        });
-        Ok(replaced)
+        let differing = self.workspaces.differing_files((&current.id, repo), base, to).await?;
+        let accepted = differing.iter().filter_map(|path| current.guard.accepted_tests(path));
+        Ok(accepted.map(|(_, finding)| finding.clone()).collect())
     }
 
-    /// Whether a new file can replace a program or module that the checks used before: it is in a folder of their
-    /// search path, or has a name that the base imports.
-    async fn takes_a_place(
+    /// Describes a run with the base's tests.
+    async fn base_tests_run(
         &self,
-        repo: &RepoRef,
-        current: &Loop,
-        start: &tamper::CheckStart<'_>,
-        path: &str,
-        searches: &mut usize,
-    ) -> bool {
-        let (Some(base), Some(baseline)) = (&current.base, &current.baseline) else { return false };
-        let import = tamper::ImportedName::of(path);
-        let file = path.rsplit('/').next().unwrap_or(path);
-        let name = import.as_ref().map_or(file.split('.').next().unwrap_or(file), |import| &import.name);
-        if baseline.outcomes.iter().any(|outcome| tamper::is_missing(&outcome.output, name)) {
-            return false;
-        }
-        if start.is_on_path(path) {
-            return true;
-        }
-        let Some(import) = import.filter(|_| *searches < MAX_IMPORT_SEARCHES) else { return false };
-        *searches += 1;
-        self.workspaces.has_line(repo, base, &import.pattern, import.files).await
+        branch: BranchState<'_>,
+        report: CheckReport,
+        (replaced, merged): (Vec<ReplacedFile>, Vec<MergedFile>),
+        marks: &ChangeMarks,
+    ) -> Result<BaseTestsRun, EffectError> {
+        let BranchState { repo, current, base, to, .. } = branch;
+        let file = |ReplacedFile { path, is_new, .. }| {
+            let mark = marks.change_of(&path);
+            ChangedTestFile { mark, path, is_new, regions: Vec::new() }
+        };
+        let merged = merged.into_iter().map(|file| file.changed);
+        let files: Vec<ChangedTestFile> = replaced.into_iter().map(file).chain(merged).collect();
+        let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+        let names = (&current.id, repo);
+        let diff = self.workspaces.diff_of_files(names, (base, to), &paths, TEST_CHANGE_BYTES).await?;
+        Ok(BaseTestsRun { report, files, diff })
     }
 
     /// Runs the checks after replacing or removing the files that influence their result.

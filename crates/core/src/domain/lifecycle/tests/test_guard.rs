@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::domain::loops::command::AcceptTests;
-use crate::domain::model::task::{FileStat, TamperFinding, TamperGrade, TamperKind, TestCounts};
+use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 
-fn deleted(path: &str) -> BranchFinding {
-    let found = TamperFinding::new(path, TamperKind::TestDeleted, "test removed: parses_empty_input");
+fn weakened(path: &str) -> BranchFinding {
+    let found = TamperFinding::new(path, TamperKind::TestsNeutralized, "os._exit(0)");
     BranchFinding { found, mark: "1".into(), pushed: false }
 }
 
@@ -79,16 +79,13 @@ impl LoopRun {
 }
 
 #[test]
-fn deletion_in_earlier_iteration_keeps_loop_from_review() {
+fn finding_of_earlier_iteration_keeps_loop_from_review() {
     let mut run = LoopRun::new();
-    let lost = [deleted("tests/a.py")];
+    let lost = [weakened("tests/a.py")];
     run.working().commits(&lost, false).is(LoopState::Running, LoopStep::Agent);
     let to_restore = run.prompt().put_back;
-    assert_eq!(
-        (to_restore[0].path.as_str(), to_restore[0].evidence.as_str()),
-        ("tests/a.py", "test removed: parses_empty_input")
-    );
-    // The second iteration deletes nothing, and every check passes.
+    assert_eq!((to_restore[0].path.as_str(), to_restore[0].evidence.as_str()), ("tests/a.py", "os._exit(0)"));
+    // The second iteration adds no finding, and every check passes.
     run.finishes(&lost).is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.put_back_paths(), Some(vec!["tests/a.py".to_owned()]));
     assert_eq!((run.current.verified.as_ref(), run.current.guard.put_back), (None, 1));
@@ -102,7 +99,7 @@ fn deletion_in_earlier_iteration_keeps_loop_from_review() {
 #[test]
 fn agent_that_puts_tests_back_reaches_review() {
     let mut run = LoopRun::new();
-    run.working().finishes(&[deleted("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
+    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
     run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
     assert!(run.current.guard.accepted.is_empty());
 }
@@ -110,9 +107,9 @@ fn agent_that_puts_tests_back_reaches_review() {
 #[test]
 fn recurrence_after_put_back_asks_maintainer() {
     let mut run = LoopRun::new();
-    let lost = [deleted("tests/a.py")];
+    let lost = [weakened("tests/a.py")];
     run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
-    // The tests that were put back fail; the agent goes on and deletes them again.
+    // The tests that were put back fail; the agent goes on and changes them again.
     run.commits(&[], false).is(LoopState::Running, LoopStep::Agent);
     assert!(run.prompt().put_back.is_empty());
     run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
@@ -136,14 +133,14 @@ fn recurrence_after_put_back_asks_maintainer() {
 #[test]
 fn what_service_cannot_put_back_goes_to_agent_once() {
     let mut run = LoopRun::new();
-    let lost = [deleted("tests/a.py")];
+    let lost = [weakened("tests/a.py")];
     run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
     run.finishes(&lost).is(LoopState::Running, LoopStep::Agent);
     run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
 
     // Tests within the code cannot be put back without undoing the task.
     let mut run = LoopRun::new();
-    let inline = [deleted("src/parser.rs")];
+    let inline = [weakened("src/parser.rs")];
     run.working().finishes(&inline).finishes(&inline).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!((run.put_back_paths(), run.escalates("test_findings")), (None, true));
 }
@@ -151,14 +148,14 @@ fn what_service_cannot_put_back_goes_to_agent_once() {
 #[test]
 fn iterations_before_put_back_are_configurable() {
     let mut run = LoopRun::with(|start| start.policy.tampering.iterations = 1);
-    run.working().finishes(&[deleted("tests/a.py")]).is(LoopState::Running, LoopStep::Commit);
+    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Commit);
     assert!(run.put_back_paths().is_some());
 }
 
 #[test]
 fn exhausted_limit_with_open_finding_is_no_review() {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
-    run.working().finishes(&[deleted("tests/a.py")]).is(LoopState::LimitReached, LoopStep::Idle);
+    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.current.why.contains("the tests in `tests/a.py` are weaker than before"), "{}", run.current.why);
 
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
@@ -170,7 +167,7 @@ fn exhausted_limit_with_open_finding_is_no_review() {
 #[test]
 fn acceptance_ends_question_and_names_maintainer() {
     let mut run = LoopRun::new();
-    let inline = [deleted("src/parser.rs")];
+    let inline = [weakened("src/parser.rs")];
     run.working().finishes(&inline).finishes(&inline).is(LoopState::Paused, LoopStep::Idle);
     run.command(accept(&["src/other.rs"])).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.reasons.join(" ").contains("there is `src/parser.rs`"), "{:?}", run.reasons);
@@ -187,7 +184,7 @@ fn acceptance_ends_question_and_names_maintainer() {
 #[test]
 fn acceptance_covers_only_findings_as_they_were() {
     let mut run = LoopRun::new();
-    let mut lost = deleted("tests/a.py");
+    let mut lost = weakened("tests/a.py");
     run.working().finishes(std::slice::from_ref(&lost)).command(accept(&[]));
     assert_eq!(run.current.open_findings(), Vec::<&BranchFinding>::new());
     // A line number that moved is the same finding.
@@ -196,12 +193,12 @@ fn acceptance_covers_only_findings_as_they_were() {
 
     for change in [
         |lost: &mut BranchFinding| lost.mark = "2".into(),
-        |lost: &mut BranchFinding| lost.found.evidence = "test removed: parses_lists".into(),
-        |lost: &mut BranchFinding| lost.found.kind = TamperKind::TestSkipped,
+        |lost: &mut BranchFinding| lost.found.evidence = "os.abort()".into(),
+        |lost: &mut BranchFinding| lost.found.kind = TamperKind::CheckConfigEdited,
         |lost: &mut BranchFinding| lost.found.path = "tests/b.py".into(),
     ] {
         let mut run = LoopRun::new();
-        let mut lost = deleted("tests/a.py");
+        let mut lost = weakened("tests/a.py");
         run.working().finishes(std::slice::from_ref(&lost)).command(accept(&[]));
         change(&mut lost);
         run.finishes(std::slice::from_ref(&lost)).is(LoopState::Running, LoopStep::Agent);
@@ -265,11 +262,11 @@ fn hard_coded_answers_are_told_once_and_then_asked_about() {
 #[test]
 fn findings_that_a_person_pushed_are_left_to_people() {
     let mut run = LoopRun::new();
-    let theirs = BranchFinding { pushed: true, ..deleted("tests/a.py") };
+    let theirs = BranchFinding { pushed: true, ..weakened("tests/a.py") };
     run.working().commits(std::slice::from_ref(&theirs), false).is(LoopState::Running, LoopStep::Agent);
     assert!(run.prompt().put_back.is_empty(), "the agent does not undo a person's change");
     // A later commit has the same finding without its origin.
-    run.commits(&[deleted("tests/a.py")], true).verified(&[deleted("tests/a.py")], None);
+    run.commits(&[weakened("tests/a.py")], true).verified(&[weakened("tests/a.py")], None);
     run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("a person pushed"), "{}", run.current.why);
 }
@@ -325,10 +322,10 @@ fn check_that_succeeds_without_the_tests_of_the_base_is_a_finding() {
 fn changes_that_the_task_may_ask_for_are_asked_about_instead_of_undone() {
     let configured = BranchFinding {
         found: TamperFinding::new(".eslintrc.json", TamperKind::CheckConfigEdited, "rules"),
-        ..deleted("")
+        ..weakened("")
     };
     let body = "The tests of `old` are obsolete: delete tests/test_old.py and what is in tests/legacy/.";
-    for finding in [deleted("tests/test_old.py"), deleted("tests/legacy/test_a.py"), configured] {
+    for finding in [weakened("tests/test_old.py"), weakened("tests/legacy/test_a.py"), configured] {
         let mut run = LoopRun::with(|start| start.task.body = body.into());
         let found = [finding];
         run.working().finishes(&found).is(LoopState::Running, LoopStep::Agent);
@@ -340,7 +337,7 @@ fn changes_that_the_task_may_ask_for_are_asked_about_instead_of_undone() {
     }
     // What the text does not name is restored, and the rest is asked about afterwards.
     let mut run = LoopRun::with(|start| start.task.body = body.into());
-    let both = [deleted("tests/test_old.py"), deleted("tests/test_new.py")];
+    let both = [weakened("tests/test_old.py"), weakened("tests/test_new.py")];
     run.working().finishes(&both).finishes(&both).is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.put_back_paths(), Some(vec!["tests/test_new.py".to_owned()]));
     run.finishes(&both[..1]).finishes(&both[..1]).is(LoopState::Paused, LoopStep::Idle);
@@ -531,28 +528,20 @@ fn any_event() -> impl Strategy<Value = GuardEvent> {
 }
 
 /// Kinds of findings, except those that only a run of the checks shows.
-const KINDS: [TamperKind; 12] = [
-    TamperKind::TestDeleted,
-    TamperKind::TestSkipped,
-    TamperKind::AssertionRemoved,
+const KINDS: [TamperKind; 7] = [
+    TamperKind::TestsChanged,
     TamperKind::CheckConfigEdited,
     TamperKind::WorkflowEdited,
     TamperKind::RalphFileEdited,
-    TamperKind::ThresholdLowered,
-    TamperKind::AssertionWeakened,
-    TamperKind::ExpectationChanged,
-    TamperKind::EarlyExit,
-    TamperKind::FailureIgnored,
+    TamperKind::TestsNeutralized,
     TamperKind::AnswersHardCoded,
+    TamperKind::TestsNotJudged,
 ];
 
 fn any_finding(number: &u8) -> BranchFinding {
     let paths = ["tests/a.py", "src/parser.rs", "pytest.ini"];
     let at = usize::from(*number);
-    let mut found = TamperFinding::new(paths[at % paths.len()], KINDS[at % KINDS.len()], "evidence");
-    if number % 7 == 6 {
-        found.grade = TamperGrade::Notice;
-    }
+    let found = TamperFinding::new(paths[at % paths.len()], KINDS[at % KINDS.len()], "evidence");
     BranchFinding { found, mark: (number / 36).to_string(), pushed: number % 5 == 4 }
 }
 
@@ -732,14 +721,57 @@ fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
 #[test]
 fn accepted_change_counts_from_the_commit_that_the_person_saw() {
     let mut run = LoopRun::new();
-    let lost = deleted("tests/a.py");
-    run.working().finishes(std::slice::from_ref(&lost)).command(accept(&[]));
+    run.working().commits(&[], true).verified(&[], base_tests(false, "1")).command(accept(&[]));
     let seen = run.current.head.clone();
-    let findings = [lost.clone(), deleted("tests/b.py")];
-    let version = |run: &LoopRun, path: &str| run.current.guard.accepted_version(&findings, path).cloned();
+    let version = |run: &LoopRun, path: &str| run.current.guard.accepted_tests(path).map(|(commit, _)| commit.clone());
     assert_eq!(version(&run, "tests/a.py"), seen);
     assert_eq!(version(&run, "tests/b.py"), None);
-    run.commits(&[lost], true);
+    run.commits(&[], true);
     assert_ne!(run.current.head, seen);
     assert_eq!(version(&run, "tests/a.py"), seen, "later changes of the file are not covered");
+    // Another kind of acceptance says nothing about the tests in the file.
+    let mut run = LoopRun::new();
+    run.working().finishes(&[weakened("tests/a.py")]).command(accept(&[]));
+    assert_eq!((run.current.guard.accepted.len(), version(&run, "tests/a.py")), (1, None));
+}
+
+/// The run with the base's tests has passed, so the text of the change vetoes nothing.
+#[test]
+fn changed_tests_are_told_to_the_agent_and_the_reviewer_and_block_nothing() {
+    let found = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+0 -1");
+    let changed = [BranchFinding { found: found.clone(), mark: "1".into(), pushed: false }];
+    let mut run = LoopRun::new();
+    run.working().commits(&changed, false).is(LoopState::Running, LoopStep::Agent);
+    let prompt = run.prompt();
+    assert_eq!((prompt.differing_tests.len(), prompt.put_back.len()), (1, 0));
+    assert_eq!(prompt.differing_tests[0].evidence, "+0 -1");
+    run.commits(&changed, true).verified(&changed, base_tests(true, "1")).is(LoopState::Review, LoopStep::Idle);
+    assert_eq!((run.current.iterations.len(), run.current.findings()), (2, vec![found]));
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn findings_of_earlier_versions_are_read() {
+    let read = |text: &str| serde_json::from_str::<BranchFinding>(text).expect("readable").found;
+    for kind in [
+        "test_deleted",
+        "test_skipped",
+        "assertion_removed",
+        "assertion_weakened",
+        "expectation_changed",
+        "threshold_lowered",
+        "early_exit",
+        "failure_ignored",
+        "code_replaced",
+    ] {
+        let text = format!(
+            "{{\"path\":\"t\",\"line\":3,\"kind\":\"{kind}\",\"evidence\":\"e\",\"grade\":\"blocking\",\"mark\":\"1\"}}"
+        );
+        let found = read(&text);
+        assert_eq!((found.kind, found.line, found.blocks()), (TamperKind::TestsChanged, Some(3), false), "{kind}");
+    }
+    let of_config =
+        |grade: &str| read(&format!("{{\"path\":\"t\",\"kind\":\"check_config_edited\",\"evidence\":\"e\"{grade}}}"));
+    assert!(of_config("").blocks() && of_config(",\"grade\":\"blocking\"").blocks());
+    assert!(!of_config(",\"grade\":\"notice\"").blocks());
 }

@@ -45,7 +45,7 @@ pub struct PullView {
     pub spent_on: Vec<SpentLine>,
     /// Points to review first, one sentence each.
     pub look_first: Vec<String>,
-    /// Changes that may weaken the checks.
+    /// Changes to tests and checks, compared with the base.
     pub findings: Vec<TamperFinding>,
     /// Changes to tests that a person accepted.
     #[serde(default)]
@@ -186,7 +186,7 @@ pub struct CompletionView {
     pub more_files: usize,
     /// Learnings of all iterations.
     pub learnings: Vec<String>,
-    /// Changes that may weaken the checks.
+    /// Changes to tests and checks, compared with the base.
     pub findings: Vec<TamperFinding>,
     /// Link to the branch; `None` if nothing was pushed.
     pub branch: Option<Link>,

@@ -232,7 +232,7 @@ pub struct IterationView {
     pub strategy: String,
     /// Detections of this iteration and the actions taken.
     pub detections: Vec<DetectionLine>,
-    /// Changes that may weaken the checks.
+    /// Changes to tests and checks, compared with the base.
     pub findings: Vec<TamperFinding>,
     /// Protected paths whose changes were reverted.
     pub restored_paths: Vec<String>,

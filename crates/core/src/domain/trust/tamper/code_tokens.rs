@@ -21,8 +21,6 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
 pub(super) struct CodeTokens {
     /// Parts of names in lower case; `assertEqual` has two parts.
     pub words: Vec<String>,
-    /// Parts of names that are more than a variable: names that are called, that have several parts, or that follow a dot.
-    pub calls: Vec<String>,
     pub literals: Vec<String>,
     pub signs: Vec<String>,
 }
@@ -38,42 +36,18 @@ impl CodeTokens {
                 }
                 code_tokens.literals.push(text[start..literal.end()].to_owned());
             } else if let Some(name) = found.name("name") {
-                let parts = words(name.as_str());
-                let called = text[name.end()..].starts_with(['(', '!']) || text[..name.start()].ends_with(['.', '>']);
-                if called || parts.len() > 1 {
-                    code_tokens.calls.extend(parts.clone());
-                }
-                code_tokens.words.extend(parts);
+                code_tokens.words.extend(words(name.as_str()));
             } else if let Some(sign) = found.name("sign") {
                 code_tokens.signs.push(sign.as_str().to_owned());
             }
         }
         code_tokens
     }
-
-    /// Returns the number of tokens.
-    pub fn len(&self) -> usize {
-        self.words.len() + self.literals.len() + self.signs.len()
-    }
-
-    /// Whether one of `words` is in a list.
-    pub fn has_word(&self, list: &[&str]) -> bool {
-        self.words.iter().any(|word| list.contains(&word.as_str()))
-    }
-
-    /// Whether one of `calls` is in a list.
-    pub fn calls_word(&self, list: &[&str]) -> bool {
-        self.calls.iter().any(|word| list.contains(&word.as_str()))
-    }
-
-    pub fn has_sign(&self, list: &[&str]) -> bool {
-        self.signs.iter().any(|sign| list.contains(&sign.as_str()))
-    }
 }
 
 /// Returns the offset at which a literal begins, including its sign and a leading decimal point (`-.5`). A minus or a point
 /// belongs to the number after it, unless it directly follows an operand.
-pub(super) fn with_sign(text: &str, start: usize) -> usize {
+fn with_sign(text: &str, start: usize) -> usize {
     if !text[start..].starts_with(|c: char| c.is_ascii_digit()) {
         return start;
     }
@@ -87,33 +61,13 @@ pub(super) fn with_sign(text: &str, start: usize) -> usize {
     behind(start, '-').map_or(start, str::len)
 }
 
-/// Difference between two versions of a piece of code.
-pub(super) struct Difference {
-    pub lost: CodeTokens,
-    pub gained: CodeTokens,
-    /// Share of tokens that both versions have, 0..=1.
-    pub similarity: f64,
-}
-
-impl Difference {
-    pub fn between(old: &str, new: &str) -> Self {
-        let (old, new) = (CodeTokens::of(old), CodeTokens::of(new));
-        let lost = old.without(&new);
-        let gained = new.without(&old);
-        let all = old.len() + new.len();
-        let similarity = if all == 0 { 1.0 } else { 1.0 - (lost.len() + gained.len()) as f64 / all as f64 };
-        Self { lost, gained, similarity }
-    }
-}
-
-impl CodeTokens {
-    fn without(&self, other: &Self) -> Self {
-        Self {
-            words: rest(&self.words, &other.words),
-            calls: rest(&self.calls, &other.calls),
-            literals: rest(&self.literals, &other.literals),
-            signs: rest(&self.signs, &other.signs),
-        }
+/// Returns the tokens that the old version of a piece of code has more often than the new one.
+pub(super) fn lost(old: &str, new: &str) -> CodeTokens {
+    let (old, new) = (CodeTokens::of(old), CodeTokens::of(new));
+    CodeTokens {
+        words: rest(&old.words, &new.words),
+        literals: rest(&old.literals, &new.literals),
+        signs: rest(&old.signs, &new.signs),
     }
 }
 
@@ -132,7 +86,7 @@ fn rest(list: &[String], other: &[String]) -> Vec<String> {
 }
 
 /// Splits a name into parts in lower case: `toHaveBeenCalled` has four, `assert_called` and `EXPECT_EQ` have two.
-pub(super) fn words(name: &str) -> Vec<String> {
+fn words(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut before = ' ';
@@ -155,17 +109,6 @@ pub(super) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether a function is an assertion, according to its name.
-pub(super) fn is_assertion_name(name: &str) -> bool {
-    let words = words(name);
-    let is = |word: &String| {
-        ["assert", "expect", "check", "verify", "should", "must", "ensure", "require", "validate", "compare", "fail"]
-            .iter()
-            .any(|known| word.starts_with(known))
-    };
-    words.iter().any(is)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn difference_counts_what_each_side_has_more_of() {
-        let found = Difference::between("assertEqual(user.name, \"Ada\")", "assertIsNotNone(user.name)");
-        assert_eq!(found.lost.words, ["equal"]);
-        assert_eq!(found.lost.literals, ["\"Ada\""]);
-        assert_eq!(found.gained.words, ["is", "not", "none"]);
-        assert!(found.similarity > 0.4 && found.similarity < 0.6);
-        assert_eq!(Difference::between("", "").similarity, 1.0);
+    fn lost_tokens_are_counted() {
+        let found = lost("assertEqual(user.name, \"Ada\")", "assertIsNotNone(user.name)");
+        assert_eq!(found, CodeTokens { words: vec!["equal".into()], literals: vec!["\"Ada\"".into()], signs: vec![] });
+        assert_eq!(
+            lost("a == a", "a"),
+            CodeTokens { words: vec!["a".into()], signs: vec!["==".into()], ..CodeTokens::default() }
+        );
     }
 
     #[test]

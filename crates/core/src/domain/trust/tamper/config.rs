@@ -1,9 +1,9 @@
-//! Configuration of test runners, type checkers and linters, in files of their own and as parts of other files.
+//! Configuration of test runners, type checkers and linters in manifests and other files that the run with the base's tests cannot
+//! replace, because honest work changes them with the program.
 
 use std::collections::HashSet;
 
-use super::config_files::{is_check_config, is_makefile};
-use super::diff::{FileDiff, Hunk, LineChange};
+use super::diff::{DiffLine, FileDiff, LineChange};
 use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -24,8 +24,6 @@ pattern!(
     r"^\s*\[\s*(?:tool[.:](?:pytest|coverage|mypy|ruff|pyright|tox|nox|pylint|flake8|hatch\.envs|poe|taskipy|pdm\.scripts|poetry\.scripts|mutmut|interrogate|bandit|nox|cibuildwheel|basedpyright|ty)|tool:pytest|pytest|coverage|mypy|flake8|testenv|isort|pylint|nosetests|unittest|aliases|pycodestyle|pydocstyle|tox)"
 );
 pattern!(ANY_SECTION, r"^\s*\[");
-pattern!(MAKE_TARGET, r"^([\w./ -]+?)\s*::?(?:[^=:]|$)");
-pattern!(CHECK_TARGET, r"(?:^|[\s._-])(?:test|tests|check|checks|lint|verify|coverage|ci)(?:$|[\s._-])");
 pattern!(
     STRICT_KEY,
     r#"^\s*"(strict\w*|noImplicit\w+|noUnused\w+|noUnchecked\w+|noFallthrough\w+|noEmitOnError|exactOptional\w+|alwaysStrict|useUnknownInCatchVariables|checkJs)"\s*:\s*(true|false)"#
@@ -37,10 +35,6 @@ pattern!(
 pattern!(
     CARGO_OFF,
     r#"^\s*(?:test|doctest|autotests|harness|bench|debug-assertions|overflow-checks)\s*=\s*false|^\s*required-features\s*=|^\s*(?:default-members|exclude)\s*=|^\s*\[patch\b|^\s*\[replace|^\s*\[profile\.(?:test|dev)\]|^\s*[\w:-]+\s*=\s*(?:"allow"|\{.*level\s*=\s*"allow")"#
-);
-pattern!(
-    HOOK,
-    r"\boutcome\s*=\s*[\x22']passed|\badd_marker\(|\bdeselected\b|\bsys\.modules\[|^\s*(?:def\s+pytest_(?:collection_modifyitems|ignore_collect|runtest_\w+|pyfunc_call|sessionfinish|collect_file)|collect_ignore(?:_glob)?(?:\s*\+?=\s*\[\s*[^\]\s]|\.(?:append|extend)\())|os\._exit\("
 );
 // Settings of build tools that leave tests out or ignore their failures.
 pattern!(
@@ -65,27 +59,12 @@ pattern!(
     AUTOMAKE,
     r"^\s*(?:XFAIL_TESTS|TESTS|check_PROGRAMS|check_SCRIPTS|AM_TESTS_ENVIRONMENT|TESTS_ENVIRONMENT|LOG_COMPILER|SUBDIRS|DISABLE_HARD_ERRORS)\b|^\s*[\w./-]*test[\w./-]*\s*\\$"
 );
-// Settings of package managers, environments and wrappers that choose the shell, the program or code that runs first.
-pattern!(
-    READ_FIRST_FILE,
-    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|bunfig\.toml|\.env(?:\..+)?|\.envrc|\.bazelrc|gradle\.properties|\.?mise(?:\.\w+)*\.toml|\.proverc|\.php\.ini|php\.ini|\.user\.ini)$"
-);
-pattern!(
-    READ_FIRST,
-    r"(?i)^\s*[\w.:-]*(?:script-shell|node[-_]options|shell|scripts-prepend-node-path|ignore-scripts|yarn-?path|preload|onload-script|auto_prepend_file|auto_append_file|run_under|test_env|jvmargs|BASH_ENV|PYTHONPATH|PYTHONSTARTUP|NODE_PATH|NODE_OPTIONS|RUBYOPT|RUBYLIB|PERL5OPT|PERL5LIB|LD_PRELOAD|LD_LIBRARY_PATH|GOFLAGS|RUSTC_WRAPPER|RUSTFLAGS|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|MAVEN_OPTS|GRADLE_OPTS|PYTEST_ADDOPTS|PYTEST_PLUGINS|MAKEFLAGS|SHELL|ENV|PATH)\s*[:=+]|^\s*(?:export\s+)?PATH_add\b|^\s*test\s+--|^\s*-[IM]\S*"
-);
-
 // Whole files that a linter or type checker is told to leave alone.
 pattern!(
     SILENCED,
     r"^\s*(?:#!\[allow\((?:clippy::all|warnings|unused|clippy::pedantic)|//\s*@ts-nocheck|/\*\s*eslint-disable\s*\*/|#\s*(?:mypy:\s*ignore-errors|flake8:\s*noqa|ruff:\s*noqa|pylint:\s*skip-file|type:\s*ignore\s*$)|//\s*nolint\s*$|#\s*shellcheck\s+disable=all|#\s*rubocop:disable\s+all|//\s*phpcs:ignoreFile|//\s*@codingStandardsIgnoreFile)"
 );
 
-// Lines that coverage is told to leave out.
-pattern!(
-    NOT_COVERED,
-    r"pragma:\s*no\s*cover|\b(?:istanbul|c8|v8)\s+ignore\b|:nocov:|\bLCOV_EXCL\w*|\bGCOVR?_EXCL\w*|@codeCoverageIgnore|\bcoverage:\s*(?:off|ignore)|#\[coverage\(off|@Generated\b|@ExcludeFromJacoco\w*|cfg\(not\(tarpaulin"
-);
 // Keys of the part of a build tool's configuration that is about tests.
 pattern!(
     TEST_KEY,
@@ -112,22 +91,13 @@ pub(super) fn summary(file: &FileDiff) -> String {
 
 /// Searches one file for edited check configuration.
 pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
-    if file.paths().any(is_check_config) {
-        let (kind, weak) = (TamperKind::CheckConfigEdited, super::stricter::is_stricter(file));
-        findings.add_graded(file.path(), None, kind, &summary(file), weak);
-        return;
-    }
     let name = file.path().rsplit('/').next().unwrap_or_default();
     let line = match name {
-        "package.json" | "composer.json" | "deno.json" => npm(file),
-        "pom.xml" | "build.gradle" | "build.gradle.kts" | "build.xml" | "build.sbt" | "gradle.properties"
-        | "maven.config" | "jvm.config" | "project.clj" => jvm(file),
+        "package.json" | "composer.json" => npm(file),
+        "pom.xml" | "build.gradle" | "build.gradle.kts" | "build.xml" | "build.sbt" | "project.clj" => jvm(file),
         "Makefile.am" | "configure.ac" => changed(file, |line| AUTOMAKE.is_match(line)),
-        "CMakeLists.txt" | "meson.build" | "CMakePresets.json" | "meson_options.txt" => {
-            added(file, |line| CTEST_OFF.is_match(line))
-                .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted()))
-        }
-        "Rakefile" => changed(file, |line| RAKE_TEST.is_match(line)),
+        "CMakeLists.txt" | "meson.build" | "meson_options.txt" => added(file, |line| CTEST_OFF.is_match(line))
+            .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted())),
         _ if name.ends_with(".rake") => changed(file, |line| RAKE_TEST.is_match(line)),
         "pyproject.toml" | "setup.cfg" => ini(file),
         "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)),
@@ -137,28 +107,48 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
         _ if name.starts_with("vite.config") || name.starts_with("webpack.config") => {
             changed(file, |line| TEST_KEY.is_match(line))
         }
-        "conftest.py" => added(file, |line| HOOK.is_match(line)),
-        _ if READ_FIRST_FILE.is_match(name) => added(file, |line| READ_FIRST.is_match(line)),
-        _ if is_makefile(file.path()) => file.hunks.iter().find_map(make),
         _ if name.starts_with("tsconfig") && name.ends_with(".json") => typescript(file),
-        _ => {
-            let uncovered = || added(file, |line| NOT_COVERED.is_match(line));
-            added(file, |line| SILENCED.is_match(line)).or_else(uncovered).filter(|_| !file.is_new())
-        }
+        _ => added(file, |line| SILENCED.is_match(line)).filter(|_| !file.is_new()),
     };
     super::stricter::fewer_parts(file, diff, findings);
-    if let Some(text) = line {
-        // Settings that honest work changes as often.
-        pattern!(
-            WEAK,
-            r"required-features|default-members|^\s*exclude\s*=|\[patch|\[profile|\bLABELS\b|TIMEOUT\s+\d|\blist\(|<phase>|<test>|<groups>|testOptions|sourceSets|unmanagedSources|\bSUBDIRS\b|target_sources|add_executable|\bmembers\b|^\s*if\s*\("
-        );
+    // Settings that honest work changes as often.
+    pattern!(
+        HONEST,
+        r"required-features|default-members|^\s*exclude\s*=|\[patch|\[profile|\bLABELS\b|TIMEOUT\s+\d|\blist\(|<phase>|<test>|<groups>|testOptions|sourceSets|unmanagedSources|\bSUBDIRS\b|target_sources|add_executable|\bmembers\b|^\s*if\s*\("
+    );
+    if let Some(text) = line.filter(|text| !HONEST.is_match(text) && !super::stricter::is_stricter(file)) {
         let changed = file.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.change != LineChange::Context);
         let number = changed.clone().find(|line| text.contains(line.text.trim()) && !line.text.trim().is_empty());
-        let honest = WEAK.is_match(&text) || NOT_COVERED.is_match(&text);
-        let (kind, weak) = (TamperKind::CheckConfigEdited, honest || super::stricter::is_stricter(file));
-        findings.add_graded(file.path(), number.map(|line| line.number), kind, &text, weak);
+        findings.add(file.path(), number.map(|line| line.number), TamperKind::CheckConfigEdited, &text);
     }
+    if let Some(line) = local_double(file, diff) {
+        findings.add(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &line.text);
+    }
+}
+
+/// Returns a new line by which a manifest takes a dependency from a folder of the repository that is named like a test double.
+fn local_double<'a>(file: &'a FileDiff, diff: &DiffSummary) -> Option<&'a DiffLine> {
+    pattern!(
+        LOCAL,
+        r#"=>\s*\.{1,2}/|\bpath\s*=\s*"[^"]*(?:stub|fake|mock|dummy|shim|patched|local)|"(?:file|link|portal):|\bpath:\s*["']|"type"\s*:\s*"path"|^\s*"(?:[A-SU-Z]|T[^e])\w*(?:\\\\\w*)*"\s*:\s*"[^"]*(?:tests?|doubles?|stubs?|fakes?|mocks?)/|<systemPath>|\bincludeBuild\b|^\s*(?:-e\s+)?\.{1,2}/|@\s*file:|"(?:overrides|resolutions)"\s*:"#
+    );
+    pattern!(DOUBLE, r"(?i)stub|fake|mock|dummy|shim|patched|double");
+    const MANIFESTS: [&str; 8] = [
+        "go.mod",
+        "package.json",
+        "Gemfile",
+        "composer.json",
+        "pom.xml",
+        "settings.gradle",
+        "pyproject.toml",
+        "build.gradle",
+    ];
+    let name = file.path().rsplit('/').next().unwrap_or_default();
+    if !MANIFESTS.contains(&name) && !name.starts_with("requirements") || file.is_new() {
+        return None;
+    }
+    let is_double = |text: &str| LOCAL.is_match(text) && DOUBLE.is_match(text) && !diff.had(text);
+    file.numbered(LineChange::Added).find(|line| is_double(&line.text))
 }
 
 /// Returns the first line that satisfies `is` and was added, removed or changed; `None` in a new file.
@@ -256,31 +246,6 @@ fn ini(file: &FileDiff) -> Option<String> {
         }
     }
     None
-}
-
-/// Returns the first changed line of a makefile target that runs checks.
-fn make(hunk: &Hunk) -> Option<String> {
-    let target = |text: &str| MAKE_TARGET.captures(text).map(|found| CHECK_TARGET.is_match(found[1].trim()));
-    let mut in_check = target(&hunk.heading).unwrap_or(false);
-    for line in &hunk.lines {
-        let text = line.text.as_str();
-        if !text.starts_with(char::is_whitespace) {
-            in_check = match target(text) {
-                // A new target takes nothing away.
-                Some(check) => check && (line.change != LineChange::Added || hunk_has_removed_target(hunk)),
-                None => in_check && text.trim().is_empty(),
-            };
-        }
-        let real = !text.trim().is_empty() && !text.trim_start().starts_with('#');
-        if line.change != LineChange::Context && in_check && real {
-            return Some(text.to_owned());
-        }
-    }
-    None
-}
-
-fn hunk_has_removed_target(hunk: &Hunk) -> bool {
-    hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
 }
 
 /// Returns a change that makes the TypeScript compiler check less: a strict option that is removed or disabled, or fewer files.

@@ -1,4 +1,4 @@
-//! Names of files that configure checks, and of scripts that run checks.
+//! Names of files that configure checks or have targets that checks may run.
 
 // Names of files that hold nothing but the configuration of checks.
 pattern!(
@@ -19,23 +19,10 @@ pattern!(
     WHOLE_PATH,
     r"(?:^|/)(?:\.config/nextest\.toml|\.cargo/config(?:\.toml)?|\.husky/[^/]+|(?:node_modules/\.bin|vendor/bin)/[^/]+|\.circleci/[^/]+|\.buildkite/[^/]+|\.semaphore/[^/]+|\.teamcity/.+|mockito-extensions/[^/]+|META-INF/services/org\.(?:junit|testng|mockito|spockframework)[^/]*|\.git/hooks/[^/]+|\.githooks/[^/]+)$"
 );
-// Scripts that run checks.
-pattern!(
-    SCRIPT,
-    r"(?i)(?:^|/)(?:(?:scripts?|ci|bin|hack|tools|build|\.husky|\.ci)/(?:.*/)?[\w.-]*|[\w.-]*(?:test|check|lint|verify|cov|ci|smoke|e2e|regress|conform|accept|valid)[\w.-]*\.(?:sh|bash))$"
-);
-
 /// Whether every change of this file affects the checks.
 pub(super) fn is_check_config(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     WHOLE.is_match(name) || NAMED.is_match(name) || NAMED_AS_CONFIG.is_match(name) || WHOLE_PATH.is_match(path)
-}
-
-/// Whether checks may run a script with this path.
-pub(super) fn is_check_script(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let script = matches!(name.rsplit_once('.').map(|(_, tail)| tail), None | Some("sh" | "bash" | "mk"));
-    is_makefile(path) || name == "tox.ini" || name == "package.json" || (script && SCRIPT.is_match(path))
 }
 
 /// Whether a file has targets or tasks that checks may run.

@@ -23,13 +23,36 @@ pattern!(
     CASES,
     r"(?i)(?:^|/)(?:(?:test[_-]?)?(?:cases?|vectors|expected|golden|expectations)|test[_-]?data)(?:[_.-][\w.-]*)?\.(?:jsonl?|ndjson|json5|ya?ml|toml|csv|tsv|txt|xml)$"
 );
+// Recorded expectations of tests: those that only tests have, and those in a path that names tests.
+pattern!(
+    EXPECTATION,
+    r"(?i)\.(?:snap|ambr|golden|approved(?:\.\w+)?|verified(?:\.\w+)?|txtar)$|(?:^|/)(?:__snapshots__|golden\w*|cassettes)/"
+);
+pattern!(
+    EXPECTATION_OF_TEST,
+    r"(?i)\.(?:snapshot|expect|expected|exp|stderr|stdout|stdout_expected|out|ok|ref|reference|result|baseline|want)$|(?:^|/)(?:snapshots?|expected\w*|expectations?|baselines?|approvals?|references?|recordings?|results)/|(?:^|[/_.-])(?:expected|golden|approved|snapshot|baseline|reference|want)[\w.-]*\.\w+$"
+);
+// Lists of tests that runners skip, or that may fail.
+pattern!(
+    SKIP_LIST,
+    r"(?i)(?:^|[/_.-])(?:skip(?:ped|_list|s)?[_-]tests?|skip(?:ped|list|_list|s)?|known[_-]?fail\w*|expected[_-]?fail\w*|xfail\w*|quarantine\w*|flaky|todo[_-]?tests|(?:excluded?|disabled)[_-]?tests?)\.(?:txt|json|ya?ml|toml|list|conf|cfg|csv|xml)$"
+);
 /// Length of a digest, in bytes.
 const DIGEST: usize = 8;
 
 /// Whether a file belongs to the tests: a test, test data, or recorded expectations.
 pub fn is_test_file(path: &str) -> bool {
     let in_folder = path.to_lowercase().rsplit('/').skip(1).any(|folder| TEST_FOLDERS.contains(&folder));
-    in_folder || is_in_data_folder(path) || is_test_path(path) || CONVENTION.is_match(path) || CASES.is_match(path)
+    in_folder || is_in_data_folder(path) || is_test_path(path) || CONVENTION.is_match(path) || is_expectation(path)
+}
+
+/// Whether a file contains cases of tests, recorded expectations, or names of tests that are skipped.
+fn is_expectation(path: &str) -> bool {
+    let names_tests = || path.to_lowercase().contains("test") || path.contains("spec/");
+    CASES.is_match(path)
+        || EXPECTATION.is_match(path)
+        || SKIP_LIST.is_match(path)
+        || EXPECTATION_OF_TEST.is_match(path) && Language::of(path).is_none() && names_tests()
 }
 
 /// Whether a file contains code of tests, according to its name or folder. False for test data.
@@ -43,23 +66,7 @@ fn is_in_data_folder(path: &str) -> bool {
     path.to_lowercase().rsplit('/').skip(1).any(|folder| DATA_FOLDERS.contains(&folder))
 }
 
-/// Whether a file contains test data, or tests in a language whose syntax is unknown.
-pub(super) fn is_test_data(path: &str) -> bool {
-    match Language::of(path) {
-        Some(_) => !is_test_path(path) && is_in_data_folder(path),
-        None => is_test_file(path),
-    }
-}
-
-/// Returns the name of the subject that a test file is named after, in lower case.
-pub(super) fn subject(file: &str) -> String {
-    let stem = file.split('.').next().unwrap_or(file).to_lowercase();
-    let parts = ["tests_", "test_", "_tests", "_test", "_spec", "tests", "test", "spec", "it", "-test", "-spec"];
-    let subject = parts.iter().find_map(|part| stem.strip_prefix(part).or_else(|| stem.strip_suffix(part)));
-    subject.unwrap_or(&stem).replace(['_', '-'], "")
-}
-
-/// Digests of the changes in a diff, by file.
+/// Digests and sizes of the changes in a diff, by file.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeMarks {
     files: BTreeMap<String, FileMarks>,
@@ -69,16 +76,19 @@ pub struct ChangeMarks {
 struct FileMarks {
     removed: String,
     all: String,
+    /// Numbers of added and removed lines.
+    lines: (usize, usize),
 }
 
 impl ChangeMarks {
-    /// Computes the digests of a unified git diff.
+    /// Computes the digests and sizes of a unified git diff.
     pub fn of(text: &str) -> Self {
         let mut files = BTreeMap::new();
         for file in diff::parse(text) {
             let marks = FileMarks {
                 removed: digest(&file, &[LineChange::Removed]),
                 all: digest(&file, &[LineChange::Removed, LineChange::Added]),
+                lines: (file.lines(LineChange::Added).count(), file.lines(LineChange::Removed).count()),
             };
             for path in file.paths() {
                 files.insert(path.to_owned(), marks.clone());
@@ -99,6 +109,11 @@ impl ChangeMarks {
     /// Returns the digest of all changed lines of a file; empty if the file is not changed.
     pub fn change_of(&self, path: &str) -> String {
         self.files.get(path).map_or_else(String::new, |marks| marks.all.clone())
+    }
+
+    /// Returns the numbers of added and removed lines of a file, which are 0 for a binary file.
+    pub fn lines_of(&self, path: &str) -> (usize, usize) {
+        self.files.get(path).map_or((0, 0), |marks| marks.lines)
     }
 }
 
@@ -132,7 +147,7 @@ mod tests {
             let found = TamperFinding::new("tests/a.py", kind, "");
             marks.mark(&found)
         };
-        assert_eq!(of(&one, TamperKind::AssertionRemoved), of(&two, TamperKind::AssertionRemoved));
+        assert_eq!(of(&one, TamperKind::CheckConfigEdited), of(&two, TamperKind::CheckConfigEdited));
         assert_ne!(of(&one, TamperKind::OnlyChangedTests), of(&two, TamperKind::OnlyChangedTests));
         assert_eq!(of(&one, TamperKind::OnlyChangedTests), one.change_of("tests/a.py"));
         assert_eq!((one.change_of("tests/a.py").len(), one.change_of("b.py")), (2 * DIGEST, String::new()));
@@ -173,6 +188,10 @@ mod tests {
             "core/src/CalcSuite.scala",
             "src/check_calc.c",
             "src/CreditIT.java",
+            "src/parser.snap",
+            "data/golden/a.json",
+            "ci/known_failures.txt",
+            "checks/unit_test.expected",
         ] {
             assert!(is_test_file(path), "{path}");
         }
@@ -189,6 +208,10 @@ mod tests {
             "src/Contests/Contest.cs",
             "docs/features.md",
             "usecases.yml",
+            "docs/expected.md",
+            "data/results/a.csv",
+            "config/blocklist.txt",
+            "config/exclude.yml",
         ] {
             assert!(!is_test_file(path), "{path}");
         }

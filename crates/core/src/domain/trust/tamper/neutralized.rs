@@ -1,14 +1,15 @@
 //! Program code that neutralizes tests: values that equal every other value, changed meanings of assertions, exits that report
-//! success, and forged summaries of a test runner.
+//! success, forged summaries of a test runner, and code that behaves differently in tests. The run with the base's tests cannot
+//! detect it.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-use super::blocks::{TestFile, TestLine, indent};
 use super::diff::LineChange;
 use super::language::Language;
-use super::marks::is_test_data;
+use super::program_code::{CodeLine, ProgramCode, indent};
 use super::summary::DiffSummary;
+use super::tested::TestQuestions;
 use super::{Findings, TamperKind};
 
 /// Maximum length of a line that is read, in bytes. Longer lines are generated.
@@ -41,39 +42,53 @@ pattern!(MAIN, r"(?i)^_*(?:main|run_cli|cli)_*$");
 // Helpers of tests outside of the folders of tests.
 pattern!(SUPPORT, r"(?i)(?:^|/)[\w-]*(?:test|mock|fake|stub|assert|expect)[\w-]*(?:/|\.\w+$)");
 
+// Says that everything equals everything.
+pattern!(
+    EQUALS_ALL,
+    r"\bdef\s+__(?:eq|ne|lt|gt|le|ge|contains|bool)__\(|\bdef\s+(?:==|eql\?|===)\s*\(?|\bbool(?:ean)?\s+(?:operator\s*==|equals\s*\()|\bfn\s+eq\s*\(|\bfun\s+equals\s*\(|\bfunc\s+\([^)]*\)\s+Equal\(|\bpublic\s+function\s+equals\(|\bequals\(Object\b"
+);
+pattern!(
+    TRUE_ONLY,
+    r"(?:return\s+(?:true|True|1)\b\s*;?\s*\}?\s*$|\{\s*true\s*\}|=\s*true\s*;?\s*$|^\s*true\s*$|->\s*true|=>\s*true|^\s*return\s+(?:\w+\s+instanceof\s+\w+|isinstance\(\w+,\s*\w+\)|\w+\s+is\s+\w+|type\(\w+\).*|\w+\.getClass\(\)\s*==\s*\w+\.getClass\(\))\s*;?\s*$)"
+);
+
 /// Reports added program lines that prevent tests from failing.
-pub(super) fn scan(tests: &TestFile<'_>, diff: &DiffSummary, findings: &mut Findings) {
-    let path = tests.file.path();
-    if tests.file.is_deleted() || tests.is_test || is_test_data(path) {
+pub(super) fn scan(code: &ProgramCode<'_>, diff: &DiffSummary, findings: &mut Findings) {
+    let path = code.file.path();
+    if code.file.is_deleted() {
         return;
     }
-    let program = ProgramFile::of(tests);
-    let added = |line: &TestLine<'_>| line.change == LineChange::Added && !diff.had(line.text);
+    let (program, questions) = (ProgramFile::of(code), TestQuestions::of(code));
     let mut ends = false;
-    let mut closing: Vec<&TestLine<'_>> = Vec::new();
-    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| added(line)) {
-        if program.is_left_out(line) {
+    let mut closing: Vec<&CodeLine<'_>> = Vec::new();
+    for (at, line) in code.lines.iter().enumerate() {
+        let is_new = line.change == LineChange::Added && line.text.len() <= LONGEST && !diff.had(line.text);
+        if !is_new || line.in_test_module {
             continue;
         }
-        let found = program.any_value(line).or_else(|| program.assertion(line)).or_else(|| program.exit(at));
-        if let Some((kind, weak)) = found {
-            ends |= kind == TamperKind::EarlyExit || kind == TamperKind::FailureIgnored;
-            findings.add_graded(path, Some(line.number), kind, line.text, weak || line.in_text);
+        let mut found = questions.decides(at);
+        if !program.is_comment(line) {
+            let exit = program.exit(at);
+            ends |= exit.is_some();
+            found |= program.any_value(line) || program.assertion(line) || exit == Some(true) || program.equals_all(at);
+            if CLOSING.is_match(line.text) {
+                closing.push(line);
+            }
         }
-        if CLOSING.is_match(line.text) {
-            closing.push(line);
+        if found && !line.in_text {
+            findings.add(path, Some(line.number), TamperKind::TestsNeutralized, line.text);
         }
     }
-    // Who only reads such lines, or makes them as a runner does, ends no process.
-    for line in closing.into_iter().filter(|_| ends) {
+    // A program that only reads such lines, or prints them as a runner does, ends no process.
+    for line in closing.into_iter().filter(|_| ends && !program.entry) {
         let evidence = format!("writes what a runner reports: {}", line.text.trim());
-        findings.add_graded(path, Some(line.number), TamperKind::FailureIgnored, &evidence, program.entry);
+        findings.add(path, Some(line.number), TamperKind::TestsNeutralized, &evidence);
     }
 }
 
 /// Changed file of the program.
 struct ProgramFile<'a> {
-    tests: &'a TestFile<'a>,
+    code: &'a ProgramCode<'a>,
     /// Whether the file is started as a program, as opposed to imported.
     entry: bool,
     /// Whether the file supports tests and existed before.
@@ -99,12 +114,12 @@ struct EnclosingCode {
 
 impl EnclosingCode {
     /// Returns the code around each line of a file.
-    fn of(tests: &TestFile<'_>) -> Vec<Self> {
-        let mut all = Vec::with_capacity(tests.lines.len());
+    fn of(code: &ProgramCode<'_>) -> Vec<Self> {
+        let mut all = Vec::with_capacity(code.lines.len());
         let (mut hunk, mut main) = (0, None);
         // Indentations and indices of the functions that are not closed, from the outermost to the innermost.
         let mut functions: Vec<(usize, usize)> = Vec::new();
-        for (at, line) in tests.lines.iter().enumerate() {
+        for (at, line) in code.lines.iter().enumerate() {
             if line.hunk != hunk {
                 (hunk, main) = (line.hunk, None);
                 functions.clear();
@@ -116,7 +131,7 @@ impl EnclosingCode {
             if line.change == LineChange::Removed {
                 continue;
             }
-            if tests.language.begins_function(line.text) {
+            if code.language.begins_function(line.text) {
                 functions.truncate(outer);
                 functions.push((level, at));
             }
@@ -128,18 +143,15 @@ impl EnclosingCode {
     }
 }
 
-/// Kind of a finding, and a flag that is true for weak evidence.
-type Found = (TamperKind, bool);
-
 impl<'a> ProgramFile<'a> {
-    fn of(tests: &'a TestFile<'a>) -> Self {
-        let path = tests.file.path();
-        let new_lines = tests.lines.iter().filter(|line| line.change != LineChange::Removed);
+    fn of(code: &'a ProgramCode<'a>) -> Self {
+        let path = code.file.path();
+        let new_lines = code.lines.iter().filter(|line| line.change != LineChange::Removed);
         let names = new_lines.flat_map(|line| REGISTERED.captures_iter(line.text));
         Self {
-            tests,
+            code,
             entry: ENTRY.is_match(path),
-            support: SUPPORT.is_match(path) && !tests.file.is_new(),
+            support: SUPPORT.is_match(path) && !code.file.is_new(),
             registered: names
                 .filter_map(|found| found.iter().skip(1).flatten().next())
                 .map(|name| name.as_str())
@@ -151,71 +163,85 @@ impl<'a> ProgramFile<'a> {
         }
     }
 
-    /// Whether a line is ignored, because it belongs to a test, is a comment, or is too long. A program function that only has a
-    /// name like a test's is not ignored.
-    fn is_left_out(&self, line: &TestLine<'_>) -> bool {
-        let language = self.tests.language;
-        let comment = language.is_comment(line.text) && !line.text.contains("go:linkname");
-        let test = line.in_test_module || language.has_marks() && self.tests.is_about_tests(line);
-        line.text.len() > LONGEST || comment || test
+    fn is_comment(&self, line: &CodeLine<'_>) -> bool {
+        self.code.language.is_comment(line.text) && !line.text.contains("go:linkname")
     }
 
-    fn any_value(&self, line: &TestLine<'_>) -> Option<Found> {
-        let language = self.tests.language;
-        let weak = || self.support || self.was_there(&self.had_value, |text| language.brings_any_value(text));
-        language.brings_any_value(line.text).then(|| (TamperKind::CodeReplaced, weak()))
+    fn any_value(&self, line: &CodeLine<'_>) -> bool {
+        let language = self.code.language;
+        let had = || self.was_there(&self.had_value, |text| language.brings_any_value(text));
+        language.brings_any_value(line.text) && !self.support && !had()
     }
 
-    fn assertion(&self, line: &TestLine<'_>) -> Option<Found> {
-        let language = self.tests.language;
+    fn assertion(&self, line: &CodeLine<'_>) -> bool {
+        let language = self.code.language;
         // What a source file of C defines stays in it.
         let own = language == Language::Cpp
-            && !self.tests.file.path().rsplit('.').next().is_some_and(|end| end.starts_with('h'));
+            && !self.code.file.path().rsplit('.').next().is_some_and(|end| end.starts_with('h'));
         let had = || self.was_there(&self.had_assertion, |text| language.replaces_assertion(text));
-        language.replaces_assertion(line.text).then(|| (TamperKind::CodeReplaced, self.support || own || had()))
+        language.replaces_assertion(line.text) && !self.support && !own && !had()
     }
 
-    /// Returns a finding if a line ends the process with success, or sets its exit status to success.
-    fn exit(&self, at: usize) -> Option<Found> {
-        let (language, line) = (self.tests.language, &self.tests.lines[at]);
+    /// Whether a line ends the process with success, or sets its exit status to success, where honest programs do not. `None` if
+    /// the line does not end the process.
+    fn exit(&self, at: usize) -> Option<bool> {
+        let (language, line) = (self.code.language, &self.code.lines[at]);
         let hard = language.exits_hard(line.text) && !language.begins_function(line.text);
         let succeeds = language.exits(line.text) || STATUS_ZERO.is_match(line.text);
         if !(hard || succeeds) || FAILS.is_match(line.text) {
             return None;
         }
-        if self.runs_by_itself(at) {
-            return Some((TamperKind::FailureIgnored, false));
-        }
-        let main = self.entry || self.is_in_main(at);
-        if hard {
-            let had = || self.was_there(&self.had_exit, |text| language.exits_hard(text));
-            let weak = main || self.is_of_child(at) || had();
-            return Some((TamperKind::EarlyExit, weak));
-        }
+        let had = || self.was_there(&self.had_exit, |text| language.exits_hard(text));
+        let main = || self.entry || self.is_in_main(at);
+        let blocks = self.runs_by_itself(at) || hard && !main() && !self.is_of_child(at) && !had();
         // A script that ends with success is usual.
-        (language != Language::Shell && !main).then_some((TamperKind::EarlyExit, true))
+        (blocks || hard || language != Language::Shell && !main()).then_some(blocks)
+    }
+
+    /// Whether an added line replaces the last statement of a function that compares two values, so that all values are equal.
+    fn equals_all(&self, at: usize) -> bool {
+        let (lines, line) = (&self.code.lines, &self.code.lines[at]);
+        if !TRUE_ONLY.is_match(line.text) {
+            return false;
+        }
+        let around = lines[..=at].iter().rev().take(10).take_while(|other| other.hunk == line.hunk);
+        let mut outer =
+            around.filter(|other| other.change != LineChange::Removed && indent(other.text) <= indent(line.text));
+        let named = outer.any(|other| EQUALS_ALL.is_match(other.text)) || EQUALS_ALL.is_match(self.code.heading(line));
+        let last =
+            lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+        let ends = last.is_none_or(|next| indent(next.text) < indent(line.text));
+        // A first check of identity stays honest: something compares after it.
+        let near = &lines[at.saturating_sub(4)..lines.len().min(at + 5)];
+        let replaces = near.iter().any(|other| other.hunk == line.hunk && other.change == LineChange::Removed);
+        let code = |other: &&CodeLine<'_>| {
+            other.change != LineChange::Removed && !other.text.trim().is_empty() && !self.is_comment(other)
+        };
+        let before = lines[..at].iter().rev().find(code);
+        let first = before.is_some_and(|before| EQUALS_ALL.is_match(before.text));
+        named && ends && (replaces || first)
     }
 
     /// Returns the lines before a line in its hunk, nearest first, without removed and blank lines.
-    fn before(&self, at: usize) -> impl Iterator<Item = &'a TestLine<'a>> {
-        let hunk = self.tests.lines[at].hunk;
-        let lines = self.tests.lines[..at].iter().rev().take_while(move |line| line.hunk == hunk);
+    fn before(&self, at: usize) -> impl Iterator<Item = &'a CodeLine<'a>> {
+        let hunk = self.code.lines[at].hunk;
+        let lines = self.code.lines[..at].iter().rev().take_while(move |line| line.hunk == hunk);
         lines.filter(|line| line.change != LineChange::Removed && !line.text.trim().is_empty())
     }
 
     /// Returns the text of the line that begins the enclosing function.
     fn function(&self, at: usize) -> &'a str {
-        let heading = || self.tests.file.hunks[self.tests.lines[at].hunk].heading.as_str();
-        self.around(at).function.map_or_else(heading, |outer| self.tests.lines[outer].text)
+        let heading = || self.code.heading(&self.code.lines[at]);
+        self.around(at).function.map_or_else(heading, |outer| self.code.lines[outer].text)
     }
 
     fn around(&self, at: usize) -> EnclosingCode {
-        self.enclosing.get_or_init(|| EnclosingCode::of(self.tests))[at]
+        self.enclosing.get_or_init(|| EnclosingCode::of(self.code))[at]
     }
 
     /// Whether a line runs without being called, because it is in an exit handler, a constructor, or an initializer.
     fn runs_by_itself(&self, at: usize) -> bool {
-        let (language, line) = (self.tests.language, &self.tests.lines[at]);
+        let (language, line) = (self.code.language, &self.code.lines[at]);
         let function = self.function(at);
         let named = language.function_name(function).is_some_and(|name| self.registered.contains(name.as_str()));
         let around = self.before(at).take(REACH);
@@ -233,15 +259,15 @@ impl<'a> ProgramFile<'a> {
 
     /// Whether a line belongs to the code that starts the program.
     fn is_in_main(&self, at: usize) -> bool {
-        let line = &self.tests.lines[at];
-        let name = self.tests.language.function_name(self.function(at));
+        let line = &self.code.lines[at];
+        let name = self.code.language.function_name(self.function(at));
         let is_guarded = self.around(at).main.is_some_and(|level| level < indent(line.text));
         name.is_some_and(|name| MAIN.is_match(&name)) || line.text.contains("__main__") || is_guarded
     }
 
     /// Whether a line runs in the child process of a fork, according to the surrounding lines.
     fn is_of_child(&self, at: usize) -> bool {
-        let line = &self.tests.lines[at];
+        let line = &self.code.lines[at];
         FORKS.is_match(line.text)
             || FORKS.is_match(self.function(at))
             || self.before(at).take(REACH).any(|other| FORKS.is_match(other.text))
@@ -249,7 +275,7 @@ impl<'a> ProgramFile<'a> {
 
     /// Whether the file already contained a line before the change that satisfies `same`.
     fn was_there(&self, known: &OnceCell<bool>, same: impl Fn(&str) -> bool) -> bool {
-        let mut before = self.tests.lines.iter().filter(|line| line.change != LineChange::Added);
+        let mut before = self.code.lines.iter().filter(|line| line.change != LineChange::Added);
         *known.get_or_init(|| before.any(|line| same(line.text)))
     }
 }

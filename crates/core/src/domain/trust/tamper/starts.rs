@@ -17,6 +17,11 @@ pattern!(
     READ_FOLDER,
     r"(?i)(?:^|/)(?:\.cargo|\.mvn|\.bundle|\.yarn/(?:releases|plugins|sdks|unplugged)|gradle/wrapper|buildSrc|\.config/(?:mise|nextest)|\.mise|\.direnv|node_modules|vendor/bin|rakelib|[^/]+\.(?:egg|dist)-info|\.?venv|site-packages|\.bin|shims)/.+|^tools/bazel$"
 );
+// Libraries of tests that a repository contains.
+pattern!(
+    LIBRARY,
+    r"(?i)(?:^|/)(?:vendor|third_party|external|extern|deps|contrib)/(?:.*/)?(?:testify|gotest\w*|jest\w*|vitest|mocha|chai|expect|assert\w*|googletest|gtest|gmock|catch2?|doctest|unity|cmocka|rspec\w*|minitest|test-unit|phpunit|pest|bats\w*|pytest|_pytest|unittest|shunit2|junit\w*|hamcrest|assertj)[/._-]"
+);
 /// Groups of files of which a tool uses only the first that exists, in the order of precedence.
 const PRECEDENCE: [&[&str]; 5] = [
     &["GNUmakefile", "BSDmakefile", "makefile", "Makefile"],
@@ -108,6 +113,7 @@ impl<'a> CheckStart<'a> {
             pattern!(PACKED, r"(?:^|/)\.yarn/cache/[^/]+\.zip$");
             return read
                 || PACKED.is_match(path)
+                || LIBRARY.is_match(path)
                 || is_makefile(path)
                 || runs_checks(path)
                 || self.executes(path)
@@ -149,7 +155,19 @@ impl<'a> CheckStart<'a> {
         let executed = || self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path);
         // What a makefile, a manifest or another task runner calls is out of sight.
         let called = || self.commands.iter().any(|command| INDIRECT.is_match(command)) && is_script_about_checks(path);
-        (shell || ABOUT_CHECKS.is_match(path)) && executed() || called()
+        (shell || ABOUT_CHECKS.is_match(path)) && executed() || called() || self.compiles(path)
+    }
+
+    /// Whether a command compiles and runs a program about checks that contains the file, such as `go run ./tools/check`.
+    fn compiles(&self, path: &str) -> bool {
+        pattern!(GO_RUN, r"\bgo\s+run\s+(?:-\S+\s+)*\./(\S+)");
+        pattern!(XTASK, r"\bcargo\s+xtask\b");
+        let is_in = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        let runs = |command: &&str| {
+            let program = GO_RUN.captures(command).is_some_and(|found| is_in(found[1].trim_end_matches('/')));
+            program || XTASK.is_match(command) && is_in("xtask")
+        };
+        ABOUT_CHECKS.is_match(path) && self.commands.iter().any(runs)
     }
 
     /// Whether a tool finds a new file before a file of the base.
@@ -184,7 +202,7 @@ impl<'a> CheckStart<'a> {
 // Paths of files that run checks.
 pattern!(
     ABOUT_CHECKS,
-    r"(?i)(?:^|/)(?:\.?ci|hack|scripts?|tools|checks?)/|(?:^|[/._-])(?:tests?|checks?|lint|verify|coverage|cov|ci)(?:[._-][^/]*)?$"
+    r"(?i)(?:^|/)(?:\.?ci|hack|scripts?|tools|checks?|xtask)/|(?:^|[/._-])(?:tests?|checks?|lint|verify|coverage|cov|ci)(?:[._-][^/]*)?$"
 );
 // Commands that run what another file names.
 pattern!(
@@ -198,7 +216,7 @@ pattern!(
 );
 
 /// Whether a file is a script, by its language and folder, and its name suggests that it checks something.
-pub(super) fn is_script_about_checks(path: &str) -> bool {
+fn is_script_about_checks(path: &str) -> bool {
     pattern!(SCRIPT_FOLDER, r"(?i)(?:^|/)(?:\.?ci|hack|scripts?|tools|checks?|bin|build|dev|qa|xtask)/");
     pattern!(CHECKS, r"(?i)test|check|verif|lint|valid|conform|audit|guard|accept|smoke|e2e|spec\b");
     let script = ["py", "js", "mjs", "cjs", "ts", "mts", "rb", "pl", "php", "sh", "bash", "awk", ""];
@@ -267,7 +285,7 @@ fn in_precedence(name: &str) -> Option<(&'static [&'static str], usize)> {
 
 /// Returns the module of Python's standard library that a new file replaces, because the file is at the root of the tree or in a
 /// folder that interpreters and test runners search first. `None` if it replaces none.
-pub(super) fn shadowed_module(path: &str) -> Option<&str> {
+fn shadowed_module(path: &str) -> Option<&str> {
     // Installed packages of these folders come after the standard library, and their modules are named with the package.
     let module =
         python_module(path).filter(|_| !["src/", "lib/", "python/"].iter().any(|top| path.starts_with(top)))?;
@@ -379,6 +397,15 @@ mod tests {
         for path in ["Makefile", "check.sh", "tools/run.py", "gradlew", ".npmrc", "ci/steps/test", "rules.mk"] {
             assert!(start.depends_on(path), "{path}");
         }
+        let start = CheckStart::new(
+            ["go run ./tools/check .", "cargo xtask budget"],
+            ["tools/check/main.go", "xtask/src/main.rs", "vendor/testify/assert.go", "tools/gen/main.go"],
+        );
+        for path in ["tools/check/main.go", "xtask/src/main.rs", "vendor/testify/assert.go"] {
+            assert!(start.depends_on(path), "{path}");
+        }
+        assert!(!start.depends_on("tools/gen/main.go"));
+        let start = CheckStart::new(COMMANDS, BASE);
         for path in
             ["src/app.py", "package.json", "docs/guide.md", "setup.cfg", "app/__main__.py", "answer.txt", "main.py"]
         {

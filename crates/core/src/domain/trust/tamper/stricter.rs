@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 
-use super::code_tokens::Difference;
+use super::code_tokens;
 use super::commands;
 use super::diff::{FileDiff, LineChange};
-use super::nearby::is_too_many;
 use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 /// Maximum number of lost literals of a change that can be stricter.
 const MAX_LOST: usize = 100;
+/// Maximum number of changed lines of a change that can be stricter, because each is compared with all others.
+const MAX_LINES: usize = 200;
 
 // Words by which a setting or command demands less.
 pattern!(
@@ -32,12 +33,11 @@ pub(super) fn is_stricter(file: &FileDiff) -> bool {
     let real = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with(['#', ';']);
     let text = |change| file.lines(change).filter(real).collect::<Vec<_>>().join("\n");
     let (old, new) = (text(LineChange::Removed), text(LineChange::Added));
-    let difference = Difference::between(&old, &new);
     let level = |literal: &String| matches!(literal.trim_matches(['"', '\'']), "warn" | "off" | "0" | "1");
-    if is_too_many(old.lines().count(), new.lines().count()) || difference.lost.literals.len() > MAX_LOST {
+    let lost = code_tokens::lost(&old, &new);
+    if old.lines().count() + new.lines().count() > MAX_LINES || lost.literals.len() > MAX_LOST {
         return false;
     }
-    let lost = &difference.lost;
     let no_loss = lost.words.is_empty() && lost.literals.iter().all(|text| level(text) || is_within(text, &new));
     let loosens = |text: &str| text.lines().map(|line| LOOSENS.find_iter(line).count()).sum::<usize>();
     let added: Vec<&str> = file.lines(LineChange::Added).filter(real).collect();
@@ -85,10 +85,8 @@ pub(super) fn fewer_parts(file: &FileDiff, diff: &DiffSummary, findings: &mut Fi
         "settings.gradle" | "settings.gradle.kts" => (&SETTINGS, &QUOTED),
         "pom.xml" => (&MODULE, &QUOTED),
         "CMakeLists.txt" => (&FOREACH, &WORD),
-        "go.work" => (&GO_USE, &WORD),
         _ => return,
     };
-    pattern!(GO_USE, r"^\s*(?:use\s+)?\(?\s*\./\S+\s*\)?$");
     let mut lists = (Vec::new(), Vec::new());
     for hunk in &file.hunks {
         // Cargo has such lists of features and targets as well.
@@ -120,7 +118,9 @@ pub(super) fn fewer_parts(file: &FileDiff, diff: &DiffSummary, findings: &mut Fi
     // With its files gone, a part is removed and not left out.
     let deleted = names.iter().all(|name| diff.deletes(name.rsplit([':', '/']).next().unwrap_or(name)));
     let evidence = format!("no longer built or run: {}", names.join(", "));
-    findings.add_graded(file.path(), Some(gone[0].0), TamperKind::CheckConfigEdited, &evidence, deleted);
+    if !deleted {
+        findings.add(file.path(), Some(gone[0].0), TamperKind::CheckConfigEdited, &evidence);
+    }
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ fn iteration_starts_from_restored_state() {
 
 #[test]
 fn iteration_facts_include_signs_of_tampering() {
-    let finding = TamperFinding::new("t", TamperKind::TestSkipped, "skip");
+    let finding = TamperFinding::new("t", TamperKind::TestsNeutralized, "exit(0)");
     let (before, now) = after(&[3], |current| last(current).findings.push(finding));
     assert!(facts(&before, &now).0.tampered);
 

@@ -1,46 +1,18 @@
-//! Cases of weakened tests: reads `tests/fixtures/tampering/<language>.txt` and converts the cases to diffs.
+//! Cases of program code that neutralizes tests, and of weakened configuration: reads `tests/fixtures/tampering/cases.txt` and
+//! converts the cases to diffs.
 //!
-//! A case begins with `=== title | kinds`; a legitimate edit has the kinds `none`. An optional third part names a round of cases
-//! that were written without knowledge of the rules, before the rules were extended by the cases that they missed; `own cases`
-//! were written by the author of the rules. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD =>
-//! NEW` begins a file, and `@@ heading` begins another hunk of it. All other lines belong to a hunk and begin with a space, `+`
-//! or `-`.
+//! A case begins with `=== title`. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins
+//! a file, and `@@ heading` begins another hunk of it. All other lines belong to a hunk and begin with a space, `+` or `-`.
 
-use crate::domain::model::task::TamperKind;
-
-/// Case of a weakened test.
+/// Change that must block.
 pub struct TamperCase {
     pub title: String,
-    /// Kinds of findings, of which at least one must be found.
-    pub kinds: Vec<TamperKind>,
-    /// Round of cases that were written without knowledge of the rules; empty for cases that the rules were made for.
-    pub round: String,
     pub diff: String,
 }
 
-const FILES: [(&str, &str); 9] = [
-    ("Python", include_str!("../../../../../../../tests/fixtures/tampering/python.txt")),
-    ("JavaScript, TypeScript", include_str!("../../../../../../../tests/fixtures/tampering/javascript.txt")),
-    ("Rust", include_str!("../../../../../../../tests/fixtures/tampering/rust.txt")),
-    ("Go", include_str!("../../../../../../../tests/fixtures/tampering/go.txt")),
-    ("Java", include_str!("../../../../../../../tests/fixtures/tampering/java.txt")),
-    ("C, C++", include_str!("../../../../../../../tests/fixtures/tampering/c_cpp.txt")),
-    ("Ruby", include_str!("../../../../../../../tests/fixtures/tampering/ruby.txt")),
-    ("PHP", include_str!("../../../../../../../tests/fixtures/tampering/php.txt")),
-    ("shell", include_str!("../../../../../../../tests/fixtures/tampering/shell.txt")),
-];
-
-/// Returns legitimate changes of tests.
-const HONEST: &str = include_str!("../../../../../../../tests/fixtures/tampering/honest_edits.txt");
-
-/// Returns the legitimate edits.
-pub fn honest() -> Vec<TamperCase> {
-    cases(HONEST)
-}
-
-/// Returns the cases by language.
-pub fn all() -> Vec<(&'static str, Vec<TamperCase>)> {
-    FILES.iter().map(|(language, text)| (*language, cases(text))).collect()
+/// Returns the cases.
+pub fn all() -> Vec<TamperCase> {
+    cases(include_str!("../../../../../../../tests/fixtures/tampering/cases.txt"))
 }
 
 fn cases(text: &str) -> Vec<TamperCase> {
@@ -50,12 +22,7 @@ fn cases(text: &str) -> Vec<TamperCase> {
 
 fn case(text: &str) -> TamperCase {
     let (head, body) = text.split_once('\n').expect("a case has lines");
-    let mut parts = head.split(" | ");
-    let title = parts.next().expect("a title").to_owned();
-    let kinds = parts.next().unwrap_or_else(|| panic!("{title}: no kind")).split(',');
-    let kind = |name: &str| serde_json::from_value(name.into()).unwrap_or_else(|_| panic!("{title}: no kind {name}"));
-    let kinds = kinds.filter(|name| *name != "none").map(kind).collect();
-    TamperCase { kinds, round: parts.next().unwrap_or_default().to_owned(), diff: diff(&title, body), title }
+    TamperCase { title: head.to_owned(), diff: diff(head, body) }
 }
 
 fn diff(title: &str, body: &str) -> String {

@@ -1,0 +1,198 @@
+//! Tests and files that start checks of a branch, compared with the base's: which files the run with the base's tests replaces,
+//! and the findings about the branch.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::program_tests::MergedFile;
+use crate::domain::loops::{BranchFinding, Loop};
+use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::model::task::{TamperFinding, TamperKind};
+use crate::domain::trust::tamper::{self, ChangeMarks, CheckStart};
+use crate::engine::Engine;
+use crate::engine::executor::EffectError;
+use crate::workspace::BranchDiff;
+
+/// Maximum number of new files whose names are looked up in the imports of the base.
+const MAX_IMPORT_SEARCHES: usize = 200;
+
+/// State of a branch, compared with its base.
+#[derive(Clone, Copy)]
+pub(super) struct BranchState<'a> {
+    pub repo: &'a RepoRef,
+    pub current: &'a Loop,
+    pub base: &'a Sha,
+    /// Commit or tree of the branch.
+    pub to: &'a Sha,
+    /// Complete change from the base.
+    pub diff: &'a BranchDiff,
+}
+
+/// File that the checks run without, or with another version.
+pub(super) struct ReplacedFile {
+    pub path: String,
+    pub is_new: bool,
+    /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
+    pub version: Sha,
+}
+
+impl Engine {
+    /// Returns the findings about a commit or tree, before its checks run.
+    pub(super) async fn branch_findings(&self, branch: BranchState<'_>) -> Result<Vec<BranchFinding>, EffectError> {
+        let of_base = self.workspaces.paths_of(branch.repo, branch.base).await?;
+        let start = &check_start(branch.current, &of_base);
+        let files = self.changed_test_files(branch, start).await?;
+        let known = files.iter().map(String::as_str).collect();
+        let program_tests = self.program_tests(branch, start, &known).await?;
+        let mut findings = self.findings_about_text(branch, start, &known).await?;
+        let marks = ChangeMarks::of(&branch.diff.text);
+        let is_accepted = |path: &str| branch.current.guard.accepted_tests(path).is_some();
+        findings.extend(files.iter().filter(|path| !is_accepted(path)).map(|path| changed_tests(path, &marks)));
+        findings.extend(program_tests.files.iter().filter_map(MergedFile::notice));
+        // Whether the tests of a file can be judged matters only once the checks pass.
+        findings.extend(program_tests.findings.into_iter().map(|mut finding| {
+            finding.found.kind = TamperKind::TestsChanged;
+            finding
+        }));
+        Ok(findings)
+    }
+
+    /// Returns the files of the base that the branch changed and that are tests or start checks.
+    async fn changed_test_files(
+        &self,
+        branch: BranchState<'_>,
+        start: &CheckStart<'_>,
+    ) -> Result<Vec<String>, EffectError> {
+        let BranchState { repo, current, base, to, .. } = branch;
+        let names = (&current.id, repo);
+        let mut changed = self.workspaces.changed_base_files(names, base, to).await?;
+        let modules = self.test_modules(names, base, &changed).await?;
+        changed.retain(|path| {
+            let is_module = || modules.iter().any(|module| module.contains(path));
+            tamper::is_test_file(path) || start.depends_on(path) || is_module()
+        });
+        Ok(changed)
+    }
+
+    /// Returns the files of the branch that are replaced by their base version or removed for the second run of the
+    /// checks, whose result must be the same. These are tests of the base, new tests beside them, and files that
+    /// decide how the checks are started. For a change that a person accepted, the accepted version is used.
+    pub(super) async fn replaced_files(
+        &self,
+        branch: BranchState<'_>,
+        start: &CheckStart<'_>,
+    ) -> Result<Vec<ReplacedFile>, EffectError> {
+        let BranchState { repo, current, base, to, diff } = branch;
+        let names = (&current.id, repo);
+        let mut replaced = Vec::new();
+        let mut replace = |path, is_new| replaced.push(ReplacedFile { path, is_new, version: base.clone() });
+        for path in self.changed_test_files(branch, start).await? {
+            replace(path, false);
+        }
+        let new_tests = tamper::NewTests::new(start, &diff.text);
+        let mut searches = 0;
+        for path in self.workspaces.added_files(names, base, to).await? {
+            let decides = start.depends_on(&path)
+                || new_tests.is_apart(&path)
+                || self.takes_a_place(repo, current, start, &path, &mut searches).await;
+            if decides {
+                replace(path, true);
+            }
+        }
+        let mut since: BTreeMap<&Sha, HashSet<String>> = BTreeMap::new();
+        let accepted_at = |path: &str| current.guard.accepted_tests(path).map(|(commit, _)| commit);
+        for version in replaced.iter().filter_map(|file| accepted_at(&file.path)).collect::<HashSet<_>>() {
+            // Without that commit, the base's version counts.
+            if let Ok(changed) = self.workspaces.differing_files(names, version, to).await {
+                since.insert(version, changed.into_iter().collect());
+            }
+        }
+        replaced.retain_mut(|file| {
+            let Some(version) = accepted_at(&file.path) else { return true };
+            let Some(changed) = since.get(version) else { return true };
+            file.version = version.clone();
+            changed.contains(&file.path)
+        });
+        Ok(replaced)
+    }
+
+    /// Whether a new file can replace a program or module that the checks used before: it is in a folder of their
+    /// search path, or has a name that the base imports.
+    async fn takes_a_place(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        start: &CheckStart<'_>,
+        path: &str,
+        searches: &mut usize,
+    ) -> bool {
+        let (Some(base), Some(baseline)) = (&current.base, &current.baseline) else { return false };
+        let import = tamper::ImportedName::of(path);
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let name = import.as_ref().map_or(file.split('.').next().unwrap_or(file), |import| &import.name);
+        if baseline.outcomes.iter().any(|outcome| tamper::is_missing(&outcome.output, name)) {
+            return false;
+        }
+        if start.is_on_path(path) {
+            return true;
+        }
+        let Some(import) = import.filter(|_| *searches < MAX_IMPORT_SEARCHES) else { return false };
+        *searches += 1;
+        self.workspaces.has_line(repo, base, &import.pattern, import.files).await
+    }
+
+    /// Returns the findings about the text of a branch's complete change, except files in `replaced`. If the change was cut
+    /// because of its size, earlier findings are kept.
+    pub(super) async fn findings_about_text(
+        &self,
+        branch: BranchState<'_>,
+        start: &CheckStart<'_>,
+        replaced: &BTreeSet<&str>,
+    ) -> Result<Vec<BranchFinding>, EffectError> {
+        let BranchState { repo, current, to, diff, .. } = branch;
+        let is_replaced = |path: &str| replaced.contains(path) || start.depends_on(path);
+        let found = self.findings_of(repo, current, to, &diff.text, &is_replaced).await?;
+        let mut findings = found_on_branch(found, diff);
+        if diff.truncated {
+            let earlier = current.branch_findings().unwrap_or_default().iter().filter(|known| known.blocks());
+            let lost: Vec<_> =
+                earlier.filter(|known| !findings.iter().any(|one| one.is_same(known))).cloned().collect();
+            findings.extend(lost);
+        }
+        Ok(findings)
+    }
+
+    /// Returns the findings about the text of a change that leads to a commit or tree.
+    pub(super) async fn findings_of(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        to: &Sha,
+        diff: &str,
+        is_replaced: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Vec<TamperFinding>, EffectError> {
+        let files = tamper::files_with_sections(diff);
+        let paths = files.iter().map(String::as_str).collect();
+        let texts = self.workspaces.contents_at(&current.id, repo, to, &paths).await?;
+        Ok(tamper::scan(diff, &texts, is_replaced, tamper::MAX_FINDINGS))
+    }
+}
+
+/// Returns what starts the checks of a loop. `of_base` has the paths of the base.
+pub(super) fn check_start<'a>(current: &'a Loop, of_base: &'a [String]) -> CheckStart<'a> {
+    let commands = current.checks.iter().map(|check| check.command.as_str());
+    CheckStart::new(commands, of_base.iter().map(String::as_str))
+}
+
+/// Returns the notice about a changed file of tests.
+pub(super) fn changed_tests(path: &str, marks: &ChangeMarks) -> BranchFinding {
+    let (added, removed) = marks.lines_of(path);
+    let found = TamperFinding::new(path, TamperKind::TestsChanged, format!("+{added} -{removed}"));
+    BranchFinding { found, mark: marks.change_of(path), pushed: false }
+}
+
+/// Returns the findings about a branch, each with the digest of the change that it is about.
+pub(super) fn found_on_branch(found: Vec<TamperFinding>, complete: &BranchDiff) -> Vec<BranchFinding> {
+    let marks = ChangeMarks::of(&complete.text);
+    let of_branch = |found| BranchFinding { mark: marks.mark(&found), found, pushed: false };
+    found.into_iter().map(of_branch).collect()
+}
