@@ -154,7 +154,8 @@ async fn waiting_loops_are_listed_and_continue_when_a_backend_is_enabled() {
     see(&store, BackendObservation::LimitClaimed { call: refused, cost: None, limit, seed: 1 }).await;
 
     let (open, known) = store.read(|c| Ok((waits(c)?, calls::state(c)?))).await.expect("read");
-    let rows = loop_rows(&open, &known, NOW).into_iter().map(|row| row.join("|")).collect::<Vec<_>>();
+    let mut rows = loop_rows(&open, &known, NOW).into_iter().map(|row| row.join("|")).collect::<Vec<_>>();
+    rows.sort();
     assert_eq!(rows.len(), 2, "{rows:?}");
     let first = format!("{waiting}|2027-01-16 08:00");
     assert!(rows[0].starts_with(&first) && rows[0].contains("used-up quota (You've hit"), "{rows:?}");
