@@ -282,14 +282,15 @@ mod tests {
     #[test]
     fn added_lines_count_as_new_tests() {
         let base = "#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() {}\n}\n";
-        for (branch, is_new) in [
-            (base.replace("{}\n", "{}\n    #[test]\n    fn b() {}\n"), true),
-            (format!("{base}#[test]\nfn b() {{}}\n"), true),
-            (base.replace("fn a", "fn b"), false),
-            (String::new(), false),
+        for (branch, is_new, is_told) in [
+            (base.replace("{}\n", "{}\n    #[test]\n    fn b() {}\n"), true, true),
+            (format!("{base}#[test]\nfn b() {{}}\n"), true, false),
+            (base.replace("fn a", "fn b"), false, true),
+            (String::new(), false, true),
         ] {
             let tests = of(&[("src/a.rs", Some(base.as_bytes()), Some(branch.as_bytes()))]);
-            assert_eq!(tests.files.iter().map(|file| file.changed.is_new).collect::<Vec<_>>(), [is_new], "{branch}");
+            let [file] = &tests.files[..] else { panic!("one file") };
+            assert_eq!((file.changed.is_new, file.notice().is_some()), (is_new, is_told), "{branch}");
         }
     }
 

@@ -151,6 +151,7 @@ mod tests {
         assert_ne!(of(&one, TamperKind::OnlyChangedTests), of(&two, TamperKind::OnlyChangedTests));
         assert_eq!(of(&one, TamperKind::OnlyChangedTests), one.change_of("tests/a.py"));
         assert_eq!((one.change_of("tests/a.py").len(), one.change_of("b.py")), (2 * DIGEST, String::new()));
+        assert_eq!((one.lines_of("tests/a.py"), one.lines_of("b.py")), ((1, 1), (0, 0)));
     }
 
     #[test]
