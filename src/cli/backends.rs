@@ -194,7 +194,7 @@ fn row(name: &str, roles: &[BackendRole], state: &BackendState, now: Timestamp) 
         "" => kind.to_string(),
         reason => format!("{kind}: {reason}"),
     };
-    let (shown, why) = match &state.status {
+    let (status, why) = match &state.status {
         BackendStatus::Active { probation: Some(_), .. } => ("active (on probation)".to_owned(), last_error(state)),
         BackendStatus::Active { .. } => ("active".to_owned(), last_error(state)),
         BackendStatus::Parked(park) => {
@@ -206,7 +206,7 @@ fn row(name: &str, roles: &[BackendRole], state: &BackendState, now: Timestamp) 
     [
         name.to_owned(),
         roles.collect::<Vec<_>>().join(", "),
-        shown,
+        status,
         state.succeeded.saturating_add(state.failed).to_string(),
         state.failed.to_string(),
         state.tokens.to_string(),

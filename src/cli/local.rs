@@ -142,10 +142,10 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
         return list::print_list(&FolderChoice::of(args.data.as_deref(), forge.repo(), env), &forge, json).await;
     }
     let mut config = configuration(args, global, env)?;
-    check_backends(args, &config, env)?;
+    let first = first_backend(args, &config, env)?;
     let forge = open(args, env, json).await?;
     forge.check_push(&config.policy.branch_prefix).await.map_err(CliError::Usage)?;
-    for text in notes(args, &config, &backend, &forge, env).await {
+    for text in notes(args, &config, &first, &forge, env).await {
         print(&ProgressLine { task: None, event: ProgressEvent::Note { text } }.text(json))?;
     }
     let choice = FolderChoice::of(args.data.as_deref(), forge.repo(), env);
@@ -361,7 +361,7 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
 }
 
 /// Verifies that the named backend can run, or at least one of all.
-fn check_backends(args: &LocalArgs, config: &Config, env: &Env) -> Result<(), CliError> {
+fn first_backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliError> {
     let settings = config.backends_settings();
     let names = settings.in_order(BackendRole::Agent);
     let wanted = match &args.backend {
@@ -371,10 +371,12 @@ fn check_backends(args: &LocalArgs, config: &Config, env: &Env) -> Result<(), Cl
         }
         None => names,
     };
-    let mut problems = wanted.into_iter().map(|name| app::backend(config, name, env).err());
-    let first = problems.next().unwrap_or_else(|| Some("no backend for agents is configured".to_owned()));
-    match first {
-        Some(problem) if problems.all(|problem| problem.is_some()) => Err(CliError::Failed(problem)),
-        _ => Ok(()),
+    let mut first_problem = None;
+    for name in wanted {
+        match app::backend(config, name, env) {
+            Ok(_) => return Ok(name.to_owned()),
+            Err(problem) => first_problem = first_problem.or(Some(problem)),
+        }
     }
+    Err(CliError::Failed(first_problem.unwrap_or_else(|| "no backend for agents is configured".to_owned())))
 }

@@ -279,7 +279,7 @@ impl Backend for CommandBackend {
         let (spec, stop) = (self.spec(&call, &folders, &secrets), cancel.child_token());
         let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);
         let running = process::run(spec, &stop, Some(&mut lines));
-        let running = run_with_phase_limits(running, &mut phases, &stop);
+        let running = run_with_phase_limits(running, &mut phases, RunPhase::longest, &stop);
         let (ended, stopped_in) = tokio::select! {
             ended = running => ended,
             never = stop_when_exhausted(&meter, &stop) => match never {},

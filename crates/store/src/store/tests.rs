@@ -259,7 +259,7 @@ async fn postponed_effect_does_not_block_the_next() {
     let to = other.clone();
     store.write(move |c| outbox::enqueue(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
     let claim = |only: IssueRef| {
-        store.write(move |c| outbox::claim(c, "talk", |place| *place == only, "a", Timestamp(10), 100))
+        store.write(move |c| outbox::claim(c, "talk", |_, place| *place == only, "a", Timestamp(10), 100))
     };
     assert_eq!(claim(other.clone()).await.expect("claimed").expect("an effect").place, other);
     assert_eq!(claim(other).await.expect("claimed"), None);

@@ -600,24 +600,6 @@ async fn invalid_mcp_configuration_is_reported() {
     );
 }
 
-#[tokio::test]
-async fn only_retrying_runs_are_stopped() {
-    let longest = Duration::from_secs(1);
-    let stop = CancellationToken::new();
-    let (waits, mut waiting) = watch::channel(false);
-    let steady = async {
-        for waits_now in [true, false, true, false] {
-            waits.send_replace(waits_now);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        tokio::time::sleep(longest + Duration::from_millis(100)).await;
-    };
-    assert!(!run_with_provider_wait_limit(steady, &mut waiting, longest, &stop).await.1);
-    assert!(!stop.is_cancelled());
-    waits.send_replace(true);
-    assert!(run_with_provider_wait_limit(stop.cancelled(), &mut waiting, longest, &stop).await.1);
-}
-
 /// Imitates the session file of Codex.
 #[tokio::test]
 async fn default_model_is_read_from_the_session() {

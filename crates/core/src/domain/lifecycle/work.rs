@@ -12,9 +12,8 @@ use super::{MAX_ATTEMPTS, StepContext, ci, conflicts, plan, pushes, second_opini
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, Loop, LoopInput, LoopLimit,
-    LoopState, LoopStep, MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence,
-    WaitReason,
+    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, LoopInput, LoopLimit, LoopState,
+    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence, WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};

@@ -213,7 +213,7 @@ impl Engine {
             runner.network = network;
         }
         runner.cookie = Some(Cookie::new(&self.instance, of.current.id.as_str(), 0));
-        let report = self.run_timed(&runner, "setup", (tree, home), &[check], of.cancel).await?;
+        let report = self.run_timed(of.current, &runner, "setup", (tree, home), &[check], of.cancel).await?;
         match report.outcomes.iter().find(|outcome| !outcome.holds) {
             None => Ok(()),
             Some(failed) => Err(EffectError::Permanent { why: failure_words(failed, &refused.names()) }),

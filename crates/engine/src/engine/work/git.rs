@@ -306,10 +306,6 @@ pub(super) fn own_subject(current: &Loop, text: &str) -> String {
     }
 }
 
-pub(super) fn loop_trailer(current: &Loop) -> Trailer {
-    Trailer::Loop(current.id.to_string())
-}
-
 /// Returns the reason why a change must not be pushed before a person has reviewed it; `None` if it may be pushed.
 fn blocked(current: &Loop, info: &CommitInfo, (protected, named): (&Protected, &NamedPaths)) -> Option<String> {
     if !info.oversized.is_empty() {
