@@ -265,7 +265,11 @@ impl SandboxView {
         let id = user.as_ref().map(UserLease::user);
         let Arguments { mut list, binds, last, .. } = self.arguments(bubblewrap, id, program, cwd)?;
         let binds = self.with_mapped_owners(binds);
-        let mounts = id.map(|user| Mounts::new(user, &binds)).transpose()?;
+        let mounts = match id {
+            Some(user) => Some(Mounts::new(user, &binds)?),
+            None if self.settings.has(Defence::User) => Mounts::own(),
+            None => None,
+        };
         let mut numbers = DATA_FDS;
         let mut files = Vec::new();
         let mut add = |options: &[&str], content: &[u8], path: Option<&str>| -> Result<(), String> {
@@ -319,7 +323,7 @@ pub(super) struct Prepared {
     pub(super) arguments: Vec<OsString>,
     /// Descriptors that the program reads, by number.
     pub(super) files: Vec<(RawFd, OwnedFd)>,
-    /// Mounts to attach before bubblewrap starts; `None` if none are needed.
+    /// Mount namespace to enter before bubblewrap starts; `None` to leave it to bubblewrap.
     pub(super) mounts: Option<Mounts>,
     /// Separate user of the program, which no other run has at the same time; `None` for the service's user.
     pub(super) user: Option<UserLease>,

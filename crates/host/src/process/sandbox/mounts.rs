@@ -1,7 +1,8 @@
-//! Mounts with mapped owners, which let another user write to root's folders in a sandbox.
+//! Mount namespace of a run, in which no later mount of the machine appears. For root, it has mounts with mapped
+//! owners, which let another user write to root's folders in a sandbox.
 //!
-//! Files on disk keep their owner. In the mount, root's files belong to the sandbox's user, and files that this user
-//! creates belong to root on disk. The mounts exist only in the mount namespace of the run.
+//! Files on disk keep their owner. In a mapped mount, root's files belong to the sandbox's user, and files that this
+//! user creates belong to root on disk. The mounts exist only in the mount namespace of the run.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree};
 use rustix::thread::UnshareFlags;
 
@@ -24,11 +25,34 @@ use crate::process::syscalls;
 /// Advice if the service is root and cannot drop its privileges in a sandbox.
 pub(super) const NOT_AS_ROOT: &str = "run the service as a user other than root";
 
-/// Detached mounts, each with the path to attach it to.
+/// Setting by which the kernel takes the rights from user namespaces of programs without a profile. bubblewrap may have
+/// a profile, which it would not get in such a namespace.
+const RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+
+/// Mount namespace to create.
 #[derive(Debug)]
-pub(in crate::process) struct Mounts(Vec<(OwnedFd, CString)>);
+pub(in crate::process) enum Mounts {
+    /// Namespace of root, with detached mounts and the paths to attach them to.
+    Mapped(Vec<(OwnedFd, CString)>),
+    /// Namespace of another user, who needs a user namespace for it, with the maps of its own user and group.
+    Own([(CString, Vec<u8>); 3]),
+}
 
 impl Mounts {
+    /// Creates a namespace for a user other than root; `None` where bubblewrap would lose its rights in it.
+    pub(super) fn own() -> Option<Self> {
+        let is_restricted = fs::read_to_string(RESTRICTED).is_ok_and(|text| text.trim() != "0");
+        let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
+        let user = map(rustix::process::geteuid().as_raw());
+        let group = map(rustix::process::getegid().as_raw());
+        let files = [
+            (c"/proc/self/setgroups", b"deny".to_vec()),
+            (c"/proc/self/uid_map", user),
+            (c"/proc/self/gid_map", group),
+        ];
+        (!is_restricted).then(|| Self::Own(files.map(|(path, text)| (path.to_owned(), text))))
+    }
+
     /// Creates mounts of these paths, shallow ones first, in which root's files belong to `user`. Paths marked `false`
     /// need not be writable and are skipped if their file system does not support such mounts.
     ///
@@ -49,24 +73,46 @@ impl Mounts {
                 Err(error) => return Err(format!("{path:?} cannot be made writable in it: {}", reason(&error))),
             }
         }
-        Ok(Self(mounts.into_iter().map(|((_, target), mount)| (mount, target)).collect()))
+        Ok(Self::Mapped(mounts.into_iter().map(|((_, target), mount)| (mount, target)).collect()))
     }
 
-    /// Attaches the mounts in a new mount namespace of this process. Called between fork and exec, so it does not
-    /// allocate.
+    /// Moves this process to the new namespace. Called between fork and exec, so it does not allocate.
     ///
     /// # Errors
-    /// The service lacks `CAP_SYS_ADMIN`.
-    #[expect(unsafe_code, reason = "rustix declares unshare unsafe because of shared descriptor tables")]
+    /// The service is root and lacks `CAP_SYS_ADMIN`. For another user, it continues without the namespace.
     pub(in crate::process) fn attach(&self) -> io::Result<()> {
-        // SAFETY: the descriptor table stays as it is.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-        mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
-        for (mount, target) in &self.0 {
-            move_mount(mount, c"", CWD, target.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+        match self {
+            Self::Mapped(mounts) => {
+                unshare(UnshareFlags::NEWNS)?;
+                without_later_mounts()?;
+                for (mount, target) in mounts {
+                    move_mount(mount, c"", CWD, target.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+                }
+            }
+            Self::Own(files) => {
+                if unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).is_err() {
+                    return Ok(());
+                }
+                for (path, text) in files {
+                    let file = rustix::fs::open(path.as_c_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+                    rustix::io::write(&file, text)?;
+                }
+                without_later_mounts()?;
+            }
         }
         Ok(())
     }
+}
+
+#[expect(unsafe_code, reason = "rustix declares unshare unsafe because of shared descriptor tables")]
+fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
+    // SAFETY: the descriptor table stays as it is.
+    Ok(unsafe { rustix::thread::unshare_unsafe(namespaces) }?)
+}
+
+/// Makes mounts that appear later invisible in this mount namespace. bubblewrap alone would receive them.
+fn without_later_mounts() -> io::Result<()> {
+    Ok(mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?)
 }
 
 /// Returns a detached mount of `path` with mapped owners.
@@ -126,6 +172,25 @@ fn create_user_namespace(user: SandboxUser) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// See docs/research/threats.md#s1.
+    #[test]
+    fn own_namespace_has_no_later_mounts() {
+        let Some(mounts) = Mounts::own() else { return };
+        #[expect(clippy::disallowed_methods, reason = "a process that only looks at its namespace")]
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", "id -u; id -g; ! grep -q -e shared: -e master: /proc/self/mountinfo && echo private"]);
+        #[expect(unsafe_code, reason = "as in a run")]
+        // SAFETY: the steps only make system calls.
+        unsafe {
+            shell.pre_exec(move || mounts.attach());
+        }
+        let output = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+        let ids = format!("{}\n{}\n", rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        // Where no user namespace can be created, nothing changes.
+        let left = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(output == format!("{ids}private\n") || (output == ids && left.contains("shared:")), "{output}");
+    }
 
     #[test]
     fn refused_mounts_name_one_fix() {
