@@ -109,9 +109,9 @@ pub(super) fn is_out_of_place(line: &str) -> bool {
 /// Appends the permitted parts of a text to `out`, within the total limits.
 fn harmless(written: &str, out: &mut String, removed: &mut usize) {
     let read = &written[..written.floor_char_boundary(READ)];
-    let shown = sanitize::for_prompt(read);
-    *removed += shown.hidden_removed + usize::from(read.len() < written.len());
-    for line in text::without_tags(&shown.text).lines() {
+    let (shown, comments) = sanitize::without_comments(read);
+    *removed += comments + usize::from(read.len() < written.len());
+    for line in text::without_tags(&shown).lines() {
         let plain = line.trim_start_matches([' ', '#', '>']).trim_end();
         let rule = !plain.is_empty() && plain.chars().all(|c| matches!(c, '=' | '-' | '*' | '_' | ' '));
         // Fences would have to be closed; code is readable without.
