@@ -119,8 +119,9 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
         if plain.is_empty() || rule || fence {
             continue;
         }
+        let tag = ["(ralph-", "(/ralph-"].iter().any(|start| plain.starts_with(start));
         let too_much = out.lines().count() >= LINES || out.chars().count() + plain.chars().count() > CHARACTERS;
-        if too_much || PRETENDS.is_match(plain) {
+        if too_much || tag || PRETENDS.is_match(plain) {
             *removed += 1;
             continue;
         }

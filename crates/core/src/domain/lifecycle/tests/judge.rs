@@ -505,8 +505,7 @@ fn warning_is_reported_once_with_evidence() {
     });
     let [none, one, again] = &warnings;
     assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
-    let evidence =
-        "WARNING: Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n\n- ";
+    let evidence = "WARNING: Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
     assert!(one.len() == 1 && one[0].to_string().starts_with(evidence), "{one:?}");
     assert!(run.levels().contains(&InterventionLevel::Warn), "it stands");
 }

@@ -71,6 +71,8 @@ struct OuterText {
 struct DocumentWriter {
     out: String,
     gap: Gap,
+    /// Number of quotes around the gap.
+    gap_quotes: usize,
     /// Prefixes of each line: markers of quotes and indentation of items.
     prefixes: Vec<String>,
     /// Markers of items that just began, each with the index of its prefix.
@@ -263,6 +265,8 @@ impl DocumentWriter {
     /// Requires a line break or an empty line before the next text. After the marker of an item, text follows directly.
     fn need(&mut self, gap: Gap) {
         if self.markers.is_empty() {
+            let quotes = self.prefixes.iter().take(DEEPEST).take_while(|prefix| prefix.starts_with('>')).count();
+            self.gap_quotes = if self.gap == Gap::None { quotes } else { self.gap_quotes.min(quotes) };
             self.gap = self.gap.max(gap);
         }
     }
@@ -303,8 +307,7 @@ impl DocumentWriter {
         if !begins && self.gap != Gap::None {
             self.out.push('\n');
             if self.gap == Gap::Blank {
-                let quotes = self.prefixes.iter().take(DEEPEST).take_while(|prefix| prefix.starts_with('>')).count();
-                self.out.push_str("> ".repeat(quotes).trim_end());
+                self.out.push_str("> ".repeat(self.gap_quotes).trim_end());
                 self.out.push('\n');
             }
         }
