@@ -14,8 +14,9 @@ use crate::domain::report;
 use crate::domain::trust::egress::Target;
 use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::domain::trust::policy::Policy;
+use crate::domain::trust::sanitize::{self, document};
 use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor};
-use crate::domain::trust::{sanitize, tamper};
+use crate::domain::trust::tamper;
 use crate::forge::{ParsedDelivery, gitea, github};
 use crate::render::{Marker, MarkerKey, find_marker};
 
@@ -61,19 +62,22 @@ pub fn webhooks(data: &[u8]) {
     }
 }
 
-/// Reads a comment. Commands are found only in texts that contain one.
+/// Reads a command that a person typed. Commands are found only in texts that contain one.
 pub fn commands(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let found = command::parse(&text);
-    assert!(found.is_empty() || text.contains("/ralph"), "{found:?}");
+    let found = command::parse_typed(&text);
+    assert!(found.is_empty() || command::is_mentioned(&text), "{found:?}");
 }
 
-/// Reads an issue. The text for the agent contains nothing invisible and is at most 64 times as long as the source.
+/// Reads the page of an issue or comment. The text for the agent contains nothing invisible and is at most 64 times as long as the
+/// page.
 pub fn documents(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    let prompted = sanitize::for_prompt(&text);
-    assert_eq!(sanitize::visible(&prompted.text), prompted.text);
-    assert!(prompted.text.len() <= 64 * (text.len() + 64), "{} of {}", prompted.text.len(), text.len());
+    let page = String::from_utf8_lossy(data);
+    let document = document::read(&page, Some(&page));
+    let text = document::write(&document);
+    assert_eq!(sanitize::visible(&text), text);
+    assert!(text.len() <= 64 * (page.len() + 64), "{} of {}", text.len(), page.len());
+    drop(command::parse(&document));
 }
 
 /// Filters an agent's text with a secret in the middle. The output does not contain the secret.

@@ -211,6 +211,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
     let task = LoopTask {
         title: "The groundhog is hungry".into(),
         body: String::new(),
+        html: None,
         url: String::new(),
         hash: String::new(),
         author: None,

@@ -175,6 +175,7 @@ fn made(corpus: &mut Corpus, nth: usize, count: usize, iterations: u32) -> MadeL
         task: LoopTask {
             title: corpus.text(6),
             body: corpus.text(60),
+            html: None,
             url: format!("https://git.example.org/acme/issues/{number}"),
             hash: "0".repeat(64),
             author: None,

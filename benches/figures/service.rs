@@ -179,6 +179,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     let task = LoopTask {
         title: "Make the tests pass".into(),
         body: body(),
+        html: None,
         url: format!("http://127.0.0.1/mira/app/issues/{issue}"),
         hash: "0".repeat(64),
         author: Some(by.clone()),

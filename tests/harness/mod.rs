@@ -7,7 +7,6 @@ pub mod dashboard;
 pub mod databases;
 pub mod deliveries;
 pub mod docs_tables;
-pub mod documents;
 pub mod invariants;
 pub mod other_user;
 pub mod parts;

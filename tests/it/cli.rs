@@ -178,6 +178,7 @@ async fn with_a_loop(folder: &Path) {
         task: LoopTask {
             title: "Fix it".into(),
             body: String::new(),
+            html: None,
             url: String::new(),
             hash: "0".repeat(64),
             author: None,

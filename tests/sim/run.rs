@@ -237,6 +237,7 @@ impl Sim {
             task: LoopTask {
                 title: "Fix the parser".into(),
                 body: "It is broken.".into(),
+                html: None,
                 url: format!("https://forge.test/acme/app/issues/{issue}"),
                 hash: "0123456789abcdef".into(),
                 author: Some(person("maja")),

@@ -726,7 +726,7 @@ async fn scripted_chat_agent_sees_the_images_of_the_task(dialect: Dialect) {
                 assert_eq!(request.body.contains(BASE64), takes_images, "{}", request.body);
                 let says = request.text.contains("your model takes no images: image-1.png");
                 assert_eq!(says, !takes_images, "{}", request.text);
-                assert!(request.text.contains("image 1 in the issue, described as \"a mock-up\""), "{}", request.text);
+                assert!(request.text.contains("image 1 in the issue"), "{}", request.text);
             }
         })
         .await;

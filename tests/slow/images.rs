@@ -86,8 +86,8 @@ async fn images_of_writers_reach_the_agent(dialect: Dialect) {
         let (done, seen) = seen(world).await;
         assert_eq!(seen, format!("{} image-1.png\n{} image-2.gif\n", PNG.len(), GIF.len()));
         let prompt = world.prompt(1).await;
-        assert!(prompt.contains("image 1 in the issue, described as \"a mock-up\": /"), "{prompt}");
-        assert!(prompt.contains("image 2 in a comment by mira, described as \"after\": /"), "{prompt}");
+        assert!(prompt.contains("image 1 in the issue: /"), "{prompt}");
+        assert!(prompt.contains("image 2 in a comment by mira: /"), "{prompt}");
         let words = [
             "image 1 in the issue is used (PNG, 800 x 600 pixels, 1 KiB)",
             "image 2 in a comment by mira is used (GIF, 800 x 600 pixels, 1 KiB)",
@@ -175,7 +175,7 @@ async fn image_in_guidance_reaches_the_next_run(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(world.file(&done.branch, "seen.txt").await, Some(format!("{} image-1.png\n", PNG.len())));
-        assert!(world.prompt(2).await.contains("image 1 in a comment by mira, described as \"the way\": /"));
+        assert!(world.prompt(2).await.contains("image 1 in a comment by mira: /"));
         assert_eq!(trail(world).await, ["image 1 in a comment by mira is used (PNG, 800 x 600 pixels, 1 KiB)"]);
     })
     .await;
@@ -295,7 +295,7 @@ async fn image_in_a_comment_on_a_line_reaches_the_next_run(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         assert_eq!(world.file(&done.branch, "seen.txt").await, Some(format!("{} image-1.png\n", PNG.len())));
-        assert!(world.prompt(2).await.contains("image 1 in a comment by mira, described as \"so\": /"));
+        assert!(world.prompt(2).await.contains("image 1 in a comment by mira: /"));
         assert_eq!(trail(world).await, ["image 1 in a comment by mira is used (PNG, 800 x 600 pixels, 1 KiB)"]);
     })
     .await;

@@ -375,6 +375,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
                     hash: String::new(),
                     title: format!("Parked {n}"),
                     body: "It waits.".into(),
+                    html: None,
                     url: "http://localhost/".into(),
                     author: Some(by.clone()),
                     author_trusted: true,

@@ -18,6 +18,7 @@ use super::GiteaVersion;
 use super::call::{FakeAnswer, FakeCall, FakeReply, id, zoned};
 use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
+use super::rendering::rendered;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
 use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeRefusal, FakeRepo, FakeState, MergeRule};
@@ -102,6 +103,10 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
         ("GET", ["version"]) => {
             let version = core.act(|state| state.gitea.number());
             Ok(FakeReply::json(200, &json!({"version": version})))
+        }
+        ("POST", ["markdown"]) => {
+            let page = core.act(|state| rendered(state, call.text("Text").unwrap_or_default()));
+            Ok(FakeReply::text(200, page).with("content-type", "text/html; charset=utf-8"))
         }
         ("GET", ["settings", "api"]) => {
             let (_, usual, most) = PAGE;

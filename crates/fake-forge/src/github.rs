@@ -23,6 +23,7 @@ pub(super) use self::apps::{PRIVATE_KEY, for_git};
 use self::shape::GitHubShape;
 use super::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id, utc};
 use super::core::Core;
+use super::rendering::rendered;
 use super::state::{Access, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{RepoId, Timestamp};
 
@@ -46,7 +47,7 @@ pub(super) async fn answer(core: &Arc<Core>, mut call: FakeCall) -> FakeReply {
             match spend(core, &call) {
                 Err(limited) => return dated(core, limited),
                 Ok(()) => match dispatch(core, &call).await {
-                    Ok(reply) => reply,
+                    Ok(reply) => attachments::with_html(core, &call, reply),
                     Err(refusal) => refused(core, &call, &refusal),
                 },
             }
@@ -166,6 +167,10 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
         ("POST", ["app-manifests", code, "conversions"]) => manifests::convert(core, code),
         ("GET", ["repos", owner, name, "installation"]) => apps::installation_of(core, call, owner, name),
         ("GET", ["installation", "repositories"]) => apps::repositories(core, call),
+        ("POST", ["markdown"]) => {
+            let page = core.act(|state| rendered(state, call.text("text").unwrap_or_default()));
+            Ok(FakeReply::text(200, page).with("content-type", "text/html; charset=utf-8"))
+        }
         ("GET", ["meta"]) => Ok(FakeReply::json(200, &json!({"verifiable_password_authentication": false}))),
         ("GET", ["user"]) => {
             apps::only_people(call)?;

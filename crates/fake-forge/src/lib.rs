@@ -12,6 +12,7 @@ mod http_git;
 mod logins;
 mod memory;
 mod pages;
+mod rendering;
 mod serve;
 mod state;
 
@@ -130,6 +131,11 @@ impl FakeForge {
     /// Reads or changes the state directly; emitted events are delivered to webhooks.
     pub fn with<R>(&self, action: impl FnOnce(&mut FakeState) -> R) -> R {
         self.core.act(action)
+    }
+
+    /// Replaces the rendering of a text by HTML.
+    pub fn set_page(&self, text: &str, html: &str) {
+        self.with(|state| state.pages.insert(text.to_owned(), html.to_owned()));
     }
 
     /// Creates an account, or returns the existing one of that login.

@@ -631,6 +631,8 @@ pub struct FakeState {
     pub repos: BTreeMap<RepoId, FakeRepo>,
     /// Uploaded files by id.
     pub attachments: BTreeMap<String, FakeAttachment>,
+    /// HTML that replaces the rendering of texts, by text.
+    pub pages: BTreeMap<String, String>,
     /// Mutating operations, oldest first.
     pub ops: Vec<Op>,
     /// Maximum length of a body, in characters; `None` for no limit.
@@ -667,6 +669,7 @@ impl FakeState {
             quota: BTreeMap::new(),
             repos: BTreeMap::new(),
             attachments: BTreeMap::new(),
+            pages: BTreeMap::new(),
             ops: Vec::new(),
             body_limit,
             triage_needs,

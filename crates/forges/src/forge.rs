@@ -187,6 +187,8 @@ pub struct PullReview {
     pub verdict: ReviewVerdict,
     /// Text of the review.
     pub body: String,
+    /// HTML that the forge rendered from the text; `None` if it has to be asked for.
+    pub html: Option<String>,
     /// Author; `None` for a deleted account.
     pub author: Option<User>,
     /// Time of submission.
@@ -398,6 +400,9 @@ pub trait Forge: Send + Sync {
     async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission>;
     /// Returns an issue, or a pull request as an issue.
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot>;
+    /// Returns the HTML that the forge renders from the Markdown of an issue or comment in a repository. Needed for texts that were
+    /// read without their HTML.
+    async fn render(&self, repo: &RepoRef, markdown: &str) -> ForgeResult<String>;
     /// Returns open issues with a label, without pull requests.
     async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>>;
     /// Opens an issue.

@@ -86,6 +86,7 @@ mod tests {
             task: LoopTask {
                 title: "The <b>answer</b> is\u{202e} wrong & late".into(),
                 body: String::new(),
+                html: None,
                 url: String::new(),
                 hash: "0".repeat(64),
                 author: None,

@@ -139,6 +139,7 @@ fn loop_task(issue: IssueSnapshot) -> LoopTask {
         hash: task_hash(&issue.title, &issue.body),
         title: issue.title,
         body: issue.body,
+        html: issue.html,
         url: issue.url,
         author: issue.author,
         author_trusted: true,

@@ -308,7 +308,7 @@ mod tests {
     use crate::domain::model::quantity;
 
     fn parsed(line: &str) -> LoopCommand {
-        let mut commands = command::parse(line);
+        let mut commands = command::parse_typed(line);
         assert_eq!(commands.len(), 1, "{line}");
         commands.remove(0).expect(line)
     }

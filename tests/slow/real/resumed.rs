@@ -156,7 +156,7 @@ async fn second_iteration_is_told_what_is_new(row: SecondIteration, dialect: Dia
             assert_eq!(before.as_ref(), Some(&first), "the session goes on");
         }
         // The image: as a file in both prompts, and with the first one if the agent attaches it.
-        assert!(first.contains("image 1 in the issue, described as \"the picture\": /"), "{first}");
+        assert!(first.contains("image 1 in the issue: /"), "{first}");
         assert!(second.contains("image 1 in the issue"), "{second}");
         let images = |request: &Value| request.to_string().matches(&PNG[..40]).count();
         assert_eq!(all().take(before).any(|request| images(&request) > 0), row.attaches, "the image arrives");

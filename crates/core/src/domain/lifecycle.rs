@@ -147,6 +147,10 @@ impl StepContext {
             LoopInput::Command { by, command, comment } => commands::apply(self, by, command, comment),
             LoopInput::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
             LoopInput::RunLabelAdded { by, plan } => people::label_added(self, by, plan),
+            LoopInput::Rendered { html } => {
+                self.next.task.html = Some(html);
+                self.because("the forge rendered the task's text");
+            }
             LoopInput::IssueEnded { how } => {
                 self.stop_at_best(LoopStopReason::Ended {
                     state: LoopState::Closed,

@@ -10,6 +10,7 @@ mod confirm;
 mod dashboard;
 mod delivery_queues;
 mod labels;
+mod page;
 mod plan_comments;
 pub(super) mod pulls;
 mod templates;

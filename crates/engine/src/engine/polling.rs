@@ -259,7 +259,7 @@ impl Engine {
         for (number, comment) in comments {
             self.delete_late_duplicate(scope.account, scope.repo, &comment).await?;
             let Some(sender) = comment.author.clone().filter(|author| author.id != scope.own) else { continue };
-            let concerns = scope.loop_of_pull(number).is_some() || !command::parse(&comment.body).is_empty();
+            let concerns = scope.loop_of_pull(number).is_some() || command::is_mentioned(&comment.body);
             // What an edited comment said first is unknown.
             if comment.edited || !scope.covers(comment.created_at) || !concerns {
                 continue;

@@ -330,7 +330,7 @@ impl Engine {
                 return Ok(());
             }
             tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed needs a confirmation");
-            self.ask_about(repo, &issue, run).await;
+            self.ask_about(account, repo, &issue, run).await?;
         }
         Ok(())
     }
@@ -362,10 +362,17 @@ impl Engine {
     }
 
     /// Comments that a command is needed as confirmation, because it is unknown who set the label and for which text.
-    async fn ask_about(&self, repo: &RepoRef, issue: &IssueSnapshot, run: &str) {
+    async fn ask_about(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        issue: &IssueSnapshot,
+        run: &str,
+    ) -> Result<(), IntakeError> {
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
-        let view = crate::domain::report::missed_label(&issue.title, &issue.body, &hash);
+        let html = self.page_of(account, repo, &issue.body, issue.html.clone()).await?;
+        let view = crate::domain::report::missed_label(&issue.title, (&issue.body, html.as_deref()), &hash);
         let effect = Effect::Comment { key: format!("missed/{}", &hash[..8]), on: issue.number, view: Box::new(view) };
         let (labels, at, now) = (issue.labels.clone(), issue.updated_at, self.clock.now());
         let run = run.to_owned();
@@ -381,6 +388,7 @@ impl Engine {
             tracing::warn!(%error, "the question about a missed label could not be stored");
         }
         self.wake.effects_queued();
+        Ok(())
     }
 
     /// Checks a limited number of open loops; the next round continues with the remaining ones.
@@ -537,7 +545,7 @@ impl Engine {
         if own
             || comment.edited
             || comment.created_at < since
-            || crate::domain::loops::command::parse(&comment.body).is_empty()
+            || !crate::domain::loops::command::is_mentioned(&comment.body)
         {
             return Ok(());
         }

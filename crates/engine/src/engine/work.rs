@@ -134,6 +134,7 @@ impl Engine {
             RepositoryAccess::Usable(repo) => repo,
             RepositoryAccess::Unusable { why } => return Ok(unavailable(claimed, why)),
         };
+        self.page_is_stored(account, &repo, claimed, &current).await?;
         let outcome = self.perform(account, claimed, &repo, &current, cancel).await;
         let outcome = self.explained(account, claimed, &repo, outcome).await;
         match outcome {

@@ -1,14 +1,13 @@
 //! Uploaded files in GitHub: HTML of texts, which contains signed addresses that expire after minutes, and downloads.
 
-use http::HeaderMap;
-use pulldown_cmark::{Parser, html};
+use http::Method;
 use sha2::Digest;
 
-use super::shape::with;
-use crate::call::FakeReply;
+use crate::call::{FakeCall, FakeReply, id};
 use crate::core::Core;
+use crate::rendering::rendered;
 use crate::state::{FakeAttachment, FakeRepo, FakeState};
-use ralph_types::ids::Timestamp;
+use ralph_types::ids::{RepoId, Timestamp};
 use serde_json::{Value, json};
 
 /// Time for which a signed address is valid, in milliseconds.
@@ -16,22 +15,43 @@ const VALID_MS: i64 = 5 * 60 * 1000;
 /// Path prefix of signed addresses.
 const SIGNED: &str = "/private-user-images/";
 
-/// Whether a request asks for the HTML of texts.
-pub(super) fn wants_html(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accepted.contains("github.full") || accepted.contains("github.v3.full")
+/// Adds the HTML of their bodies to the issues, comments and reviews in a response, if the request asks for it.
+pub(super) fn with_html(core: &Core, call: &FakeCall, mut reply: FakeReply) -> FakeReply {
+    let accepted = call.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if call.method != Method::GET || !accepted.contains("github.full") || !reply.status.is_success() {
+        return reply;
+    }
+    let Ok(mut value) = serde_json::from_slice::<Value>(&reply.body) else { return reply };
+    core.act(|state| {
+        let state: &FakeState = state;
+        let found = match call.path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["repos", owner, name, ..] => state.find_repo(owner, name).ok(),
+            ["repositories", text, ..] => id(text).ok().and_then(|id| state.repo(RepoId(id)).ok()),
+            _ => None,
+        };
+        let Some(repo) = found else { return };
+        let entries = match &mut value {
+            Value::Array(entries) => entries.as_mut_slice(),
+            one => std::slice::from_mut(one),
+        };
+        for entry in entries.iter_mut().filter(|entry| entry.get("body").is_some()) {
+            let page = html_of(core, state, repo, entry["body"].as_str().unwrap_or_default());
+            entry["body_html"] = json!(page);
+            entry["body_text"] = json!("");
+        }
+    });
+    reply.body = value.to_string().into_bytes();
+    reply
 }
 
-/// Adds the HTML of its body to an issue or comment.
-pub(super) fn with_html(core: &Core, state: &FakeState, repo: &FakeRepo, written: Value) -> Value {
-    let body = written["body"].as_str().unwrap_or_default();
-    let mut page = String::new();
-    html::push_html(&mut page, Parser::new(body));
+/// Returns the HTML of a text.
+fn html_of(core: &Core, state: &FakeState, repo: &FakeRepo, body: &str) -> String {
+    let mut page = rendered(state, body);
     for file in state.attachments_of(repo.id, body, None) {
         let address = core.at(&format!("user-attachments/assets/{}", file.id));
         page = page.replace(&address, &signed(core, file).replace('&', "&amp;"));
     }
-    with(written, json!({ "body_html": page, "body_text": "" }))
+    page
 }
 
 fn signature(path: &str, until: i64) -> String {

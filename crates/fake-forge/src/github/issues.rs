@@ -3,7 +3,6 @@
 use http::Method;
 use serde_json::Value;
 
-use super::attachments::{wants_html, with_html};
 use super::shape::{GitHubShape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
@@ -68,13 +67,6 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         ["comments"] if call.method == Method::GET => comments(core, call, repo, None),
         ["comments", text] => one_comment(core, call, repo, CommentId(id(text)?)),
         ["comments", text, "reactions", rest @ ..] => reactions(core, call, repo, CommentId(id(text)?), rest),
-        [text] if call.method == Method::GET && wants_html(&call.headers) => {
-            let number = number(text)?;
-            answer_with(core, repo, 200, |shape, entry| {
-                let written = shape.issue(entry, shape.state.issue(repo, number)?);
-                Ok(with_html(core, shape.state, entry, written))
-            })
-        }
         [text] => one(core, call, repo, number(text)?),
         [text, "labels", rest @ ..] => labels_of(core, call, repo, number(text)?, rest),
         [text, "events"] if call.method == Method::GET => events(core, call, repo, number(text)?),
@@ -115,11 +107,7 @@ fn comments(core: &Core, call: &FakeCall, repo: RepoId, of: Option<Number>) -> F
         let chosen = listed.filter(|(_, comment)| {
             since.is_none_or(|since| comment.updated_at.0.div_euclid(1000) >= since.0.div_euclid(1000))
         });
-        let written = chosen.map(|(issue, comment)| shape.comment(entry, issue, comment));
-        Ok(match wants_html(&call.headers) {
-            true => written.map(|written| with_html(core, shape.state, entry, written)).collect(),
-            false => written.collect(),
-        })
+        Ok(chosen.map(|(issue, comment)| shape.comment(entry, issue, comment)).collect())
     })?;
     Ok(call.page(list, &address(core, call), PAGE))
 }

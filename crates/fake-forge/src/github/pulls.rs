@@ -5,7 +5,6 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::attachments::{wants_html, with_html};
 use super::shape::{GitHubShape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
@@ -88,11 +87,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
                 let (issue, pull) = state.pull(repo, number)?;
                 let seen = pull.reviews.iter().filter(|review| !review.pending);
                 let all = seen.flat_map(|review| review.remarks.iter().map(move |one| (review, one)));
-                let written = all.map(|(review, remark)| shape.remark(entry, issue, review, remark));
-                Ok(match wants_html(&call.headers) {
-                    true => written.map(|written| with_html(core, state, entry, written)).collect(),
-                    false => written.collect(),
-                })
+                Ok(all.map(|(review, remark)| shape.remark(entry, issue, review, remark)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
         }

@@ -253,6 +253,8 @@ pub struct AttachedText {
     pub author: Option<User>,
     /// Markdown, not sanitized.
     pub body: String,
+    /// HTML that the forge rendered from the body; `None` if it has to be asked for.
+    pub html: Option<String>,
     /// Uploaded files.
     pub attachments: Vec<Attachment>,
 }

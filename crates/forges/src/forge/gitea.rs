@@ -306,6 +306,11 @@ impl Forge for Gitea {
         Ok(issue.snapshot())
     }
 
+    async fn render(&self, repo: &RepoRef, markdown: &str) -> ForgeResult<String> {
+        let body = json!({ "Text": markdown, "Mode": "gfm", "Context": repo.full_name() });
+        self.client.text(&format!("render a text of {repo}"), &["markdown"], &body).await
+    }
+
     async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let what = format!("list the issues of {repo} labeled {label:?}");
         let query = [("state", "open"), ("type", "issues"), ("labels", label)];

@@ -31,7 +31,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use self::auth::{GitHubApp, Identity, Purpose};
+use self::auth::{GitHubApp, Identity, Purpose, Scope};
 use self::client::{ApiCall, GitHubClient};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::attachments::Downloader;
@@ -231,6 +231,14 @@ impl Forge for GitHub {
 
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
         self.one_issue(repo, number).await
+    }
+
+    async fn render(&self, repo: &RepoRef, markdown: &str) -> ForgeResult<String> {
+        let body = json!({ "text": markdown, "mode": "gfm", "context": repo.full_name() });
+        let scope = Scope::Repository(repo, Purpose::Api);
+        let what = format!("render a text of {}", repo.full_name());
+        let call = ApiCall::new(scope, Method::POST, &["markdown"], what).json(body).read_only();
+        Ok(String::from_utf8_lossy(self.client.send(&call).await?.body()).into_owned())
     }
 
     async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {

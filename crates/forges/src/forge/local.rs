@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use pulldown_cmark::{Event, Options, Parser, html};
 use sha2::{Digest, Sha256};
 use url::Url;
 
@@ -24,6 +25,7 @@ use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
+use crate::domain::trust::sanitize::document::has_markup;
 use repository::{OpenedRepository, git};
 
 /// Name of the forge in references to the repository.
@@ -77,6 +79,18 @@ struct LocalState {
 /// Returns the error for a missing object.
 fn not_found(what: &str) -> ForgeError {
     ForgeError { kind: ForgeErrorKind::NotFound, what: what.to_owned(), detail: "it does not exist".into() }
+}
+
+/// Renders Markdown, because there is no forge that does.
+fn page(markdown: &str) -> String {
+    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let events = Parser::new_ext(markdown, options).map(|event| match event {
+        Event::SoftBreak => Event::HardBreak,
+        other => other,
+    });
+    let mut page = String::with_capacity(markdown.len() * 2);
+    html::push_html(&mut page, events);
+    page
 }
 
 fn conflict(what: &str, detail: String) -> ForgeError {
@@ -197,6 +211,7 @@ impl Local {
             number,
             title: title.to_owned(),
             body: body.to_owned(),
+            html: has_markup(body).then(|| page(body)),
             author: Some(author),
             labels,
             open: true,
@@ -326,6 +341,10 @@ impl Forge for Local {
         self.lock().issues.get(&number.0).cloned().ok_or_else(|| not_found(&format!("read #{number}")))
     }
 
+    async fn render(&self, _repo: &RepoRef, markdown: &str) -> ForgeResult<String> {
+        Ok(page(markdown))
+    }
+
     async fn open_issues_with_label(&self, _repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let state = self.lock();
         let has_label =
@@ -398,6 +417,7 @@ impl Forge for Local {
             let comment = CommentSnapshot {
                 id: CommentId(state.next_comment),
                 body: body.as_str().to_owned(),
+                html: None,
                 author: Some(self.own()),
                 created_at: self.clock.now(),
                 edited: false,

@@ -40,9 +40,6 @@ pub enum CriteriaError {
     /// The fenced block cannot be parsed.
     #[error("the `ralph` block cannot be read: {0}")]
     Block(String),
-    /// A fence is not closed, so that the following prose would be parsed as commands.
-    #[error("the `ralph` block is never closed; end it with a line of three backticks")]
-    Unclosed,
     /// A check is invalid.
     #[error("check `{name}`: {reason}")]
     Invalid {

@@ -263,7 +263,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
             // A log is no Markdown.
             text: match g.source {
                 GuidanceSource::Ci => sanitize::visible(&g.text),
-                _ => sanitize::for_prompt(&g.text).text,
+                _ => sanitize::for_prompt(&g.text),
             },
         })
     };
@@ -311,8 +311,9 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         changed_tests: findings(current, |kind| kind.may_be_required() && kind != TamperKind::AnswersHardCoded),
         answers: findings(current, |kind| kind == TamperKind::AnswersHardCoded),
         directives: directives(course),
-        strategy: course
-            .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
+        strategy: course.map_or_else(Vec::new, |course| {
+            course.advice.iter().map(|text| sanitize::without_comments(text).0).collect()
+        }),
         conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
         history: history.collect(),
         protected: Vec::new(),
@@ -336,7 +337,7 @@ fn plan(current: &Loop) -> Option<PromptPlan> {
     Some(PromptPlan {
         text: plan.plan.text(),
         approved_by: approval.map_or_else(String::new, |approval| approval.by.clone()),
-        changes: approval.map_or_else(String::new, |approval| sanitize::for_prompt(&approval.changes).text),
+        changes: approval.map_or_else(String::new, |approval| sanitize::for_prompt(&approval.changes)),
     })
 }
 
@@ -367,7 +368,7 @@ fn findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFi
 /// Returns the directives without hidden text.
 fn directives(course: Option<&NextRunPlan>) -> Vec<Directive> {
     let all = course.map_or(&[][..], |course| &course.directives).iter();
-    all.map(|Directive { level, text }| Directive { level: *level, text: sanitize::for_prompt(text).text }).collect()
+    all.map(|Directive { level, text }| Directive { level: *level, text: sanitize::without_comments(text).0 }).collect()
 }
 
 /// Returns at most the last `most` bytes of a text, beginning at a character boundary.

@@ -9,7 +9,7 @@ use crate::domain::loops::{AgentEnd, AgentRunFacts, LoopLimit, LoopStep, PlanRun
 use crate::domain::model::ids::Money;
 use crate::domain::model::plan::TaskPlan;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
-use crate::domain::trust::sanitize;
+use crate::domain::trust::{outbound, sanitize};
 
 /// Maximum number of consecutive runs that make no plan.
 pub(super) const MAX_FAILED_PLANS: u32 = 3;
@@ -83,9 +83,8 @@ fn proposed(turn: &mut StepContext, plan: TaskPlan) {
 fn plan_of(run: &AgentRunFacts) -> Result<TaskPlan, String> {
     let reported = run.report.as_ref().and_then(|report| report.plan.clone());
     let plan = reported.or_else(|| TaskPlan::in_message(&run.message));
-    let plan = plan
-        .ok_or("the agent wrote no `plan` to its report")?
-        .cleaned(|text| sanitize::for_prompt(text).text, sanitize::visible);
+    let plan = plan.ok_or("the agent wrote no `plan` to its report")?;
+    let plan = plan.cleaned(|text| outbound::for_people(&sanitize::without_comments(text).0), sanitize::visible);
     plan.problem().map_or(Ok(plan), Err)
 }
 

@@ -52,6 +52,7 @@ pub fn fresh() -> Loop {
     let task = LoopTask {
         title: "Parser fails on empty input".into(),
         body: "`parse(\"\")` raises IndexError. It should return an empty list.".into(),
+        html: None,
         url: "https://forge.test/acme/app/issues/42".into(),
         hash: "0123456789abcdef".into(),
         author: Some(user.clone()),

@@ -68,6 +68,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
         task: LoopTask {
             title: "Fix the parser".into(),
             body: "It is broken.".into(),
+            html: None,
             url: "https://forge.test/acme/app/issues/42".into(),
             hash: "0123456789abcdef".into(),
             author: Some(user("maja")),
@@ -457,7 +458,7 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
     // Checks of the issue are of this task.
     let mut run = LoopRun::with(|start| {
         start.options.checks.clear();
-        start.task.body = "```ralph\nmake test\n```\n".into();
+        start.task.set_body("```ralph\nmake test\n```\n");
     });
     run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
 }

@@ -43,6 +43,10 @@ pub struct LoopTask {
     pub title: String,
     /// Body of the issue, not sanitized, exactly as it was approved.
     pub body: String,
+    /// HTML that the forge rendered from the body when it was approved. `None` if the body has no markup, or if the loop was
+    /// stored before this field existed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub html: Option<String>,
     /// Address of the issue's page.
     pub url: String,
     /// SHA-256 of title and body, in hexadecimal.

@@ -1,4 +1,4 @@
-//! Commands that begin with `/ralph`: extraction from Markdown, and grammar. Each command has a file of its own with its table
+//! Commands that begin with `/ralph`: extraction from a comment's page, and grammar. Each command has a file of its own with its table
 //! row, its arguments and its effect on a loop.
 //!
 //! To add a command, create a file in `command/` and add an entry to `commands!`. The grammar, `/ralph help`, the table in the
@@ -30,7 +30,9 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use super::{Loop, RunOptions};
+use crate::domain::model::document::Document;
 use crate::domain::model::ids::{AccountKind, Timestamp, User, UserId};
+use crate::domain::trust::sanitize::document;
 use arguments::{CommandArguments, Problem};
 
 /// Prefix of a command. It must be at the beginning of a line, followed by a space or the end of the line.
@@ -258,16 +260,31 @@ fn nearest_phrase(nearest: Option<&str>) -> String {
     nearest.map(|n| format!(" Did you mean `{n}`?")).unwrap_or_default()
 }
 
-/// Parses the commands in a comment, in order. Only lines of top-level paragraphs count, not those of quotations, lists, code,
-/// tables, headings, HTML or HTML comments.
-pub fn parse(comment: &str) -> Vec<Result<LoopCommand, CommandError>> {
+/// Whether the source of a comment may contain a command. If not, the forge need not be asked for its page.
+pub fn is_mentioned(source: &str) -> bool {
+    source.contains(PREFIX)
+}
+
+/// Parses the commands in a text that no forge renders, such as the input of the dashboard.
+pub fn parse_typed(text: &str) -> Vec<Result<LoopCommand, CommandError>> {
+    parse(&document::plain(text))
+}
+
+/// Returns the text of a comment before its first command; all of it if there is none.
+pub fn text_before(comment: &Document) -> String {
+    extract::text_before(comment)
+}
+
+/// Parses the commands in a comment as the forge displays it, in order. Only lines of top-level paragraphs count, not those of
+/// quotations, lists, code, tables, headings or other elements, and not those below the "On … wrote:" of a mail.
+pub fn parse(comment: &Document) -> Vec<Result<LoopCommand, CommandError>> {
     let lines = extract::command_lines(comment);
     let mut results: Vec<_> =
-        lines.iter().take(COMMANDS_PER_COMMENT).map(|found| parse_one(found.line, found.after)).collect();
+        lines.iter().take(COMMANDS_PER_COMMENT).map(|found| parse_one(&found.line, &found.after)).collect();
     if let Some(extra) = lines.get(COMMANDS_PER_COMMENT) {
         let problem =
             format!("A comment can contain {COMMANDS_PER_COMMENT} commands; this one and all after it were ignored.");
-        results.push(Err(error(extra.line, problem, None)));
+        results.push(Err(error(&extra.line, problem, None)));
     }
     results
 }

@@ -88,6 +88,8 @@ pub enum LoopInput {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         plan: bool,
     },
+    /// The forge rendered the task's text, of a loop that was stored without its page.
+    Rendered { html: String },
     /// The issue was closed, deleted or transferred.
     IssueEnded { how: String },
     /// The pull request was opened.

@@ -1,12 +1,10 @@
 //! Suggested changes: replacements of lines that people propose in review comments, and their application to a file.
 
-use comrak::Arena;
-use comrak::nodes::NodeValue;
 use serde::{Deserialize, Serialize};
 
 use super::iteration::Guidance;
+use crate::domain::model::document::{Document, DocumentPart};
 use crate::domain::model::ids::{CommentId, Sha, User};
-use crate::domain::trust::sanitize::document;
 
 /// Language of a code block with a suggestion.
 const LANGUAGE: &str = "suggestion";
@@ -48,21 +46,24 @@ pub struct AppliedSuggestion {
     pub change: SuggestedChange,
 }
 
-/// Returns the content of the only suggestion block in a comment; `None` if there is no such block, or more than one.
-pub fn suggested_text(comment: &str) -> Option<String> {
-    if !comment.contains(LANGUAGE) {
-        return None;
-    }
-    let arena = Arena::new();
-    let root = document::parse(&arena, comment)?;
-    let mut blocks = root.children().filter_map(|node| match &node.data().value {
-        NodeValue::CodeBlock(block) if block.fenced && block.info.split_whitespace().next() == Some(LANGUAGE) => {
-            Some(block.literal.clone())
+/// Returns the content of the only suggestion block in a comment; `None` if there is no such block outside of other elements, or
+/// more than one.
+pub fn suggested_text(comment: &Document) -> Option<String> {
+    let mut depth = 0_usize;
+    let mut found = None;
+    for part in &comment.parts {
+        match part {
+            DocumentPart::Open(_) => depth += 1,
+            DocumentPart::Close(_) => depth = depth.saturating_sub(1),
+            DocumentPart::CodeBlock { language, text } if depth == 0 && language == LANGUAGE => {
+                if found.replace(text.clone()).is_some() {
+                    return None;
+                }
+            }
+            _ => {}
         }
-        _ => None,
-    });
-    let found = blocks.next()?;
-    blocks.next().is_none().then_some(found)
+    }
+    found
 }
 
 /// Applies a suggested change to a file. `commented` is the content that the comment refers to, `now` the current one. Lines that
@@ -118,6 +119,7 @@ mod tests {
     use super::*;
     use crate::domain::loops::GuidanceSource;
     use crate::domain::model::ids::{AccountKind, UserId};
+    use crate::domain::trust::sanitize::document::tests::read_markdown;
 
     const FILE: &str = "one\ntwo\nthree\nfour\n";
 
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn only_suggestion_block_of_a_comment_is_its_replacement() {
-        let text = |comment: &str| suggested_text(comment);
+        let text = |comment: &str| suggested_text(&read_markdown(comment));
         assert_eq!(text("Better:\n\n```suggestion\nlet a = 1;\n```\n").as_deref(), Some("let a = 1;\n"));
         assert_eq!(text("```suggestion:-0+0\nx\n```"), None, "the form of another forge");
         assert_eq!(text("````suggestion\n```\n````").as_deref(), Some("```\n"));

@@ -21,7 +21,19 @@ impl Loop {
 impl LoopTask {
     /// Returns the body as displayed by the forge.
     pub fn document(&self) -> Document {
-        document::read(&self.body)
+        document::read(&self.body, self.html.as_deref())
+    }
+
+    /// Replaces the body, and renders it like a forge.
+    #[cfg(test)]
+    pub fn set_body(&mut self, body: &str) {
+        self.html = Some(document::tests::page(body));
+        self.body = body.to_owned();
+    }
+
+    /// Whether the forge has to render the body before it is read. Loops that were stored without their page need this.
+    pub fn lacks_page(&self) -> bool {
+        self.html.is_none() && document::has_markup(&self.body)
     }
 
     /// Returns the title for agents.
@@ -36,18 +48,14 @@ impl LoopTask {
 
     /// Returns title and body for agents.
     pub fn agent_text(&self) -> String {
-        Self::read_issue(&self.title, &self.body).0
+        Self::read_issue(&self.title, &self.body, self.html.as_deref(), &HashSet::new()).0
     }
 
-    /// Returns title and body of an issue for agents, and a report of the parts that the forge does not display.
-    pub fn read_issue(title: &str, body: &str) -> (String, Unseen) {
-        Self::read_issue_beside(title, body, &HashSet::new())
-    }
-
-    /// Like `read_issue`, for a repository whose issue templates contain the comments `known`.
-    pub fn read_issue_beside(title: &str, body: &str, known: &HashSet<String>) -> (String, Unseen) {
+    /// Returns title and body of an issue for agents, and a report of the parts that the forge does not display. `html` is the
+    /// forge's rendering of the body, and `known` are the comments in the repository's issue templates.
+    pub fn read_issue(title: &str, body: &str, html: Option<&str>, known: &HashSet<String>) -> (String, Unseen) {
         let (title, mut unseen) = document::read_title(title);
-        let body = document::read_beside(body, known);
+        let body = document::read_beside(body, html, known);
         let text = format!("{title}\n\n{}", document::write(&body));
         unseen.append(body.unseen);
         (text.trim().to_owned(), unseen)

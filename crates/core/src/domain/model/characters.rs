@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory, PrependedConcatenationMark};
+use icu_properties::{CodePointMapData, CodePointSetData};
 use regex::Regex;
 
 /// Beginning of the service's hidden markers, after `<!--`.
@@ -13,21 +15,22 @@ static TERMINAL: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a constant pattern")
 });
 
-/// Whether a character is invisible or changes how other characters are displayed.
-pub(in crate::domain) fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
-        | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-        | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}')
-        || is_private(c)
-}
+/// Characters without a glyph that no property of Unicode marks as such: blank Braille pattern, musical null notehead, filler of
+/// Khitan, blanks of hieroglyphs.
+const BLANK: [char; 5] = ['\u{2800}', '\u{1d159}', '\u{16fe4}', '\u{13441}', '\u{13442}'];
 
-/// Whether a character is in a private-use area or unassigned. Most fonts show nothing for such a character.
-fn is_private(c: char) -> bool {
-    matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
+/// Whether a character is invisible or changes how other characters are displayed: it is default-ignorable, unassigned, private,
+/// for control or format, or has no glyph.
+pub(in crate::domain) fn is_invisible(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_control() && c != '\t' && c != '\n';
+    }
+    let category = CodePointMapData::<GeneralCategory>::new().get(c);
+    match category {
+        GeneralCategory::Control | GeneralCategory::Unassigned | GeneralCategory::PrivateUse => true,
+        GeneralCategory::Format => !CodePointSetData::new::<PrependedConcatenationMark>().contains(c),
+        _ => BLANK.contains(&c) || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c),
+    }
 }
 
 /// Removes terminal sequences, invisible characters and the service's own markers from a text, and converts line ends to `\n`.

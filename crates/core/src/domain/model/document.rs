@@ -18,6 +18,17 @@ pub struct Document {
     pub unseen: Unseen,
 }
 
+impl Document {
+    /// Returns the addresses of the images, in reading order.
+    pub fn images(&self) -> Vec<String> {
+        let images = self.parts.iter().filter_map(|part| match part {
+            DocumentPart::Image { address } => Some(address.clone()),
+            _ => None,
+        });
+        images.collect()
+    }
+}
+
 /// Part of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DocumentPart {
@@ -29,8 +40,6 @@ pub enum DocumentPart {
     Text(String),
     /// Inline code.
     Code(String),
-    /// Inline code that names a color, beside which the forge shows a sample.
-    Color(String),
     /// Line break.
     Break,
     /// Horizontal rule.
@@ -42,9 +51,7 @@ pub enum DocumentPart {
     },
     /// Image.
     Image {
-        /// Description; empty if there is none.
-        text: String,
-        /// Address as written in the source; empty if there is none. Addresses are never copied into prompts or other texts.
+        /// Address; empty if there is none. Addresses are never copied into prompts or other texts.
         address: String,
     },
     /// Code block.
@@ -53,14 +60,12 @@ pub enum DocumentPart {
         language: String,
         /// Code, verbatim, without invisible characters.
         text: String,
-        /// Whether the fence of the block is closed. Also true for indented blocks, which have no fence.
-        closed: bool,
     },
     /// Drawing: source text that the forge renders as a picture.
     Drawing {
         /// Kind of the drawing.
         kind: DrawnKind,
-        /// Source, without the parts that the forge does not render.
+        /// Source.
         source: String,
         /// Whether the drawing is within a line of text.
         inline: bool,
@@ -70,8 +75,10 @@ pub enum DocumentPart {
 /// Element with content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DocumentElement {
-    /// Paragraph or another block of text.
+    /// Paragraph.
     Paragraph,
+    /// Another block of text.
+    Block,
     /// Heading of a level, 1 to 6.
     Heading(u8),
     /// Quotation.
@@ -92,6 +99,8 @@ pub enum DocumentElement {
     FootnoteReference,
     /// Struck-through text.
     Struck,
+    /// Another part of a line, such as emphasized text.
+    Inline,
     /// Section that is collapsed until a person opens it.
     Collapsed,
     /// Summary of a section that can be collapsed.
@@ -154,30 +163,15 @@ pub enum UnseenKind {
     Comment,
     /// HTML comment from an issue template of the repository.
     TemplateComment,
-    /// Content of an element that is never displayed, or that an attribute hides.
-    Element,
-    /// Text in attributes of elements, including titles of links.
-    Attribute,
-    /// Link reference definition that no link uses.
-    Definition,
-    /// Footnote that the text does not refer to.
-    Footnote,
-    /// Text after the language in the info string of a code block.
-    CodeInfo,
-    /// Front matter (metadata at the start of the source).
-    Metadata,
     /// Invisible characters.
     Character,
-    /// Address that cannot be displayed: a data or script URL, or one that is too long.
-    Address,
-    /// Text far below or far to the right of everything else, or too small to be read.
-    Displaced,
-    /// Part of a drawing's source that the forge does not render.
-    Undrawn,
     /// Text beyond the limits of size and nesting.
     Excess,
     /// Drawing. The forge renders it as a picture, and the document contains its source.
     Drawn,
+    /// Another part of the source that the page does not contain. Also all kinds that earlier versions stored.
+    #[serde(other)]
+    Source,
 }
 
 impl UnseenKind {
@@ -191,16 +185,8 @@ impl UnseenKind {
         match self {
             Self::Comment => "HTML comments",
             Self::TemplateComment => "HTML comments of the repository's issue templates",
-            Self::Element => "hidden elements",
-            Self::Attribute => "texts in attributes or titles",
-            Self::Definition => "unused link definitions",
-            Self::Footnote => "unused footnotes",
-            Self::CodeInfo => "words after the language of a code block",
-            Self::Metadata => "front matter blocks",
+            Self::Source => "texts that the page does not contain",
             Self::Character => "runs of invisible characters",
-            Self::Address => "addresses that are data, scripts or too long",
-            Self::Displaced => "texts that are out of view or too small",
-            Self::Undrawn => "parts of a drawing's source that are not drawn",
             Self::Excess => "texts beyond the limits of size and nesting",
             Self::Drawn => "formula or diagram (the agent gets its source)",
         }

@@ -15,6 +15,9 @@ pub struct IssueSnapshot {
     pub title: String,
     /// Body in Markdown, not sanitized; empty if there is none.
     pub body: String,
+    /// HTML that the forge rendered from the body; `None` if it has to be asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub html: Option<String>,
     /// Author; `None` if the account was deleted.
     pub author: Option<User>,
     /// Names of the labels.
@@ -86,6 +89,9 @@ pub struct CommentSnapshot {
     pub id: CommentId,
     /// Body, Markdown, not sanitized.
     pub body: String,
+    /// HTML that the forge rendered from the body; `None` if it has to be asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub html: Option<String>,
     /// Author; `None` if the account was deleted.
     pub author: Option<User>,
     /// Time of creation.

@@ -7,8 +7,6 @@ use std::collections::BTreeSet;
 
 pub use addresses::{AttachmentAddresses, ServerAccess};
 
-use super::sanitize::document;
-use crate::domain::model::document::DocumentPart;
 use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::{SectionProblems, Settings, config_section};
@@ -79,8 +77,8 @@ pub struct ImageText {
     pub commenter: String,
     /// Whether a person with write access wrote or confirmed the text.
     pub trusted: bool,
-    /// Markdown source, not sanitized.
-    pub text: String,
+    /// Addresses of the images that the text displays, in reading order.
+    pub images: Vec<String>,
     /// Attached files as pairs of id and name. The text need not refer to them.
     pub attached: Vec<(String, String)>,
 }
@@ -100,23 +98,8 @@ const EXTENSIONS: [&str; 6] = ["png", "jpg", "jpeg", "gif", "webp", "svg"];
 /// Image that a text displays.
 struct ShownImage {
     address: String,
-    description: String,
-}
-
-/// Returns the images that a text displays, in reading order.
-fn shown(text: &str) -> Vec<ShownImage> {
-    let parts = document::read(text).parts.into_iter();
-    parts
-        .filter_map(|part| match part {
-            DocumentPart::Image { text, address } => Some(ShownImage { address, description: text }),
-            _ => None,
-        })
-        .collect()
-}
-
-/// Whether a text displays an image.
-pub fn shows_images(text: &str) -> bool {
-    !shown(text).is_empty()
+    /// Name of the file if the forge shows it beside the text; otherwise empty.
+    name: String,
 }
 
 /// Decides which images of some texts are fetched. Images in `known` that need no further attempt are skipped. Images in
@@ -136,8 +119,13 @@ pub fn plan(
     let (mut untrusted, mut too_many, mut not_looked_at) = (0_usize, 0_usize, 0_usize);
     let mut seen = BTreeSet::new();
     for text in texts {
-        let mut found: Vec<(Result<String, String>, ShownImage)> =
-            shown(&text.text).into_iter().map(|image| (addresses.attachment(&image.address), image)).collect();
+        let mut found: Vec<(Result<String, String>, ShownImage)> = text
+            .images
+            .iter()
+            .map(|address| {
+                (addresses.attachment(address), ShownImage { address: address.clone(), name: String::new() })
+            })
+            .collect();
         let is_shown = |id: &str| found.iter().any(|(named, _)| named.as_deref() == Ok(id));
         let may_be_image = |name: &str| {
             let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -145,8 +133,8 @@ pub fn plan(
         };
         let more: Vec<_> = text.attached.iter().filter(|(id, name)| !is_shown(id) && may_be_image(name)).collect();
         found.extend(more.into_iter().map(|(id, name)| {
-            let description = super::sanitize::visible(name).chars().take(100).collect();
-            (Ok(id.clone()), ShownImage { address: String::new(), description })
+            let name = super::sanitize::visible(name).chars().take(100).collect();
+            (Ok(id.clone()), ShownImage { address: String::new(), name })
         }));
         if !text.trusted && !text.commenter.is_empty() {
             untrusted += found.len();
@@ -176,7 +164,7 @@ pub fn plan(
             let image = TaskImage {
                 number: earlier.map_or(next, |earlier| earlier.number),
                 attachment,
-                description: image.description,
+                description: image.name,
                 commenter: text.commenter.clone(),
                 outcome: ImageOutcome::not_used(why),
             };

@@ -1,22 +1,25 @@
-//! Sanitization of text from a forge for prompts. Removes what people do not see, and does not judge content. Text that leaves
+//! Sanitization of text from a forge for prompts. Removes text that people do not see, and does not judge content. Text that leaves
 //! the service is handled by `outbound`.
 
 pub mod document;
 
-/// Visible part of a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VisibleText {
-    /// Visible text, similar to Markdown, without white space at its ends.
-    pub text: String,
-    /// Number of parts that were removed because the forge does not display them.
-    pub hidden_removed: usize,
+/// Returns a text that was read from a page for a prompt: without invisible characters and the addresses of images.
+pub fn for_prompt(text: &str) -> String {
+    document::without_addresses(&visible(text))
 }
 
-/// Returns the text of Markdown as displayed on the forge's page. Comments, attributes, definitions, invisible characters, hidden
-/// elements and text outside of the screen are removed.
-pub fn for_prompt(markdown: &str) -> VisibleText {
-    let document = document::read(markdown);
-    VisibleText { text: document::write(&document), hidden_removed: document.unseen.hidden() as usize }
+/// Returns a text that a model wrote without invisible characters and HTML comments, and the number of comments.
+pub fn without_comments(text: &str) -> (String, usize) {
+    let text = visible(text);
+    let (mut kept, mut count) = (String::with_capacity(text.len()), 0);
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find("<!--") {
+        kept.push_str(&rest[..start]);
+        count += 1;
+        rest = rest[start..].find("-->").map_or("", |end| &rest[start + end + 3..]);
+    }
+    kept.push_str(rest);
+    (kept, count)
 }
 
 /// Removes terminal sequences, and control, bidirectional and invisible characters. Line feeds and tabs are kept.

@@ -10,7 +10,7 @@ use crate::domain::loops::command::{self, CommandError, LoopCommand};
 use crate::domain::loops::{CommentRef, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{RepoRef, Timestamp, User};
+use crate::domain::model::ids::{Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
@@ -61,22 +61,53 @@ impl Engine {
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        let commands = command::parse(&comment.body);
+        let key = origin.key.clone();
+        let mentioned = command::is_mentioned(&comment.body);
+        if mentioned && self.store.read(move |c| forge_state::is_processed(c, &key)).await? {
+            return Ok(IntakeOutcome::Repeated);
+        }
+        let (commands, verdict) = match mentioned {
+            true => self.commands_of(account, &repo, issue.number, &comment, &sender, origin).await?,
+            false => (Vec::new(), Authorization::Allow),
+        };
         if commands.is_empty() && origin.reported && issue.is_pull {
             return self.plain_comment(account, repo, issue.number, comment, sender, origin).await;
         }
-        if commands.is_empty() {
-            return ignored("no command in it");
-        }
-        let key = origin.key.clone();
-        if self.store.read(move |c| forge_state::is_processed(c, &key)).await? {
-            return Ok(IntakeOutcome::Repeated);
-        }
-        let outcome = self.commands(account, repo, issue, comment, sender, commands, origin).await?;
+        let outcome = match commands.is_empty() {
+            true if !mentioned => return ignored("no command in it"),
+            // The page is not asked for again.
+            true => IntakeOutcome::Ignored("no command in it".to_owned()),
+            false => self.commands(account, repo, issue, comment, sender, (commands, verdict), origin).await?,
+        };
         kill_point("K30");
         let (key, now) = (origin.key.clone(), self.clock.now());
         self.store.write(move |c| forge_state::mark_processed(c, &key, now)).await?;
         Ok(outcome)
+    }
+
+    /// Returns the commands in a comment, as the forge displays it, and whether its author may give any.
+    async fn commands_of(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        number: Number,
+        comment: &CommentSnapshot,
+        sender: &User,
+        origin: &Origin,
+    ) -> Result<(Vec<Result<LoopCommand, CommandError>>, Authorization), IntakeError> {
+        if comment.author.as_ref().is_some_and(|author| author.id != sender.id) {
+            // An error, so that the comment does not count as processed.
+            return Err(IntakeError::Contradicted("the comment was not sent by its author".into()));
+        }
+        let (html, verdict) = match origin.reported {
+            true => {
+                let (found, verdict) = self.confirmed_comment(account, repo, number, comment, sender).await?;
+                (found.html, verdict)
+            }
+            false => (comment.html.clone(), self.permitted(account, repo, sender).await?),
+        };
+        let document = self.document_of(account, repo, &comment.body, html).await?;
+        Ok((command::parse(&document), verdict))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the effects of a comment")]
@@ -87,19 +118,11 @@ impl Engine {
         issue: IssueSnapshot,
         comment: CommentSnapshot,
         sender: User,
-        commands: Vec<Result<LoopCommand, CommandError>>,
+        (commands, verdict): (Vec<Result<LoopCommand, CommandError>>, Authorization),
         origin: &Origin,
     ) -> IntakeResult {
-        if comment.author.as_ref().is_some_and(|author| author.id != sender.id) {
-            // An error, so that the comment does not count as processed.
-            return Err(IntakeError::Contradicted("the comment was not sent by its author".into()));
-        }
         let place = IssueRef { repo, issue: issue.number };
         let at = CommentRef { on: issue.number, id: Some(comment.id) };
-        let verdict = match origin.reported {
-            true => self.confirmed_comment(account, &place.repo, issue.number, &comment, &sender).await?,
-            false => self.permitted(account, &place.repo, &sender).await?,
-        };
         if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::Silent, .. }) {
             self.still_named(account, &place.repo).await?;
         }

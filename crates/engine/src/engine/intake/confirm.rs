@@ -147,8 +147,8 @@ impl Engine {
         }
     }
 
-    /// Queries a reported comment and the sender's permission. Fails unless the forge has the comment in this
-    /// conversation, by this author, with this text, and without edits.
+    /// Queries a reported comment and the sender's permission, and returns both. Fails unless the forge has the comment in
+    /// this conversation, by this author, with this text, and without edits.
     pub(super) async fn confirmed_comment(
         &self,
         account: &ForgeAccount,
@@ -156,12 +156,12 @@ impl Engine {
         number: Number,
         comment: &CommentSnapshot,
         sender: &User,
-    ) -> Result<Authorization, IntakeError> {
+    ) -> Result<(CommentSnapshot, Authorization), IntakeError> {
         let Some(forge) = account.forge.webhooks() else { return not_shown("the forge has no webhooks") };
         let found = forge.comment(repo, number, comment.id);
         let (found, permission) = join(found, self.permitted_now(account, repo, sender)).await;
-        agrees(found?, number, comment, sender)?;
-        Ok(permission?)
+        let found = agrees(found?, number, comment, sender)?;
+        Ok((found, permission?))
     }
 
     /// Confirms a comment on a line of a pull request in the same way, and returns the comment.
@@ -291,7 +291,7 @@ fn agrees(
     number: Number,
     reported: &CommentSnapshot,
     sender: &User,
-) -> Result<(), IntakeError> {
+) -> Result<CommentSnapshot, IntakeError> {
     let id = reported.id;
     let Some(found) = found else { return not_shown(format!("#{number} has no comment {id}")) };
     if !found.author.as_ref().is_some_and(|author| is_same(sender, author)) {
@@ -303,5 +303,5 @@ fn agrees(
     if found.body.trim() != reported.body.trim() {
         return contradicted(format!("the comment {id} on #{number} has another text"));
     }
-    Ok(())
+    Ok(found)
 }

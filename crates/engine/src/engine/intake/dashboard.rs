@@ -141,7 +141,7 @@ impl Engine {
             }
         }
         place.repo = self.present_name(&place.repo).await?;
-        let mut commands = command::parse(text);
+        let mut commands = command::parse_typed(text);
         let (parsed, more) = (commands.pop(), commands.len());
         let Some(parsed) = parsed.filter(|_| more == 0) else {
             let problem = if more > 0 { "Give one command at a time." } else { "A command begins with `/ralph`." };

@@ -167,7 +167,8 @@ impl Engine {
         let unconfirmed_editor = self.outside_editor(account, &place, at.min(origin.received_at)).await?;
         let (r, n) = (place.repo.clone(), place.issue);
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
-        let unseen = self.unseen_of(account, &place.repo, &issue, author_trusted).await?;
+        let html = self.page_of(account, &place.repo, &issue.body, issue.html.clone()).await?;
+        let unseen = self.unseen_of(account, &place.repo, (&issue, html.as_deref()), author_trusted).await?;
         let hidden_removed = unseen.hidden();
         self.still_named(account, &place.repo).await?;
         let start = LoopStart {
@@ -178,6 +179,7 @@ impl Engine {
                 hash: text_hash(&issue.title, &issue.body),
                 title: issue.title,
                 body: issue.body,
+                html,
                 url: issue.url,
                 author: issue.author,
                 author_trusted,

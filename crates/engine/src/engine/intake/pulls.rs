@@ -7,11 +7,13 @@ use crate::domain::loops::{
     CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS, SuggestedChange, remark_key,
     suggested_text,
 };
+use crate::domain::model::document::Document;
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::trust::permit::Authorization;
+use crate::domain::trust::sanitize::document::write_with_addresses;
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{PullReview, ReviewComment};
 use crate::store::loops::{self, IssueRole};
@@ -91,36 +93,37 @@ impl Engine {
         }
         let (id, origin) = (known.id, &origin.review(&repo, known.id));
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
+        let body = self.document_of(account, &repo, &review.body, known.html.clone()).await?;
         let changes = review.verdict == ReviewVerdict::ChangesRequested;
         let asks = changes || review.verdict == ReviewVerdict::Commented;
         let mut remarks = match account.forge.reviews().filter(|_| asks) {
             Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
             None => Vec::new(),
         };
+        remarks.retain(|remark| belongs(remark, &known, &review.sender));
+        let mut remarks = self.with_documents(account, &repo, remarks).await?;
+        // Edited comments are never executed as commands.
+        remarks.retain(|(remark, text)| !remark.comment.edited || !holds_commands(text));
         self.still_named(account, &repo).await?;
         // Lists do not say whether a review was edited.
         let late = origin.polled && origin.received_at.since(known.submitted_at) > QUIET_BEFORE_LABEL_MS;
         let told = match late {
             true => 0,
-            false => self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?,
+            false => self.commands_of_review(&current.id, &place, &body, &review.sender, origin).await?,
         };
-        let commanded = told > 0 || late && holds_commands(&review.body);
+        let commanded = told > 0 || late && holds_commands(&body);
         if !asks {
             return if commanded { done("commands of a review") } else { ignored("a review without requests") };
         }
-        let said = asked_for(&review.body, changes, commanded);
+        let said = asked_for(&body, changes, commanded);
         let mut items: Vec<_> =
             said.map(|text| (format!("review/{id}"), word(&review.sender, text, None))).into_iter().collect();
         let mut suggestions = Vec::new();
-        remarks.retain(|remark| belongs(remark, &known, &review.sender));
-        for remark in remarks {
-            // Edited comments are never executed as commands.
-            if !remark.comment.edited || !holds_commands(&remark.comment.body) {
-                let (text, from) = (&remark.comment.body, origin.remark(&repo, &remark.comment));
-                if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? == 0 {
-                    suggestions.extend(suggestion(&remark, &review.sender));
-                    items.push(item(remark, &review.sender));
-                }
+        for (remark, text) in &remarks {
+            let from = origin.remark(&repo, &remark.comment);
+            if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? == 0 {
+                suggestions.extend(suggestion(remark, text, &review.sender));
+                items.push(item(remark, text, &review.sender));
             }
         }
         if items.is_empty() && commanded {
@@ -155,15 +158,22 @@ impl Engine {
         for review in reviews {
             let Some(sender) = review.author.clone().filter(|author| author.id != own) else { continue };
             let changes = review.verdict == ReviewVerdict::ChangesRequested;
-            let said = asked_for(&review.body, changes, holds_commands(&review.body));
-            let said = said.map(|text| (format!("review/{}", review.id), word(&sender, text, None)));
+            let key = format!("review/{}", review.id);
+            let said = match known.contains(&key) {
+                true => None,
+                false => {
+                    let body = self.document_of(account, repo, &review.body, review.html.clone()).await?;
+                    asked_for(&body, changes, holds_commands(&body))
+                }
+            };
+            let said = said.map(|text| (key, word(&sender, text, None)));
             let theirs = remarks.iter().filter(|remark| belongs(remark, &review, &sender));
-            let theirs = theirs.filter(|remark| !holds_commands(&remark.comment.body)).cloned();
-            let theirs: Vec<_> = theirs.filter(|remark| !known.contains(&remark_key(remark.comment.id))).collect();
-            let suggestions = theirs.iter().filter_map(|remark| suggestion(remark, &sender)).collect();
-            let mut items: Vec<_> =
-                said.into_iter().chain(theirs.into_iter().map(|remark| item(remark, &sender))).collect();
-            items.retain(|(key, _)| !known.contains(key));
+            let theirs = theirs.filter(|remark| !known.contains(&remark_key(remark.comment.id))).cloned().collect();
+            let mut theirs = self.with_documents(account, repo, theirs).await?;
+            theirs.retain(|(_, text)| !holds_commands(text));
+            let suggestions = theirs.iter().filter_map(|(remark, text)| suggestion(remark, text, &sender)).collect();
+            let theirs = theirs.iter().map(|(remark, text)| item(remark, text, &sender));
+            let items: Vec<_> = said.into_iter().chain(theirs).collect();
             if items.is_empty() || matches!(self.permitted(account, repo, &sender).await?, Authorization::Deny { .. }) {
                 continue;
             }
@@ -180,20 +190,36 @@ impl Engine {
                 continue;
             };
             let key = remark_key(reply.comment.id);
-            if known.contains(&key)
-                || holds_commands(&reply.comment.body)
-                || self.permitted(account, repo, &sender).await? != Authorization::Allow
-            {
+            if known.contains(&key) || self.permitted(account, repo, &sender).await? != Authorization::Allow {
+                continue;
+            }
+            let text = self.document_of(account, repo, &reply.comment.body, reply.comment.html.clone()).await?;
+            if holds_commands(&text) {
                 continue;
             }
             self.still_named(account, repo).await?;
             known.push(key);
             let origin = Origin::found_remark(repo, &reply.comment, self.clock.now());
-            let suggestions = suggestion(&reply, &sender).into_iter().collect();
-            let items = vec![item(reply, &sender)];
+            let suggestions = suggestion(&reply, &text, &sender).into_iter().collect();
+            let items = vec![item(&reply, &text, &sender)];
             self.enqueue_input(id, LoopInput::Reviewed { by: sender, items, suggestions }, &origin, 0).await?;
         }
         Ok(())
+    }
+
+    /// Returns comments on lines with their documents.
+    async fn with_documents(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        remarks: Vec<ReviewComment>,
+    ) -> Result<Vec<(ReviewComment, Document)>, IntakeError> {
+        let mut read = Vec::with_capacity(remarks.len());
+        for remark in remarks {
+            let text = self.document_of(account, repo, &remark.comment.body, remark.comment.html.clone()).await?;
+            read.push((remark, text));
+        }
+        Ok(read)
     }
 
     /// Enqueues the commands of a review or review comment in order; returns their number.
@@ -201,7 +227,7 @@ impl Engine {
         &self,
         id: &LoopId,
         place: &IssueRef,
-        text: &str,
+        text: &Document,
         by: &User,
         origin: &Origin,
     ) -> Result<usize, IntakeError> {
@@ -235,14 +261,15 @@ impl Engine {
         if let Authorization::Deny { reason, .. } = verdict {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
+        let text = self.document_of(account, &repo, &comment.body, known.comment.html.clone()).await?;
         self.still_named(account, &repo).await?;
         let place = IssueRef { repo: repo.clone(), issue: number };
         let from = origin.remark(&repo, &comment);
-        if self.commands_of_review(&current.id, &place, &comment.body, &sender, &from).await? > 0 {
+        if self.commands_of_review(&current.id, &place, &text, &sender, &from).await? > 0 {
             return done("commands of a remark");
         }
-        let suggestions = suggestion(&known, &sender).into_iter().collect();
-        let items = vec![item(known, &sender)];
+        let suggestions = suggestion(&known, &text, &sender).into_iter().collect();
+        let items = vec![item(&known, &text, &sender)];
         self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items, suggestions }, &from, 0).await
     }
 
@@ -267,9 +294,9 @@ impl Engine {
             return self.remark(account, repo, number, comment, sender, origin).await;
         }
         match self.confirmed_comment(account, &repo, number, &comment, &sender).await {
-            Ok(Authorization::Allow) => {}
+            Ok((_, Authorization::Allow)) => {}
             // Nothing is lost with a comment that does nothing.
-            Ok(Authorization::Deny { .. }) | Err(IntakeError::Contradicted(_) | IntakeError::NotShown(_)) => {
+            Ok((_, Authorization::Deny { .. })) | Err(IntakeError::Contradicted(_) | IntakeError::NotShown(_)) => {
                 return ignored("no command in it");
             }
             Err(trouble) => return Err(trouble),
@@ -298,12 +325,10 @@ pub(super) struct Reviewed {
 
 /// Returns the guidance in a review's body; `None` if there is none. In a body with commands, only the text before the
 /// first command is guidance, and only if the review requests changes.
-fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
-    let before = || body.lines().take_while(|line| !line.trim_start().starts_with("/ralph"));
+fn asked_for(body: &Document, changes: bool, commanded: bool) -> Option<String> {
     let prose = match commanded {
         true if !changes => String::new(),
-        true => before().collect::<Vec<_>>().join("\n"),
-        false => body.to_owned(),
+        _ => command::text_before(body),
     };
     match prose.trim().is_empty() {
         true => changes.then(|| SEE_REMARKS.into()),
@@ -316,7 +341,7 @@ pub(in crate::engine) fn in_review(current: &Loop) -> bool {
     current.state == LoopState::Review
 }
 
-fn holds_commands(text: &str) -> bool {
+fn holds_commands(text: &Document) -> bool {
     !command::parse(text).is_empty()
 }
 
@@ -331,16 +356,17 @@ pub(in crate::engine) fn belongs(remark: &ReviewComment, review: &PullReview, by
     theirs && of_review
 }
 
-fn item(remark: ReviewComment, by: &User) -> (String, Guidance) {
+fn item(remark: &ReviewComment, text: &Document, by: &User) -> (String, Guidance) {
     let path = remark.line.map_or(remark.path.clone(), |line| format!("{}:{line}", remark.path));
-    (remark_key(remark.comment.id), word(by, remark.comment.body, Some(path)))
+    (remark_key(remark.comment.id), word(by, write_with_addresses(&text.parts), Some(path)))
 }
 
 /// Returns the change that a review comment suggests; `None` if it suggests none.
-fn suggestion(remark: &ReviewComment, by: &User) -> Option<SuggestedChange> {
-    let (lines, text) = (remark.lines.clone()?, suggested_text(&remark.comment.body)?);
+fn suggestion(remark: &ReviewComment, text: &Document, by: &User) -> Option<SuggestedChange> {
+    let (lines, replacement) = (remark.lines.clone()?, suggested_text(text)?);
     let (comment, path) = (remark.comment.id, remark.path.clone());
-    Some(SuggestedChange { comment, by: by.clone(), path, lines, text, remark: item(remark.clone(), by).1 })
+    let guidance = item(remark, text, by).1;
+    Some(SuggestedChange { comment, by: by.clone(), path, lines, text: replacement, remark: guidance })
 }
 
 fn word(by: &User, text: String, path: Option<String>) -> Guidance {

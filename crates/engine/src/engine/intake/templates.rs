@@ -12,17 +12,17 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind::{RateLimited, Transient, Unauthorized};
 
 impl Engine {
-    /// Returns the parts of an issue that are invisible when rendered. Hidden comments that come from the repository's
+    /// Returns the parts of an issue that are not in `html`, the forge's rendering of its body. Hidden comments that come from the repository's
     /// issue templates are harmless and left out. The templates are read only if an untrusted author has a hidden
     /// comment, and only until each such comment is found in one.
     pub(super) async fn unseen_of(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
-        issue: &IssueSnapshot,
+        (issue, html): (&IssueSnapshot, Option<&str>),
         author_trusted: bool,
     ) -> Result<Unseen, IntakeError> {
-        let read = |known: &HashSet<String>| LoopTask::read_issue_beside(&issue.title, &issue.body, known).1;
+        let read = |known: &HashSet<String>| LoopTask::read_issue(&issue.title, &issue.body, html, known).1;
         let mut known = HashSet::new();
         let mut unseen = read(&known);
         let Some(files) = account.forge.files().filter(|_| !author_trusted) else { return Ok(unseen) };

@@ -17,8 +17,9 @@ use crate::domain::knowledge::prompt::PromptImage;
 use crate::domain::loops::{Guidance, GuidanceSource, Loop};
 use crate::domain::model::ids::{AccountKind, RepoRef, User, UserId};
 use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
-use crate::domain::trust::images::{ImageText, plan, shows_images};
+use crate::domain::trust::images::{ImageText, plan};
 use crate::domain::trust::permit::AccessLevel;
+use crate::domain::trust::sanitize::document::image_addresses;
 use crate::engine::intake::level;
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits, ForgeResult, ImageFailure};
@@ -51,17 +52,19 @@ impl Engine {
         let body = ImageText {
             commenter: String::new(),
             trusted: current.task.author_trusted,
-            text: current.task.body.clone(),
+            images: current.task.document().images(),
             attached: Vec::new(),
         };
-        let found = forge.attached(repo, current.place.issue).await;
-        let (texts, attachments) = match found {
-            Ok(found) => self.texts_of(account, repo, body, found).await,
+        let has_images = !body.images.is_empty();
+        let found =
+            async { self.texts_of(account, repo, body, forge.attached(repo, current.place.issue).await?).await };
+        let (texts, attachments) = match found.await {
+            Ok(found) => found,
             // Without the forge's list, nothing can be fetched; images of the issue are told.
             Err(error) => {
                 tracing::warn!(loop_id = %current.id, %error, "the images of an issue cannot be looked up");
                 let note = format!("the images of the issue and its comments could not be looked up: {error}");
-                let notes = if shows_images(&body.text) { vec![note] } else { Vec::new() };
+                let notes = if has_images { vec![note] } else { Vec::new() };
                 return TaskImages { notes, unlisted: 1, ..TaskImages::default() };
             }
         };
@@ -128,13 +131,14 @@ impl Engine {
         // The permission of their authors was asked when they were given.
         let texts: Vec<ImageText> = given
             .iter()
-            .filter(|guidance| people(guidance.source) && shows_images(&guidance.text))
+            .filter(|guidance| people(guidance.source))
             .map(|guidance| ImageText {
                 commenter: guidance.who.clone(),
                 trusted: true,
-                text: guidance.text.clone(),
+                images: image_addresses(&guidance.text),
                 attached: Vec::new(),
             })
+            .filter(|text| !text.images.is_empty())
             .collect();
         if plan(&texts, forge.addresses(), known, &self.settings.images) == Default::default() {
             return TaskImages::default();
@@ -164,7 +168,7 @@ impl Engine {
         repo: &RepoRef,
         mut body: ImageText,
         found: Vec<AttachedText>,
-    ) -> (Vec<ImageText>, HashMap<String, Url>) {
+    ) -> ForgeResult<(Vec<ImageText>, HashMap<String, Url>)> {
         let shown = |attachments: &[Attachment]| {
             let shown = attachments.iter().filter_map(|one| Some((one.id.clone(), one.shown_as.clone()?)));
             shown.collect::<Vec<_>>()
@@ -179,15 +183,19 @@ impl Engine {
             let Some(author) = text.author.as_ref().filter(|author| Some(author.id) != account.user_id()) else {
                 continue;
             };
-            if attached.is_empty() && !shows_images(&text.body) {
+            let may_show_images = text.body.contains("![") || text.body.to_ascii_lowercase().contains("<img");
+            let images = match may_show_images {
+                true => self.document_of(account, repo, &text.body, text.html.clone()).await?.images(),
+                false => Vec::new(),
+            };
+            if attached.is_empty() && images.is_empty() {
                 continue;
             }
             let trusted = self.may_show(account, repo, author, &mut known).await;
-            let (commenter, text) = (author.login.clone(), text.body.clone());
-            comments.push(ImageText { commenter, trusted, text, attached });
+            comments.push(ImageText { commenter: author.login.clone(), trusted, images, attached });
         }
         let texts = std::iter::once(body).chain(comments).collect();
-        (texts, by_id(found.into_iter().flat_map(|text| text.attachments)))
+        Ok((texts, by_id(found.into_iter().flat_map(|text| text.attachments))))
     }
 
     /// Whether a commenter is a person with write access. `known` caches the answers by account.

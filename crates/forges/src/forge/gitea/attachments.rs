@@ -52,6 +52,7 @@ impl Gitea {
             is_comment,
             author: author(text.user),
             body: text.body,
+            html: None,
             attachments: text.assets.into_iter().map(|asset| self.attachment(asset)).collect(),
         }
     }

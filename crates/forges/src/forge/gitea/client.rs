@@ -11,7 +11,7 @@ use url::Url;
 use crate::domain::model::ids::RepoRef;
 use crate::forge::ForgeErrorKind::{Bug, NotFound};
 use crate::forge::ForgeResult;
-use crate::forge::http::{RequestLayer, RequestPriority, error, json, next_page};
+use crate::forge::http::{ReadOnly, RequestLayer, RequestPriority, error, json, next_page};
 
 /// Requested number of entries per page. Servers may return fewer; their default maximum is 50.
 const PAGE_SIZE: usize = 50;
@@ -211,6 +211,14 @@ impl GiteaClient {
         let mut request = self.request(Method::GET, parts, &paged, Bytes::new())?;
         request.extensions_mut().insert(priority);
         self.layer.call(what, request).await
+    }
+
+    /// Sends a POST request with a JSON body that changes nothing, and returns the body of the response as text.
+    pub(super) async fn text(&self, what: &str, parts: &[&str], body: &impl Serialize) -> ForgeResult<String> {
+        let body = serde_json::to_vec(body).map_err(|failure| error(Bug, what, failure.to_string()))?;
+        let mut request = self.request(Method::POST, parts, &[], Bytes::from(body))?;
+        request.extensions_mut().insert(ReadOnly);
+        Ok(String::from_utf8_lossy(self.layer.call(what, request).await?.body()).into_owned())
     }
 
     /// Sends a mutating request with a JSON body.

@@ -176,6 +176,7 @@ impl WireIssue {
             number: Number(self.number),
             title: self.title,
             body: self.body,
+            html: None,
             author: author(self.user),
             labels: self.labels.into_iter().map(|label| label.name).collect(),
             open: self.state == WireState::Open,
@@ -225,6 +226,7 @@ impl WireComment {
         CommentSnapshot {
             id: CommentId(self.id),
             body: self.body,
+            html: None,
             author: author(self.user),
             created_at: self.created_at,
             edited: self.updated_at != Some(self.created_at),
@@ -353,6 +355,7 @@ impl WirePull {
             number: Number(self.number),
             title: self.title,
             body: self.body,
+            html: None,
             author: author(self.user),
             labels: self.labels.into_iter().map(|label| label.name).collect(),
             open: self.state == WireState::Open,
@@ -414,7 +417,7 @@ impl WireReview {
             _ => return None,
         };
         let author = author(self.user);
-        Some(PullReview { id: self.id, verdict, body: self.body, author, submitted_at: self.submitted_at })
+        Some(PullReview { id: self.id, verdict, body: self.body, html: None, author, submitted_at: self.submitted_at })
     }
 }
 

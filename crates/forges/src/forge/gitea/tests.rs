@@ -107,6 +107,20 @@ async fn product_is_read_from_the_version() {
     }
 }
 
+#[tokio::test]
+async fn texts_are_rendered_by_the_server() {
+    for (server, forge) in servers() {
+        server.on_raw("POST", "/markdown", 200, &[], "<p><b>ä</b></p>\n");
+        assert_eq!(forge.render(&repo(), "**ä**").await.unwrap(), "<p><b>ä</b></p>\n");
+        let sent = json!({ "Text": "**ä**", "Mode": "gfm", "Context": "acme/app" });
+        assert_eq!(server.bodies("POST", "/markdown"), [sent]);
+        server.on_raw("POST", "/markdown", 500, &[], "");
+        let failure = forge.render(&repo(), "**b**").await.unwrap_err();
+        assert!(matches!(failure.kind, ForgeErrorKind::Transient { ambiguous: false, .. }), "{failure}");
+        server.finish();
+    }
+}
+
 /// See docs/research/faults.md#f4.
 #[tokio::test]
 async fn polling_does_not_use_the_reserve() {

@@ -33,7 +33,8 @@ impl RenderedText {
             is_comment,
             author: self.user.map(GitHubUser::account),
             body: self.body.unwrap_or_default(),
-            attachments: attachments(&self.body_html.unwrap_or_default(), addresses),
+            attachments: attachments(self.body_html.as_deref().unwrap_or_default(), addresses),
+            html: self.body_html,
         }
     }
 }
@@ -57,9 +58,9 @@ impl Attachments for GitHub {
     async fn attached(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<AttachedText>> {
         let (number, addresses) = (number.to_string(), &self.downloads.addresses);
         let what = format!("read the images of #{number} of");
-        let call = ApiCall::on(repo, Method::GET, &["issues", &number], &what).with_html();
+        let call = ApiCall::on(repo, Method::GET, &["issues", &number], &what).with_fresh_addresses();
         let issue: RenderedText = self.client.read(&call).await?;
-        let call = ApiCall::on(repo, Method::GET, &["issues", &number, "comments"], &what).with_html();
+        let call = ApiCall::on(repo, Method::GET, &["issues", &number, "comments"], &what).with_fresh_addresses();
         let call = call.query(&[("per_page", "100")]);
         let comments = self.client.pages(&call, |page: Vec<RenderedText>| page).await?;
         let comments = comments.into_iter().map(|text| text.attached(true, addresses));
@@ -69,7 +70,7 @@ impl Attachments for GitHub {
     async fn attached_to_remarks(&self, repo: &RepoRef, pull: Number) -> ForgeResult<Vec<Attachment>> {
         let (number, addresses) = (pull.to_string(), &self.downloads.addresses);
         let what = format!("read the images of comments on lines of #{number} of");
-        let call = ApiCall::on(repo, Method::GET, &["pulls", &number, "comments"], &what).with_html();
+        let call = ApiCall::on(repo, Method::GET, &["pulls", &number, "comments"], &what).with_fresh_addresses();
         let call = call.query(&[("per_page", "100")]);
         let remarks = self.client.pages(&call, |page: Vec<RenderedText>| page).await?;
         Ok(remarks.into_iter().flat_map(|text| text.attached(true, addresses).attachments).collect())

@@ -46,6 +46,7 @@ pub(super) struct ApiCall<'a> {
     read_only: bool,
     follow_cross_origin: bool,
     with_html: bool,
+    with_fresh_addresses: bool,
 }
 
 impl<'a> ApiCall<'a> {
@@ -62,6 +63,7 @@ impl<'a> ApiCall<'a> {
             read_only: false,
             follow_cross_origin: false,
             with_html: false,
+            with_fresh_addresses: false,
         }
     }
 
@@ -121,11 +123,16 @@ impl<'a> ApiCall<'a> {
         self
     }
 
-    /// Also requests the rendered HTML of texts. Its addresses are signed for each response, so cached responses are
-    /// not used.
+    /// Also requests the rendered HTML of texts.
     pub(super) fn with_html(mut self) -> Self {
         self.with_html = true;
         self
+    }
+
+    /// Also requests the rendered HTML of texts. Its addresses are signed for each response, so cached responses are
+    /// not used.
+    pub(super) fn with_fresh_addresses(self) -> Self {
+        Self { with_fresh_addresses: true, ..self.with_html() }
     }
 
     /// Follows redirects to another host, without credentials.
@@ -415,7 +422,7 @@ impl GitHubClient {
                 if call.with_html { "application/vnd.github.full+json" } else { "application/vnd.github+json" },
             )
             .header("X-GitHub-Api-Version", API_VERSION);
-        if call.with_html {
+        if call.with_fresh_addresses {
             builder = builder.header(IF_NONE_MATCH, "\"\"");
         }
         if let Some(secret) = &grant.secret {

@@ -119,6 +119,7 @@ impl GitHub {
     /// A redirect to the renamed repository is followed.
     pub(super) async fn one_issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
         let call = ApiCall::on(repo, Method::GET, &["issues", &number.to_string()], format!("read issue #{number} of"));
+        let call = call.with_html();
         let issue: wire::GitHubIssue = self.client.read(&call).await?;
         let what = format!("read issue #{number} of {}", repo.full_name());
         if let Some(found_in) = issue.repository_name().filter(|name| !name.eq_ignore_ascii_case(&repo.full_name())) {
@@ -191,7 +192,8 @@ impl GitHub {
     ) -> ForgeResult<Option<CommentSnapshot>> {
         let what = format!("read comment {id} on");
         let path = ["issues", "comments", &id.to_string()];
-        let found: Option<wire::GitHubComment> = self.find(&ApiCall::on(repo, Method::GET, &path, &what)).await?;
+        let found: Option<wire::GitHubComment> =
+            self.find(&ApiCall::on(repo, Method::GET, &path, &what).with_html()).await?;
         let found = found.filter(|comment| comment.issue() == Some(number));
         parsed(&what, found.map(wire::GitHubComment::snapshot).transpose())
     }
@@ -205,7 +207,8 @@ impl GitHub {
     ) -> ForgeResult<Option<ReviewComment>> {
         let what = format!("read review comment {id} on");
         let path = ["pulls", "comments", &id.to_string()];
-        let found: Option<wire::GitHubComment> = self.find(&ApiCall::on(repo, Method::GET, &path, &what)).await?;
+        let found: Option<wire::GitHubComment> =
+            self.find(&ApiCall::on(repo, Method::GET, &path, &what).with_html()).await?;
         let found = found.filter(|comment| comment.pull() == Some(number));
         parsed(&what, found.map(wire::GitHubComment::review_comment).transpose())
     }
@@ -219,7 +222,8 @@ impl GitHub {
     ) -> ForgeResult<Option<PullReview>> {
         let what = format!("read review {id} of #{number} of");
         let path = ["pulls", &number.to_string(), "reviews", &id.to_string()];
-        let found: Option<wire::GitHubReview> = self.find(&ApiCall::on(repo, Method::GET, &path, &what)).await?;
+        let found: Option<wire::GitHubReview> =
+            self.find(&ApiCall::on(repo, Method::GET, &path, &what).with_html()).await?;
         parsed(&what, found.map(wire::GitHubReview::submitted).transpose()).map(Option::flatten)
     }
 
@@ -322,6 +326,7 @@ impl GitHub {
         let mut query = vec![("per_page", "100")];
         query.extend(since.as_deref().map(|since| ("since", since)));
         let call = ApiCall::on(repo, Method::GET, &["issues", &number.to_string(), "comments"], &what).query(&query);
+        let call = call.with_html();
         let found = self.client.pages(&call, |page: Vec<wire::GitHubComment>| page).await?;
         let mut comments: Vec<_> =
             parsed(&what, found.into_iter().map(wire::GitHubComment::snapshot).collect::<Result<_, _>>())?;
@@ -393,7 +398,7 @@ impl GitHub {
     pub(super) async fn reviews_of(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
         let what = format!("list the reviews of #{number} of");
         let path = ["pulls", &number.to_string(), "reviews"];
-        let call = ApiCall::on(repo, Method::GET, &path, &what).query(&[("per_page", "100")]);
+        let call = ApiCall::on(repo, Method::GET, &path, &what).query(&[("per_page", "100")]).with_html();
         let found = self.client.pages(&call, |page: Vec<wire::GitHubReview>| page).await?;
         let reviews: Result<Vec<_>, _> = found.into_iter().map(wire::GitHubReview::submitted).collect();
         let mut reviews: Vec<PullReview> = parsed(&what, reviews)?.into_iter().flatten().collect();
@@ -405,7 +410,7 @@ impl GitHub {
     pub(super) async fn review_comments_of(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
         let what = format!("list the review comments on #{number} of");
         let path = ["pulls", &number.to_string(), "comments"];
-        let call = ApiCall::on(repo, Method::GET, &path, &what).query(&[("per_page", "100")]);
+        let call = ApiCall::on(repo, Method::GET, &path, &what).query(&[("per_page", "100")]).with_html();
         let found = self.client.pages(&call, |page: Vec<wire::GitHubComment>| page).await?;
         let mut comments: Vec<_> =
             parsed(&what, found.into_iter().map(wire::GitHubComment::review_comment).collect::<Result<_, _>>())?;

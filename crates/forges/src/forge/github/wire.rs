@@ -67,6 +67,8 @@ pub(super) struct GitHubIssue {
     number: u64,
     title: String,
     body: Option<String>,
+    /// HTML that GitHub rendered from the body, if it was asked for.
+    body_html: Option<String>,
     user: Option<GitHubUser>,
     labels: Option<Vec<GitHubLabel>>,
     state: Option<String>,
@@ -93,6 +95,7 @@ impl GitHubIssue {
             is_pull: self.pull_request.is_some(),
             title: self.title,
             body: self.body.unwrap_or_default(),
+            html: self.body_html,
             author: self.user.map(GitHubUser::account),
             labels: self.labels.unwrap_or_default().into_iter().filter_map(GitHubLabel::name).collect(),
             open: self.state.as_deref() != Some("closed"),
@@ -118,6 +121,7 @@ pub(super) struct IssueEvent {
 pub(super) struct GitHubComment {
     id: i64,
     body: Option<String>,
+    body_html: Option<String>,
     user: Option<GitHubUser>,
     created_at: String,
     updated_at: Option<String>,
@@ -151,6 +155,7 @@ impl GitHubComment {
         Ok(CommentSnapshot {
             id: CommentId(self.id),
             body: self.body.unwrap_or_default(),
+            html: self.body_html,
             author: self.user.map(GitHubUser::account),
             created_at,
             edited: self.updated_at.as_deref().map(moment).transpose()? != Some(created_at),
@@ -230,6 +235,7 @@ impl GitHubPull {
 pub(super) struct GitHubReview {
     pub(super) id: i64,
     pub(super) body: Option<String>,
+    body_html: Option<String>,
     user: Option<GitHubUser>,
     state: String,
     pub(super) submitted_at: Option<String>,
@@ -255,6 +261,7 @@ impl GitHubReview {
             verdict,
             submitted_at: moment(at)?,
             body: self.body.unwrap_or_default(),
+            html: self.body_html,
             author: self.user.map(GitHubUser::account),
         }))
     }

@@ -20,6 +20,7 @@ fn start(repo: RepoRef, issue: u64, title: &str, by: &str) -> LoopStart {
         task: LoopTask {
             title: title.into(),
             body: "Body".into(),
+            html: None,
             url: format!("https://git.example.org/{issue}"),
             hash: "0".repeat(64),
             author: None,

@@ -34,6 +34,7 @@ fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
             hash: String::new(),
             title: "The answer is wrong".into(),
             body: "It should be 42.".into(),
+            html: None,
             url: "http://localhost/".into(),
             author: Some(mira),
             author_trusted: true,

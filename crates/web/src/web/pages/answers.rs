@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn words_of_a_field_reach_the_command_unchanged() {
         let sent = line("/ralph run --check", r#"sh -c "test \"a b\" = x" \ "#, true);
-        let Ok(LoopCommand::Run(run)) = command::parse(&sent).remove(0) else { panic!("{sent}") };
+        let Ok(LoopCommand::Run(run)) = command::parse_typed(&sent).remove(0) else { panic!("{sent}") };
         assert_eq!(run.options.checks, [r#"sh -c "test \"a b\" = x" \"#]);
         assert_eq!(line("/ralph guide", " two\nlines ", false), "/ralph guide two\nlines");
         assert_eq!(line("/ralph resume", "  ", false), "/ralph resume");

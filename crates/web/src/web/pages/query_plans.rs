@@ -110,6 +110,7 @@ fn fill(c: &Connection) -> StoreResult<LoopId> {
     let task = LoopTask {
         title: "Draw a zebra".into(),
         body: "Body".into(),
+        html: None,
         url: "https://git.example.org/1".into(),
         hash: "0".repeat(64),
         author: None,

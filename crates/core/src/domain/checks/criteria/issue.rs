@@ -62,10 +62,7 @@ pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFact
     if found.blocks.is_empty() {
         checks = found.section;
     }
-    for (block, closed) in &found.blocks {
-        if !closed {
-            return Err(CriteriaError::Unclosed);
-        }
+    for block in &found.blocks {
         let (of_block, stated) = from_block(block)?;
         checks.extend(of_block);
         facts = facts.and(&stated);
@@ -82,8 +79,8 @@ pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFact
 /// Result of one pass over a document.
 #[derive(Default)]
 struct IssueChecks {
-    /// Texts of the `ralph` blocks, each with a flag whether its fence is closed.
-    blocks: Vec<(String, bool)>,
+    /// Texts of the `ralph` blocks.
+    blocks: Vec<String>,
     /// Checks of the criteria sections.
     section: Vec<Check>,
 }
@@ -125,7 +122,7 @@ impl IssueReader {
             DocumentPart::Close(DocumentElement::Struck) => self.struck = self.struck.saturating_sub(1),
             DocumentPart::Open(DocumentElement::Heading(level)) => self.heading = Some((*level, String::new())),
             DocumentPart::Close(DocumentElement::Heading(_)) => self.end_heading(),
-            DocumentPart::CodeBlock { language, text, closed } => self.block(language, text, *closed),
+            DocumentPart::CodeBlock { language, text } => self.block(language, text),
             DocumentPart::Open(DocumentElement::Item) => self.items.push(Item::default()),
             DocumentPart::Close(DocumentElement::Item) => self.end_item(),
             DocumentPart::Text(text) => self.text(text),
@@ -159,11 +156,10 @@ impl IssueReader {
         }
     }
 
-    fn block(&mut self, language: &str, text: &str, closed: bool) {
-        let language = language.to_lowercase();
+    fn block(&mut self, language: &str, text: &str) {
         if language == "ralph" {
-            self.found.blocks.push((text.to_owned(), closed));
-        } else if self.section.is_some() && SHELLS.contains(&language.as_str()) {
+            self.found.blocks.push(text.to_owned());
+        } else if self.section.is_some() && SHELLS.contains(&language) {
             let commands = commands(text);
             self.found.section.extend(commands.iter().map(|command| plain(command, CheckSource::Issue)));
         }

@@ -7,7 +7,7 @@ use crate::domain::model::ids::Percent;
 use crate::domain::trust::sanitize::document;
 
 fn read_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
-    from_issue(&document::read(body))
+    from_issue(&document::tests::read_markdown(body))
 }
 
 fn commands_of(body: &str) -> Vec<String> {
@@ -91,7 +91,6 @@ fn block_yields_rules_timeouts_and_counts() {
 fn invalid_block_reports_problem() {
     let many = format!("```ralph\n{}```", "make x\n".repeat(MAX_CHECKS + 1));
     let cases: &[(&str, &str)] = &[
-        ("```ralph\ncargo test\n\nThank you!\n", "never closed"),
         ("```ralph\nchecks:\n  - [\n```", "cannot be read"),
         ("```ralph\nchecks: 3\n```", "must be a list"),
         ("```ralph\nchecks:\n  - a\niterations: 3\n```", "unknown key `iterations`"),

@@ -109,9 +109,9 @@ pub(super) fn is_out_of_place(line: &str) -> bool {
 /// Appends the permitted parts of a text to `out`, within the total limits.
 fn harmless(written: &str, out: &mut String, removed: &mut usize) {
     let read = &written[..written.floor_char_boundary(READ)];
-    let shown = sanitize::for_prompt(read);
-    *removed += shown.hidden_removed + usize::from(read.len() < written.len());
-    for line in text::without_tags(&shown.text).lines() {
+    let (shown, comments) = sanitize::without_comments(read);
+    *removed += comments + usize::from(read.len() < written.len());
+    for line in text::without_tags(&shown).lines() {
         let plain = line.trim_start_matches([' ', '#', '>']).trim_end();
         let rule = !plain.is_empty() && plain.chars().all(|c| matches!(c, '=' | '-' | '*' | '_' | ' '));
         // Fences would have to be closed; code is readable without.
@@ -119,8 +119,9 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
         if plain.is_empty() || rule || fence {
             continue;
         }
+        let tag = ["(ralph-", "(/ralph-"].iter().any(|start| plain.starts_with(start));
         let too_much = out.lines().count() >= LINES || out.chars().count() + plain.chars().count() > CHARACTERS;
-        if too_much || PRETENDS.is_match(plain) {
+        if too_much || tag || PRETENDS.is_match(plain) {
             *removed += 1;
             continue;
         }

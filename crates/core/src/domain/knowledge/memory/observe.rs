@@ -288,7 +288,7 @@ fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>
 
 /// Returns the text on one line, without invisible characters.
 fn clean(text: &str) -> String {
-    one_line(&sanitize::for_prompt(text).text)
+    one_line(&sanitize::for_prompt(&sanitize::without_comments(text).0))
 }
 
 fn one_line(text: &str) -> String {

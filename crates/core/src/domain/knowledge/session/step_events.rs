@@ -25,7 +25,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
     match input {
         LoopInput::Command { by, command, .. } => {
             if let Some(text) = command.recorded(CommandRecord::Session) {
-                let text = sanitize::for_prompt(&format!("{PREFIX} {text}")).text;
+                let text = sanitize::for_prompt(&format!("{PREFIX} {text}"));
                 found.add(EventKind::Command, format!("{}: {text}", by.login));
             }
         }
@@ -73,7 +73,7 @@ impl CollectedEvents {
 
     fn remark(&mut self, guidance: &Guidance) {
         let Self { iteration, at, .. } = *self;
-        let text = format!("{}: {}", guidance.who, sanitize::for_prompt(&guidance.text).text);
+        let text = format!("{}: {}", guidance.who, sanitize::for_prompt(&guidance.text));
         let path = guidance.path.clone();
         let kind = EventKind::Remark;
         self.events.push(SessionEvent { iteration, kind, tool: None, path, text, failed: false, at });

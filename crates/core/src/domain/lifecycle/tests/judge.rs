@@ -505,8 +505,7 @@ fn warning_is_reported_once_with_evidence() {
     });
     let [none, one, again] = &warnings;
     assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
-    let evidence =
-        "WARNING: Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n\n- ";
+    let evidence = "WARNING: Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
     assert!(one.len() == 1 && one[0].to_string().starts_with(evidence), "{one:?}");
     assert!(run.levels().contains(&InterventionLevel::Warn), "it stands");
 }
@@ -826,7 +825,7 @@ fn stated_complexity_selects_the_gains_of_exploration() {
     let early = |complexity: u32| {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = true;
-            start.task.body = format!("```ralph\ntask: {{ complexity: {complexity} }}\n```");
+            start.task.set_body(&format!("```ralph\ntask: {{ complexity: {complexity} }}\n```"));
         });
         run.working().works(counted(1, 9, ERROR));
         let judged = run.current.judged().expect("judged").clone();
@@ -844,7 +843,7 @@ fn facts_in_the_issue_of_an_outsider_are_not_stated() {
     let stated = |author_trusted: bool| {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = author_trusted;
-            start.task.body = "```ralph\ntask: { complexity: 8, security_sensitive: true, scope: [src/auth], estimated_iterations: 3 }\n```".into();
+            start.task.set_body("```ralph\ntask: { complexity: 8, security_sensitive: true, scope: [src/auth], estimated_iterations: 3 }\n```");
         });
         run.working();
         run.current.clone()

@@ -45,7 +45,7 @@ impl<'a> CommandArguments<'a> {
         Ok((name != "--").then_some(name))
     }
 
-    /// Reads a value, either after `=` or as the next word. Quotes group words; within double quotes, a backslash escapes a quote
+    /// Reads a value, either after `=` or as the next word. Quotes and backticks group words; within double quotes, a backslash escapes a quote
     /// or a backslash. Returns `None` at the end of the line.
     pub fn value(&mut self) -> Result<Option<String>, Problem> {
         let text = self.rest.strip_prefix('=').unwrap_or_else(|| self.rest.trim_start());
@@ -62,7 +62,7 @@ impl<'a> CommandArguments<'a> {
                     end = at;
                     break;
                 }
-                (None, '"' | '\'') => quote = Some(c),
+                (None, '"' | '\'' | '`') => quote = Some(c),
                 (None, '“' | '”' | '‘' | '’') => {
                     return Err((format!("Use straight quotes (`\"` or `'`), not `{c}`."), None));
                 }

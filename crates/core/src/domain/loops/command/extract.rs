@@ -1,79 +1,105 @@
-//! Extraction of command lines from a comment: plain text at the beginning of a line in a top-level paragraph.
+//! Extraction of command lines from a comment: text at the beginning of a line in a top-level paragraph.
 
-use comrak::Arena;
-use comrak::nodes::NodeValue;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::PREFIX;
-use crate::domain::trust::sanitize::document;
+use crate::domain::model::document::{Document, DocumentElement, DocumentPart, UnseenKind};
+use crate::domain::trust::sanitize::document::write_with_addresses;
+
+/// Line above a message that a mail quotes.
+static QUOTED_MAIL: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^on\b.*\bwrote:$").expect("a constant pattern"));
 
 /// Command line, and the text between it and the next command or the end of the comment.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct CommandLine<'a> {
-    /// Line from the prefix on, without its line break.
-    pub line: &'a str,
-    /// Text after the line.
-    pub after: &'a str,
+pub(super) struct CommandLine {
+    /// Line from the prefix on.
+    pub line: String,
+    /// Text after the line, with the line break before it.
+    pub after: String,
 }
 
-/// Returns the command lines of a comment, in order.
-pub(super) fn command_lines(comment: &str) -> Vec<CommandLine<'_>> {
-    if !comment.contains(PREFIX) {
-        return Vec::new();
-    }
+/// Returns the command lines of a comment, in order. A comment with hidden characters, which can change the order in which text is
+/// displayed, has none.
+pub(super) fn command_lines(comment: &Document) -> Vec<CommandLine> {
+    let parts = &comment.parts;
     let starts = line_starts(comment);
-    let ends = starts.iter().skip(1).copied().chain([comment.len()]);
-    starts
-        .iter()
-        .zip(ends)
-        .filter_map(|(&start, end)| {
-            let part = comment.get(start..end)?;
-            let line_end = part.find(['\n', '\r']).unwrap_or(part.len());
-            Some(CommandLine { line: part.get(..line_end)?, after: part.get(line_end..)? })
-        })
-        .collect()
-}
-
-/// Returns the byte offsets at which a command can begin.
-fn line_starts(comment: &str) -> Vec<usize> {
-    let arena = Arena::new();
-    let Some(root) = document::parse(&arena, comment) else { return Vec::new() };
-    let lines = line_offsets(comment);
-    let paragraphs = root.children().filter(|node| matches!(node.data().value, NodeValue::Paragraph));
-    let mut starts: Vec<usize> = paragraphs
-        .flat_map(|paragraph| paragraph.children())
-        .filter_map(|node| {
-            let data = node.data();
-            let NodeValue::Text(text) = &data.value else { return None };
-            let offset = *lines.get(data.sourcepos.start.line.wrapping_sub(1))?;
-            // Text counts only where it stands in the source as it is shown.
-            let first = text.split_ascii_whitespace().next();
-            (data.sourcepos.start.column == 1 && first == Some(PREFIX) && begins_command(comment, offset))
-                .then_some(offset)
-        })
-        .collect();
-    starts.dedup();
-    starts
-}
-
-/// Returns the byte offsets of the lines of a text.
-fn line_offsets(text: &str) -> Vec<usize> {
-    let bytes = text.as_bytes();
-    let ends = (0..bytes.len()).filter(|at| match bytes[*at] {
-        b'\n' => true,
-        b'\r' => bytes.get(at + 1) != Some(&b'\n'),
-        _ => false,
+    let ends = starts.iter().skip(1).copied().chain([parts.len()]);
+    let commands = starts.iter().zip(ends).map(|(&start, end)| {
+        let line_end = line_end(parts, start);
+        let line = write_with_addresses(&parts[start..line_end]).replace('\n', " ");
+        let mut rest = parts[line_end..end].to_vec();
+        let mut gap = "\n\n";
+        match rest.first() {
+            // The paragraph continues after the line.
+            Some(DocumentPart::Break) => {
+                rest[0] = DocumentPart::Open(DocumentElement::Paragraph);
+                gap = "\n";
+            }
+            Some(_) => drop(rest.remove(0)),
+            None => {}
+        }
+        CommandLine { line, after: format!("{gap}{}", write_with_addresses(&rest)) }
     });
-    std::iter::once(0).chain(ends.map(|at| at + 1)).collect()
+    commands.collect()
 }
 
-/// Whether there is the beginning of a line at `offset`, and the line is a command.
-fn begins_command(comment: &str, offset: usize) -> bool {
-    let (Some(before), Some(rest)) = (comment.get(..offset), comment.get(offset..)) else {
-        return false;
-    };
-    let line_begins = before.is_empty() || before.ends_with(['\n', '\r']);
-    let Some(rest) = rest.strip_prefix(PREFIX) else {
-        return false;
-    };
-    line_begins && (rest.is_empty() || rest.starts_with([' ', '\n', '\r']))
+/// Returns the text of a comment before its first command.
+pub(super) fn text_before(comment: &Document) -> String {
+    let end = line_starts(comment).first().copied().unwrap_or(comment.parts.len());
+    write_with_addresses(&comment.parts[..end])
+}
+
+/// Returns the indices of the parts at which a command begins.
+fn line_starts(comment: &Document) -> Vec<usize> {
+    let parts = &comment.parts;
+    let mut starts = Vec::new();
+    if comment.unseen.counts.contains_key(&UnseenKind::Character) {
+        return starts;
+    }
+    let (mut depth, mut in_paragraph, mut line_begins) = (0_usize, false, false);
+    for (at, part) in parts.iter().enumerate() {
+        match part {
+            DocumentPart::Open(element) => {
+                in_paragraph = if depth == 0 { *element == DocumentElement::Paragraph } else { in_paragraph };
+                line_begins = depth == 0;
+                depth += 1;
+            }
+            DocumentPart::Close(_) => {
+                depth = depth.saturating_sub(1);
+                line_begins = false;
+            }
+            DocumentPart::Break => line_begins = depth == 1,
+            DocumentPart::Text(text) if line_begins && in_paragraph && depth == 1 => {
+                let text = text.trim_start_matches(' ');
+                if QUOTED_MAIL.is_match(&write_with_addresses(&parts[at..line_end(parts, at)])) {
+                    break;
+                }
+                let rest = text.strip_prefix(PREFIX);
+                if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')) {
+                    starts.push(at);
+                }
+                line_begins = text.is_empty();
+            }
+            _ => line_begins = false,
+        }
+    }
+    starts
+}
+
+/// Returns the index of the part that ends the line at `start`, which is in a paragraph.
+fn line_end(parts: &[DocumentPart], start: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, part) in parts.iter().enumerate().skip(start) {
+        match part {
+            DocumentPart::Open(_) => depth += 1,
+            DocumentPart::Close(_) if depth == 0 => return at,
+            DocumentPart::Close(_) => depth -= 1,
+            DocumentPart::Break => return at,
+            _ => {}
+        }
+    }
+    parts.len()
 }

@@ -4,6 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::model::ids::Money;
+use crate::domain::trust::sanitize::document::tests::read_markdown;
+
+/// Parses the commands in a comment as a forge displays it.
+fn parse(comment: &str) -> Vec<Result<LoopCommand, CommandError>> {
+    if is_mentioned(comment) { super::parse(&read_markdown(comment)) } else { Vec::new() }
+}
 
 fn ok(comment: &str) -> LoopCommand {
     match parse(comment).as_slice() {
@@ -13,7 +19,7 @@ fn ok(comment: &str) -> LoopCommand {
 }
 
 fn problem(comment: &str) -> CommandError {
-    match parse(comment).as_slice() {
+    match parse_typed(comment).as_slice() {
         [Err(error)] => error.clone(),
         other => panic!("{comment:?} gave {other:?}"),
     }
@@ -36,8 +42,6 @@ fn only_plain_lines_of_the_comment_are_commands() {
     let nothing = [
         "",
         "please /ralph resume",
-        " /ralph resume",
-        "   /ralph resume",
         "    /ralph resume",
         "\t/ralph resume",
         "\u{a0}/ralph resume",
@@ -73,7 +77,6 @@ fn only_plain_lines_of_the_comment_are_commands() {
         "[text\n/ralph resume](https://example.org)",
         "![/ralph resume](x.png)",
         "[^1]: /ralph resume",
-        "\\/ralph resume",
         "&#47;ralph resume",
         "\u{ff0f}ralph resume",
         "\u{2044}ralph resume",
@@ -83,7 +86,6 @@ fn only_plain_lines_of_the_comment_are_commands() {
         "/ralph\u{200b} resume",
         "\u{200b}/ralph resume",
         "\u{202e}/ralph resume",
-        "\u{feff}/ralph resume",
         "/\u{2060}ralph resume",
         "/ralph\u{a0}resume",
         "/ralph\u{3000}resume",
@@ -100,7 +102,7 @@ fn only_plain_lines_of_the_comment_are_commands() {
         "/ralp",
         "/approve",
     ];
-    assert!(nothing.len() >= 60);
+    assert!(nothing.len() >= 56);
     for comment in nothing {
         assert_eq!(parse(comment), vec![], "{comment:?}");
     }
@@ -119,7 +121,10 @@ fn canonical_forms_are_commands() {
         "> quoted\n\n/ralph resume",
         "```\ncode\n```\n/ralph resume",
         "- item\n\n\nbye\n/ralph resume",
-        "<!-- hidden -->\n/ralph resume",
+        "<!-- hidden -->\n\n/ralph resume",
+        "   /ralph resume",
+        "\\/ralph resume",
+        "\u{feff}/ralph resume",
     ] {
         assert_eq!(ok(comment), resume(""), "{comment:?}");
     }
@@ -241,8 +246,14 @@ fn options_accept_both_forms_and_quotes() {
         r#"/ralph run --check "cargo test --all" --check 'npm run lint' --check "say \"hi\" \n" --max-iterations 12 --timeout 1h30m --budget $2.50 --backend claude --base release/2.x --confirm DEADBEEF"#,
         r#"/ralph run --check="cargo test --all" --check='npm run lint' --check 'say "hi" \n' --max-iterations=12 --timeout=90m --budget=2.5 --backend=claude --base=release/2.x --confirm=deadbeef"#,
     ] {
-        assert_eq!(ok(comment), LoopCommand::Run(Run { options: expected.clone() }));
+        assert_eq!(parse_typed(comment), [Ok(LoopCommand::Run(Run { options: expected.clone() }))]);
     }
+}
+
+#[test]
+fn backticks_keep_a_value_as_it_is() {
+    let LoopCommand::Run(Run { options }) = ok("/ralph run --check `pytest -k 'a * b' \\*_x_`") else { panic!() };
+    assert_eq!(options.checks, ["pytest -k 'a * b' \\*_x_"]);
 }
 
 #[test]
@@ -364,6 +375,7 @@ proptest! {
     #[test]
     fn any_text_does_not_panic(text in "\\PC*") {
         parse(&text);
+        parse_typed(&text);
     }
 
     #[test]

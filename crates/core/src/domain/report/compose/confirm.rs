@@ -1,5 +1,7 @@
 //! Fills requests to confirm the text of a task.
 
+use std::collections::HashSet;
+
 use crate::domain::loops::{Loop, LoopTask};
 use crate::domain::model::document::Unseen;
 use crate::domain::report::view::{ConfirmReason, NeedsConfirmView, UnseenLine, View};
@@ -20,9 +22,10 @@ pub fn needs_confirm(current: &Loop) -> View {
     })
 }
 
-/// Fills the request to confirm the text of an issue that has no loop yet. `hash` is the hash of the issue's text.
-pub fn missed_label(title: &str, body: &str, hash: &str) -> View {
-    let (text, unseen) = LoopTask::read_issue(title, body);
+/// Fills the request to confirm the text of an issue that has no loop yet. `html` is the forge's rendering of the body, and `hash` the
+/// hash of the issue's text.
+pub fn missed_label(title: &str, (body, html): (&str, Option<&str>), hash: &str) -> View {
+    let (text, unseen) = LoopTask::read_issue(title, body, html, &HashSet::new());
     View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, (text, &unseen), hash))
 }
 

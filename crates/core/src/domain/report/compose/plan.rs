@@ -49,6 +49,6 @@ pub(super) fn plan_line(current: &Loop) -> Option<PlanLine> {
         plan_text: plan.plan.text(),
         approved_by: approval.map_or_else(String::new, |approval| approval.by.clone()),
         approved_at: approval.map_or_else(String::new, |approval| moment(approval.at)),
-        changes: approval.map_or_else(String::new, |approval| sanitize::for_prompt(&approval.changes).text),
+        changes: approval.map_or_else(String::new, |approval| sanitize::for_prompt(&approval.changes)),
     })
 }

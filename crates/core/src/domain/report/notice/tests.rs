@@ -48,6 +48,7 @@ fn a_loop() -> Loop {
     let task = LoopTask {
         title: notice.title,
         body: String::new(),
+        html: None,
         url: notice.issue_url,
         hash: "0123456789abcdef".into(),
         author: None,

@@ -56,6 +56,7 @@ impl AttachmentAddresses {
             Self::GitHub(web) if is_same_server(web, &found) => match parts[..] {
                 ["user-attachments", "assets", id] | [_, _, "assets", _, id] => uuid(id),
                 ["storage", "user", _, "files", id] => uuid(id),
+                ["private-user-images", _, name] => uuid_in(name),
                 _ => None,
             },
             Self::GitHub(_) if self.is_of_github_com(host) => parts.last().and_then(|name| uuid_in(name)),

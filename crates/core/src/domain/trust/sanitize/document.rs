@@ -1,12 +1,12 @@
 //! Converts issues and comments to documents that contain what the forge's page displays.
 //!
-//! The Markdown is rendered like on a forge, the HTML is parsed once, and an allow list of elements determines the document.
-//! Agents, people and the parser of checks all get this document, so that none of them reads text that the others do not see.
-//! Where forges differ, the strictest one counts: people notice a missing word, but nobody notices a hidden instruction.
+//! The forge renders the Markdown. Its HTML is parsed once, and the text of an allow list of elements is the document. Agents,
+//! people, the parser of checks and that of commands all get this document, so that none of them reads text that the others do
+//! not see. What the source contains and the page does not is reported as hidden.
 
-mod attributes;
-mod drawn;
-mod markdown;
+mod allowed;
+mod difference;
+mod markup;
 pub mod templates;
 mod tree;
 mod walk;
@@ -14,49 +14,57 @@ mod write;
 
 use std::collections::HashSet;
 
+pub use markup::{has_markup, plain};
+
 use crate::domain::model::characters;
-use crate::domain::model::document::{Document, Unseen, UnseenKind};
+use crate::domain::model::document::{Document, DocumentPart, Unseen, UnseenKind};
 
-pub(in crate::domain) use markdown::parse;
-
-/// Maximum length of a text that is read, in bytes. Forges allow less.
-const LONGEST: usize = 512 * 1024;
-
-/// Reads the Markdown of an issue or comment. The part of a text beyond 512 KiB counts as hidden, and so does a whole text that
-/// cannot be parsed in linear time.
-pub fn read(markdown: &str) -> Document {
-    read_beside(markdown, &HashSet::new())
+/// Reads an issue or comment: its Markdown, and the HTML that the forge renders from it. Without HTML, the source is a text without
+/// markup ([`has_markup`]) and is read literally.
+pub fn read(source: &str, html: Option<&str>) -> Document {
+    read_beside(source, html, &HashSet::new())
 }
 
-/// Reads Markdown like [`read`]. Comments in `known` are removed as well, but are reported as comments of issue templates
-/// ([`templates`]).
-pub fn read_beside(markdown: &str, known: &HashSet<String>) -> Document {
-    let mut document = Document::default();
-    let cut = markdown.floor_char_boundary(LONGEST);
-    if cut < markdown.len() {
-        document.unseen.add(UnseenKind::Excess, &markdown[cut..]);
-    }
-    let Some(rendered) = markdown::render(&markdown[..cut], &mut document.unseen) else {
-        document.unseen.add(UnseenKind::Excess, markdown);
-        return document;
-    };
-    let nodes = tree::parse(&rendered.html, known, &mut document.unseen);
-    walk::read(&nodes, &mut document);
-    if !rendered.definitions.is_empty() {
-        let text = write::text(&document);
-        let shown: HashSet<&str> = text.lines().map(str::trim).collect();
-        for definition in &rendered.definitions {
-            if !shown.contains(definition.as_str()) {
-                document.unseen.add(UnseenKind::Definition, definition);
+/// Reads a text like [`read`]. Comments in `known` are reported as comments of issue templates ([`templates`]).
+pub fn read_beside(source: &str, html: Option<&str>, known: &HashSet<String>) -> Document {
+    let mut document = match html {
+        Some(html) => {
+            let mut document = Document::default();
+            let (nodes, parsed) = tree::parse(html);
+            if parsed < html.len() {
+                document.unseen.add(UnseenKind::Excess, &html[parsed..]);
             }
+            let beside = walk::read(&nodes, &mut document);
+            let drawn = std::mem::take(&mut document.unseen);
+            difference::report(source, (&write::text(&document.parts), &beside), known, &mut document.unseen);
+            document.unseen.append(drawn);
+            document
         }
-    }
+        None => plain(source),
+    };
+    let runs = characters::visible(source).1;
+    document.unseen.add_all(UnseenKind::Character, runs, &characters::code_points(source));
     document
 }
 
 /// Returns the text of a document, for agents.
 pub fn write(document: &Document) -> String {
-    write::text(document)
+    write::without_addresses(&write::text(&document.parts))
+}
+
+/// Returns the text of parts of a document, with the addresses of images. [`super::for_prompt`] removes these.
+pub fn write_with_addresses(parts: &[DocumentPart]) -> String {
+    write::text(parts)
+}
+
+/// Returns the addresses of the images in a text of [`write_with_addresses`].
+pub fn image_addresses(text: &str) -> Vec<String> {
+    write::addresses(text)
+}
+
+/// Removes the addresses of images from a text of [`write_with_addresses`].
+pub(super) fn without_addresses(text: &str) -> String {
+    write::without_addresses(text)
 }
 
 /// Reads a title: plain text on one line, in which forges display markup literally.
@@ -68,4 +76,4 @@ pub fn read_title(title: &str) -> (String, Unseen) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::domain) mod tests;

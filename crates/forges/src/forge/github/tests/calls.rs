@@ -246,6 +246,22 @@ async fn comments_are_created_edited_deleted_and_reacted_to() {
 }
 
 #[tokio::test]
+async fn texts_are_read_with_their_html() {
+    let (github, transport) = with_token();
+    let template = "/repos/{owner}/{repo}/issues/{issue_number}";
+    let body = json!({ "number": 42, "body": "**a**", "body_html": "<p><b>a</b></p>" });
+    transport.on("GET", "/repos/acme/app/issues/42", 200, answer("GET", template, 200, body));
+    let issue = github.issue(&repo(), Number(42)).await.unwrap();
+    assert_eq!(issue.html.as_deref(), Some("<p><b>a</b></p>"));
+    assert_eq!(transport.seen().last().unwrap().headers["accept"], "application/vnd.github.full+json");
+    transport.on_raw("POST", "/markdown", 200, &[], "<p>b</p>");
+    assert_eq!(github.render(&repo(), "b").await.unwrap(), "<p>b</p>");
+    let sent = json!({ "text": "b", "mode": "gfm", "context": "acme/app" });
+    assert_eq!(transport.bodies("POST", "/markdown"), [sent]);
+    transport.finish();
+}
+
+#[tokio::test]
 async fn issues_are_listed_by_label_without_pull_requests() {
     let (github, transport) = with_token();
     let issue = |number: u64, label: &str| json!({ "number": number, "state": "open", "labels": [{ "name": label }] });

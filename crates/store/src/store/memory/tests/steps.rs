@@ -54,6 +54,7 @@ impl LearningRun {
             task: LoopTask {
                 title: "The ledger is not balanced".into(),
                 body: String::new(),
+                html: None,
                 url: String::new(),
                 hash: "0123456789".into(),
                 author: Some(maja()),

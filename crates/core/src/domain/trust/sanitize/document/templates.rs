@@ -57,6 +57,7 @@ mod tests {
 
     use super::*;
     use crate::domain::model::document::{Unseen, UnseenKind};
+    use crate::domain::trust::sanitize::document::tests::page;
     use crate::domain::trust::sanitize::document::{read_beside, write};
 
     const MARKDOWN: &str = "---\nname: Bug\nabout: x\n---\n\n<!-- Please describe\n     the bug. -->\n\n## Version\n<!--version-->\n\n\
@@ -66,7 +67,7 @@ mod tests {
 
     fn unseen(body: &str, templates: &[&str]) -> Unseen {
         let known: HashSet<String> = templates.iter().flat_map(|template| comments(template)).collect();
-        let document = read_beside(body, &known);
+        let document = read_beside(body, Some(&page(body)), &known);
         assert!(!write(&document).contains("Please"), "{}", write(&document));
         document.unseen
     }

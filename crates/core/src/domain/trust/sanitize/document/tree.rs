@@ -1,12 +1,10 @@
 //! HTML tree, built by html5ever within limits of size and nesting.
 //!
-//! The tree is a vector of linked nodes, so that building, walking and dropping it does not recurse. The tokens are inspected
-//! before they reach the tree builder. Comments and attributes are thus reported even if the builder ignores them, and building
-//! stops once a limit is reached.
+//! The tree is a vector of linked nodes, so that building, walking and dropping it does not recurse. Tokens are counted before they
+//! reach the tree builder, and building stops once a limit is reached.
 
 use std::borrow::Cow;
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::HashSet;
 
 use html5ever::buffer_queue::BufferQueue;
 use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
@@ -14,9 +12,6 @@ use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::{Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts};
 use html5ever::{Attribute, QualName, local_name, ns};
-
-use super::attributes;
-use crate::domain::model::document::{Unseen, UnseenKind};
 
 /// Maximum nesting of elements. Browsers stop at 512.
 const DEEPEST: usize = 256;
@@ -54,100 +49,53 @@ pub(super) struct HtmlNode {
 /// Index of the root node.
 pub(super) const ROOT: usize = 0;
 
-/// Parses HTML as the content of a block of a page. The root of the tree has the index `ROOT`. Adds hidden tokens to `unseen`;
-/// comments in `known` are reported as those of templates.
-pub(super) fn parse(html: &str, known: &HashSet<String>, unseen: &mut Unseen) -> Vec<HtmlNode> {
+/// Parses HTML as the content of a block of a page. The root of the tree has the index `ROOT`. The second value is the number of
+/// bytes that were parsed before a limit was reached.
+pub(super) fn parse(html: &str) -> (Vec<HtmlNode>, usize) {
     let sink = HtmlTree::new(NODES);
     let context =
         sink.create_element(QualName::new(None, ns!(html), local_name!("div")), Vec::new(), ElementFlags::default());
     let builder = TreeBuilder::new_for_fragment(sink, context, None, TreeBuilderOpts::default());
-    let watch = TokenWatch {
-        builder,
-        heard: Cell::new(false),
-        full: Cell::new(false),
-        cut: Cell::new(false),
-        tokens: Cell::new(0),
-        known,
-        unseen: RefCell::default(),
-    };
-    let tokenizer = Tokenizer::new(watch, TokenizerOpts::default());
+    let limit = TokenLimit { builder, heard: Cell::new(false), full: Cell::new(false), tokens: Cell::new(0) };
+    let tokenizer = Tokenizer::new(limit, TokenizerOpts::default());
     let input = BufferQueue::default();
-    let (mut at, mut separators, mut heard) = (0, 0, 0);
+    let (mut at, mut separators) = (0, 0);
     while at < html.len() {
         let end = html.ceil_char_boundary((at + CHUNK).min(html.len()));
         let chunk = &html[at..end];
-        at = end;
         tokenizer.sink.heard.set(false);
         input.push_back(StrTendril::from(chunk));
         // Scripts are ended, not run.
         while !matches!(tokenizer.feed(&input), html5ever::TokenizerResult::Done) {}
         if tokenizer.sink.heard.get() {
             separators = 0;
-            heard = end - chunk.len();
         }
         separators += chunk.bytes().filter(|byte| byte.is_ascii_whitespace() || b"/\"'".contains(byte)).count();
-        if separators > SEPARATORS + CHUNK && !tokenizer.sink.heard.get() {
-            tokenizer.sink.unseen.borrow_mut().add(UnseenKind::Excess, chunk);
-            break;
+        if tokenizer.sink.full.get() || separators > SEPARATORS + CHUNK && !tokenizer.sink.heard.get() {
+            return (tokenizer.sink.builder.sink.nodes.take(), at);
         }
-        if tokenizer.sink.full.get() {
-            break;
-        }
+        at = end;
     }
-    if tokenizer.sink.full.get() {
-        let rest = &html[html.floor_char_boundary(at.saturating_sub(CHUNK))..];
-        tokenizer.sink.unseen.borrow_mut().add(UnseenKind::Excess, rest);
-    } else if at >= html.len() {
-        tokenizer.sink.cut.set(false);
-        tokenizer.end();
-        // A tag that never ends takes everything after it along.
-        if tokenizer.sink.cut.get() {
-            let tail = &html[heard..];
-            let tag = tail.find('<').map_or(tail, |at| &tail[at..]);
-            tokenizer.sink.unseen.borrow_mut().add(UnseenKind::Attribute, tag);
-        }
-    }
-    unseen.append(tokenizer.sink.unseen.take());
-    tokenizer.sink.builder.sink.nodes.take()
+    tokenizer.end();
+    (tokenizer.sink.builder.sink.nodes.take(), at)
 }
 
-/// Inspects tokens and passes them on to the tree builder.
-struct TokenWatch<'a> {
+/// Counts tokens and passes them on to the tree builder.
+struct TokenLimit {
     builder: TreeBuilder<usize, HtmlTree>,
     /// Whether a token arrived since the flag was last reset.
     heard: Cell<bool>,
     /// Whether a limit was reached, after which nothing is built.
     full: Cell<bool>,
-    /// Whether the text ended within a tag, a comment or raw text.
-    cut: Cell<bool>,
     tokens: Cell<usize>,
-    /// Comments of issue templates.
-    known: &'a HashSet<String>,
-    unseen: RefCell<Unseen>,
 }
 
-impl TokenSink for TokenWatch<'_> {
+impl TokenSink for TokenLimit {
     type Handle = usize;
 
     fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<usize> {
         if !matches!(token, Token::ParseError(_)) {
             self.heard.set(true);
-        }
-        match &token {
-            Token::TagToken(tag) => attributes::report(tag, &mut self.unseen.borrow_mut()),
-            Token::CommentToken(text) if self.known.contains(text.as_ref()) => {
-                self.unseen.borrow_mut().add_all(UnseenKind::TemplateComment, 1, "");
-            }
-            Token::CommentToken(text) if !text.trim().is_empty() => {
-                self.unseen.borrow_mut().add(UnseenKind::Comment, text);
-            }
-            Token::ParseError(error) if error.contains("EOF") => self.cut.set(true),
-            Token::DoctypeToken(doctype) => {
-                let parts = [&doctype.name, &doctype.public_id, &doctype.system_id];
-                let text = parts.into_iter().flatten().map(|part| part.as_ref()).collect::<Vec<&str>>().join(" ");
-                self.unseen.borrow_mut().add(UnseenKind::Comment, &text);
-            }
-            _ => {}
         }
         if self.full.get() {
             return TokenSinkResult::Continue;

@@ -1,27 +1,22 @@
-//! Converts the HTML tree of a page to a document. Allowed elements become parts of it; everything else becomes text or is
-//! hidden.
+//! Converts the HTML of a page to a document. The text of an allow list of elements survives; of their attributes, only the
+//! addresses of links and images do.
 
 use std::sync::LazyLock;
 
 use html5ever::{Attribute, QualName};
 use regex::Regex;
 
+use super::allowed::{INLINE, classes, hides, value};
 use super::tree::{HtmlContent, HtmlNode, ROOT};
-use super::{attributes, drawn, markdown};
 use crate::domain::model::characters;
-use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind, Unseen, UnseenKind};
+use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind, UnseenKind};
 
 /// White space that is so long that it moves the following text off the screen.
 static FAR_RIGHT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[^\S\r\n]{200,}\S[^\r\n]*").expect("a constant pattern"));
-/// `data:` URL in a text.
-static DATA_ADDRESS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#"(?i)\bdata:[\w/.+=-]*(?:;[\w=+.-]*)*,[^\s<>"')]*"#).expect("a constant pattern"));
-/// Color of which GitHub displays a sample.
-static COLOR: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?i)^(?:#[0-9a-f]{6}|rgba?\(\s*\d{1,3}(?:\s*,\s*[\d.%]+){2,3}\s*\)|hsla?\(\s*\d{1,3}(?:\s*,\s*[\d.%]+){2,3}\s*\))$")
-        .expect("a constant pattern")
-});
+
+/// Class of a change that a reviewer suggests, which GitHub displays as a diff.
+const SUGGESTION: &str = "js-suggested-changes-blob";
 
 /// Number of consecutive lines without visible text after which text counts as displaced, because nobody scrolls further.
 const EMPTY_LINES: usize = 100;
@@ -29,21 +24,16 @@ const EMPTY_LINES: usize = 100;
 const COLUMNS: usize = 20;
 /// Maximum nesting of elements that shrink text; deeper text is too small to be read.
 const SHRUNK: usize = 3;
-/// Maximum length of an image description, in characters; the rest is hidden.
-const DESCRIPTION: usize = 100;
-/// Maximum length of an address that is not the text of its link, in bytes.
+/// Maximum length of an address that is displayed after the text of its link, in characters.
 const LONGEST_ADDRESS: usize = 200;
-/// Maximum length of such an address, in bytes, if a part of it consists of words.
-const LONGEST_WORDS: usize = 120;
-/// Minimum number of words in a part of an address that count as a sentence.
-const SENTENCE: usize = 5;
-/// Minimum length of a word without separators that counts as a sentence, in letters.
-const LONG_WORD: usize = 40;
+/// Maximum length of a language of a code block, in bytes.
+const LONGEST_LANGUAGE: usize = 20;
 /// Maximum length of a document's text, in bytes. Forges allow less.
 const TEXT_BYTES: usize = 512 * 1024;
 
-/// Converts a tree and adds the result to a document and its report.
-pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) {
+/// Converts a tree, and adds the result to a document. Returns what the page displays in place of words of the source: the
+/// addresses of links, and the names of emoji.
+pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) -> Vec<String> {
     let mut walk = DocumentWalk {
         nodes,
         document,
@@ -52,7 +42,9 @@ pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) {
         displaced: false,
         columns: Vec::new(),
         shrunk: 0,
+        mails: 0,
         bytes: 0,
+        beside: Vec::new(),
     };
     let mut at = ROOT;
     loop {
@@ -66,7 +58,7 @@ pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) {
         }
         loop {
             if at == ROOT {
-                return;
+                return walk.beside;
             }
             if let Some(next) = nodes[at].next {
                 at = next;
@@ -88,6 +80,8 @@ struct OpenElement {
     row: bool,
     /// Whether the element shrinks its text.
     shrinks: bool,
+    /// Whether the element is a text that was sent by mail.
+    mail: bool,
     /// Number of parts of the document before the element.
     parts: usize,
 }
@@ -105,15 +99,14 @@ struct DocumentWalk<'a> {
     columns: Vec<usize>,
     /// Number of open elements that shrink their text.
     shrunk: usize,
+    /// Number of open texts that were sent by mail, in which line breaks are displayed.
+    mails: usize,
     /// Length of the text so far, in bytes.
     bytes: usize,
+    beside: Vec<String>,
 }
 
 impl DocumentWalk<'_> {
-    fn unseen(&mut self) -> &mut Unseen {
-        &mut self.document.unseen
-    }
-
     /// Enters a node. Returns whether its children are to be visited.
     fn enter(&mut self, at: usize) -> bool {
         let nodes = self.nodes;
@@ -137,12 +130,14 @@ impl DocumentWalk<'_> {
         if let Some(part) = &part {
             self.document.parts.push(DocumentPart::Open(part.clone()));
         }
-        self.open.push(OpenElement { part, block, row: false, shrinks: false, parts: self.document.parts.len() });
+        let parts = self.document.parts.len();
+        self.open.push(OpenElement { part, block, row: false, shrinks: false, mail: false, parts });
     }
 
     fn leave(&mut self) {
         let Some(element) = self.open.pop() else { return };
         self.shrunk -= usize::from(element.shrinks);
+        self.mails -= usize::from(element.mail);
         if element.row {
             self.columns.pop();
         }
@@ -161,15 +156,28 @@ impl DocumentWalk<'_> {
     }
 
     fn element(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
-        if hides(self.nodes, at, name, attributes) {
-            self.hide(at, UnseenKind::Element);
+        // The parser wraps the content of a page in this element.
+        if self.nodes[at].parent == Some(ROOT) && &*name.local == "html" {
+            self.push_open(None, false);
+            return true;
+        }
+        if classes(attributes).any(|class| class == SUGGESTION) {
+            self.suggestion(at);
             return false;
         }
-        let paragraph = Some(DocumentElement::Paragraph);
+        if hides(name, attributes) || self.drawn(at, name, attributes) {
+            return false;
+        }
         let (part, block) = match &*name.local {
-            "p" | "div" | "section" | "article" | "aside" | "header" | "footer" | "main" | "nav" | "figure"
-            | "figcaption" | "center" | "address" | "caption" | "dl" | "dt" | "dd" | "fieldset" | "legend" | "form"
-            | "hgroup" => (paragraph, true),
+            "p" => (Some(DocumentElement::Paragraph), true),
+            "div" if classes(attributes).any(|class| class == "email-fragment") => {
+                self.push_open(Some(DocumentElement::Paragraph), true);
+                if let Some(open) = self.open.last_mut() {
+                    open.mail = true;
+                }
+                self.mails += 1;
+                return true;
+            }
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
                 let level = name.local.as_bytes().get(1).map_or(1, |digit| digit - b'0');
                 (Some(DocumentElement::Heading(level)), true)
@@ -177,7 +185,7 @@ impl DocumentWalk<'_> {
             "blockquote" => (Some(DocumentElement::Quote), true),
             "ul" | "menu" | "dir" => (Some(DocumentElement::List(None)), true),
             "ol" => {
-                let first = attributes::value(attributes, "start").and_then(|start| start.parse().ok());
+                let first = value(attributes, "start").and_then(|start| start.parse().ok());
                 (Some(DocumentElement::List(Some(first.unwrap_or(1)))), true)
             }
             "li" => (Some(DocumentElement::Item), true),
@@ -190,20 +198,19 @@ impl DocumentWalk<'_> {
                 }
                 return true;
             }
-            "td" | "th" => return self.cell(at),
-            "details" if attributes::value(attributes, "open").is_none() => (Some(DocumentElement::Collapsed), true),
-            "details" => (paragraph, true),
+            "td" | "th" => return self.cell(),
+            "details" if value(attributes, "open").is_none() => (Some(DocumentElement::Collapsed), true),
             "summary" => (Some(DocumentElement::Summary), true),
-            "a" => (self.link(at, attributes), false),
+            "a" => (Some(self.link(at, attributes)), false),
             "s" | "del" | "strike" => (Some(DocumentElement::Struck), false),
-            "sub" | "sup" | "small" => return self.smaller(at),
+            "sub" | "sup" | "small" => return self.smaller(),
             _ => return self.leaf(at, name, attributes),
         };
         self.push_open(part, block);
         true
     }
 
-    /// Converts an element without content of its own. Returns whether the children are to be visited.
+    /// Converts an element without content of its own, or without a counterpart. Returns whether the children are to be visited.
     fn leaf(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
         match &*name.local {
             "br" => {
@@ -211,40 +218,48 @@ impl DocumentWalk<'_> {
                 self.push(DocumentPart::Break);
             }
             "hr" => self.push(DocumentPart::Rule),
-            "img" | "image" => {
-                let value = |name| attributes::value(attributes, name).unwrap_or_default();
-                self.image(value("alt"), value("src"));
-            }
-            "input" => {
-                if attributes::value(attributes, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("checkbox")) {
-                    self.push(DocumentPart::Task { done: attributes::value(attributes, "checked").is_some() });
+            "img" => {
+                self.beside.extend(value(attributes, "data-alias").map(str::to_owned));
+                let source = value(attributes, "data-canonical-src").or_else(|| value(attributes, "src"));
+                let address = source.unwrap_or_default().trim().to_owned();
+                if !classes(attributes).any(|class| class == "emoji") {
+                    self.push(DocumentPart::Image { address });
                 }
             }
-            "pre" | "listing" => self.pre(at, attributes),
-            _ if attributes::value(attributes, "data-math-style").is_some() => {
-                let source = self.gather(at);
-                self.drawing(DrawnKind::Formula, &source, true);
+            "input" => {
+                if value(attributes, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("checkbox")) {
+                    self.push(DocumentPart::Task { done: value(attributes, "checked").is_some() });
+                }
+            }
+            "pre" => {
+                let (language, text) = (self.language(at, attributes), self.gather(at));
+                self.code_block(language, &text);
             }
             "code" | "tt" | "kbd" | "samp" => {
                 let code = self.gather(at).split_whitespace().collect::<Vec<_>>().join(" ");
                 if !code.is_empty() {
-                    let color = &*name.local == "code" && COLOR.is_match(&code);
-                    self.push(if color { DocumentPart::Color(code) } else { DocumentPart::Code(code) });
+                    self.push(DocumentPart::Code(code));
                 }
             }
-            _ => {
+            "tbody" | "thead" | "tfoot" | "colgroup" | "col" | "picture" | "source" => {
                 self.push_open(None, false);
+                return true;
+            }
+            name => {
+                let alias = value(attributes, "alias").or_else(|| value(attributes, "data-alias"));
+                self.beside.extend(alias.map(str::to_owned));
+                let inline = INLINE.contains(&name);
+                self.push_open(Some(if inline { DocumentElement::Inline } else { DocumentElement::Block }), !inline);
                 return true;
             }
         }
         false
     }
 
-    fn cell(&mut self, at: usize) -> bool {
+    fn cell(&mut self) -> bool {
         if let Some(column) = self.columns.last_mut() {
             *column += 1;
             if *column > COLUMNS {
-                self.hide(at, UnseenKind::Displaced);
                 return false;
             }
         }
@@ -252,12 +267,11 @@ impl DocumentWalk<'_> {
         true
     }
 
-    fn smaller(&mut self, at: usize) -> bool {
+    fn smaller(&mut self) -> bool {
         if self.shrunk >= SHRUNK {
-            self.hide(at, UnseenKind::Displaced);
             return false;
         }
-        self.push_open(None, false);
+        self.push_open(Some(DocumentElement::Inline), false);
         self.shrunk += 1;
         if let Some(open) = self.open.last_mut() {
             open.shrinks = true;
@@ -265,73 +279,114 @@ impl DocumentWalk<'_> {
         true
     }
 
-    /// Returns the element for a link; `None` if its address need not be displayed.
-    fn link(&mut self, at: usize, attributes: &[Attribute]) -> Option<DocumentElement> {
-        let address = attributes::value(attributes, "href")?.trim();
-        if address.starts_with("#fn-") {
-            return Some(DocumentElement::FootnoteReference);
+    /// Returns the element for a link: with its address if that is short and differs from the text. A link without text shows no
+    /// address.
+    fn link(&mut self, at: usize, attributes: &[Attribute]) -> DocumentElement {
+        let address = value(attributes, "href").unwrap_or_default().trim();
+        if value(attributes, "data-footnote-ref").is_some() || classes(attributes).any(|class| class == "footnote-ref")
+        {
+            return DocumentElement::FootnoteReference;
         }
-        if address.is_empty() || address.starts_with('#') {
-            return None;
-        }
-        let scheme = address
-            .split(['/', '?', '#'])
-            .next()
-            .unwrap_or_default()
-            .split_once(':')
-            .map(|(scheme, _)| scheme.to_ascii_lowercase());
-        let known = scheme.is_none_or(|scheme| matches!(scheme.as_str(), "http" | "https" | "mailto" | "ftp"));
+        let scheme = address.split(['/', '?', '#']).next().unwrap_or_default().split_once(':');
+        let scheme = scheme.map_or_else(String::new, |(scheme, _)| scheme.to_ascii_lowercase());
+        let known = matches!(scheme.as_str(), "" | "http" | "https" | "mailto" | "ftp");
+        let address = if scheme == "mailto" { address.split('?').next().unwrap_or_default() } else { address };
         let plain = !address.chars().any(|c| c.is_whitespace() || characters::is_invisible(c));
-        let text = self.plain_text(at);
-        let text = text.trim();
-        let same = text == address
-            || address.strip_prefix("mailto:") == Some(text)
-            || address.strip_prefix("http://") == Some(text);
-        if !known || !plain || address.contains(":~:") || (!same && has_hidden_words(address)) {
-            self.unseen().add(UnseenKind::Address, address);
-            return None;
-        }
-        (!same).then(|| DocumentElement::Link(address.to_owned()))
-    }
-
-    fn image(&mut self, description: &str, address: &str) {
-        let (text, runs) = characters::visible(description);
-        self.characters(runs, description);
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let end = text.char_indices().nth(DESCRIPTION).map_or(text.len(), |(at, _)| at);
-        if end < text.len() {
-            self.unseen().add(UnseenKind::Attribute, &text[end..]);
-        }
-        self.push(DocumentPart::Image { text: text[..end].to_owned(), address: address.trim().to_owned() });
-    }
-
-    fn pre(&mut self, at: usize, attributes: &[Attribute]) {
-        let nodes = self.nodes;
-        let mut language = attributes::value(attributes, "lang").unwrap_or_default().to_owned();
-        let child = nodes[at].first.map(|first| &nodes[first].content);
-        if let Some(HtmlContent::Element(_, attributes)) = child {
-            let class = attributes::value(attributes, "class").unwrap_or_default();
-            let named = class.split_ascii_whitespace().find_map(|class| class.strip_prefix("language-"));
-            language = named.map_or(language, str::to_owned);
-        }
-        let closed = language != markdown::UNCLOSED;
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '_' | '.');
-        language = if closed { language.chars().take_while(|c| plain(*c)).take(20).collect() } else { "ralph".into() };
+        let short = address.chars().count() <= LONGEST_ADDRESS && !address.contains(":~:");
         let text = self.gather(at);
-        match DrawnKind::of_language(&language) {
-            Some(kind) => self.drawing(kind, &text, false),
-            None => self.code_block(language, &text, closed),
+        let text = text.trim();
+        let mention = classes(attributes).any(|class| class.ends_with("mention"));
+        let same = text == address
+            || ["mailto:", "http://", "https://"].iter().any(|prefix| address.strip_prefix(prefix) == Some(text));
+        if address.starts_with('#') && short {
+            self.beside.push(address.to_owned());
         }
+        if text.is_empty()
+            || address.is_empty()
+            || address.starts_with('#')
+            || !known
+            || !plain
+            || !short
+            || mention
+            || same
+        {
+            return DocumentElement::Inline;
+        }
+        self.beside.push(address.to_owned());
+        DocumentElement::Link(address.to_owned())
+    }
+
+    /// Returns the language of a code block in lower case; empty if there is none.
+    fn language(&self, at: usize, attributes: &[Attribute]) -> String {
+        let of_node = |at: Option<usize>| match at.map(|at| &self.nodes[at].content) {
+            Some(HtmlContent::Element(_, attributes)) => attributes.as_slice(),
+            _ => &[],
+        };
+        let (inside, around) = (of_node(self.nodes[at].first), of_node(self.nodes[at].parent));
+        let named = |attributes, beginnings: &[&str]| {
+            classes(attributes).find_map(|class| beginnings.iter().find_map(|beginning| class.strip_prefix(beginning)))
+        };
+        let language = value(attributes, "lang")
+            .or_else(|| named(inside, &["language-"]))
+            .or_else(|| named(attributes, &["language-"]))
+            .or_else(|| named(around, &["highlight-source-", "highlight-text-"]));
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '_' | '.');
+        let language = language.unwrap_or_default();
+        let valid = language.len() <= LONGEST_LANGUAGE && language.chars().all(plain);
+        if valid { language.to_lowercase() } else { String::new() }
+    }
+
+    /// Adds an element that forges draw. Returns whether it is one.
+    fn drawn(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
+        let (kind, source, inline) = match &*name.local {
+            "math-renderer" => {
+                let source = self.gather(at);
+                let block = classes(attributes).any(|class| class == "js-display-math");
+                (DrawnKind::Formula, source.trim().trim_matches(['$', '`']).to_owned(), !block)
+            }
+            "code" if classes(attributes).any(|class| class == "language-math") => {
+                (DrawnKind::Formula, self.gather(at), true)
+            }
+            "pre" => match DrawnKind::of_language(&self.language(at, attributes)) {
+                Some(kind) => (kind, self.gather(at), false),
+                None => return false,
+            },
+            "section" => {
+                let Some(kind) = value(attributes, "data-type").and_then(DrawnKind::of_language) else { return false };
+                let is_pre = |at: &usize| matches!(&self.nodes[*at].content, HtmlContent::Element(name, _) if &*name.local == "pre");
+                let Some(raw) = descendants(self.nodes, at).find(is_pre) else { return false };
+                (kind, self.gather(raw), false)
+            }
+            _ => return false,
+        };
+        if !source.trim().is_empty() && !self.displaced {
+            self.document.unseen.add(UnseenKind::Drawn, &source);
+            self.push(DocumentPart::Drawing { kind, source: source.trim_end().to_owned(), inline });
+        }
+        true
+    }
+
+    /// Adds the new lines of a suggested change as the code block that its author wrote.
+    fn suggestion(&mut self, at: usize) {
+        let nodes = self.nodes;
+        let is_new = |at: &usize| match &nodes[*at].content {
+            HtmlContent::Element(name, attributes) => {
+                &*name.local == "td" && classes(attributes).any(|class| class == "blob-code-addition")
+            }
+            _ => false,
+        };
+        let added = descendants(nodes, at).filter(is_new);
+        let lines: String = added.map(|at| format!("{}\n", all_text(nodes, at).trim_end_matches('\n'))).collect();
+        self.code_block("suggestion".to_owned(), &characters::visible(&lines).0);
     }
 
     /// Adds a code block, up to the part that is off the screen.
-    fn code_block(&mut self, language: String, text: &str, closed: bool) {
+    fn code_block(&mut self, language: String, text: &str) {
         if self.displaced {
-            return self.unseen().add(UnseenKind::Displaced, text);
+            return;
         }
         let mut shown_lines: Vec<String> = Vec::new();
-        let mut lines = text.lines();
-        for line in lines.by_ref() {
+        for line in text.lines() {
             if line.trim().is_empty() {
                 self.line();
             } else {
@@ -340,42 +395,32 @@ impl DocumentWalk<'_> {
             if self.displaced {
                 break;
             }
-            shown_lines.push(self.near(line));
+            shown_lines.push(near(line));
         }
-        let rest = lines.collect::<Vec<_>>().join("\n");
-        if !rest.trim().is_empty() {
-            self.unseen().add(UnseenKind::Displaced, rest.trim());
+        let mut shown = shown_lines.join("\n");
+        if text.ends_with('\n') {
+            shown.push('\n');
         }
-        self.add(DocumentPart::CodeBlock { language, text: shown_lines.join("\n"), closed });
-    }
-
-    fn drawing(&mut self, kind: DrawnKind, source: &str, inline: bool) {
-        if self.displaced {
-            return self.unseen().add(UnseenKind::Displaced, source);
-        }
-        if let Some(source) = drawn::source(kind, source, &mut self.document.unseen) {
-            self.push(DocumentPart::Drawing { kind, source, inline });
-        }
-    }
-
-    /// Reports runs of invisible characters in a text.
-    fn characters(&mut self, runs: usize, text: &str) {
-        if runs > 0 {
-            self.unseen().add_all(UnseenKind::Character, runs, &characters::code_points(text));
-        }
+        self.add(DocumentPart::CodeBlock { language, text: shown });
     }
 
     /// Adds running text.
     fn text(&mut self, text: &str) {
-        let (mut visible, runs) = characters::visible(text);
-        self.characters(runs, text);
-        visible = self.near(&visible);
-        if visible.contains(':') {
-            for found in DATA_ADDRESS.find_iter(&visible) {
-                self.document.unseen.add(UnseenKind::Address, found.as_str());
+        if self.mails > 0 && text.contains('\n') {
+            for (number, line) in text.lines().enumerate() {
+                if number > 0 {
+                    self.line();
+                    self.push(DocumentPart::Break);
+                }
+                self.words(line);
             }
-            visible = DATA_ADDRESS.replace_all(&visible, "").into_owned();
+            return;
         }
+        self.words(text);
+    }
+
+    fn words(&mut self, text: &str) {
+        let visible = near(&characters::visible(text).0);
         let mut line = String::with_capacity(visible.len());
         for c in visible.chars() {
             if !c.is_ascii_whitespace() {
@@ -394,24 +439,9 @@ impl DocumentWalk<'_> {
         self.push(DocumentPart::Text(line));
     }
 
-    /// Returns a text without the parts that are far to the right.
-    fn near(&mut self, text: &str) -> String {
-        if text.len() < 200 {
-            return text.to_owned();
-        }
-        for found in FAR_RIGHT.find_iter(text) {
-            self.document.unseen.add(UnseenKind::Displaced, found.as_str().trim());
-        }
-        FAR_RIGHT.replace_all(text, "").into_owned()
-    }
-
     /// Adds a visible part, or hides it if the current position is too far down.
     fn push(&mut self, part: DocumentPart) {
         if self.displaced {
-            if let DocumentPart::Text(text) | DocumentPart::Code(text) | DocumentPart::Color(text) = &part {
-                let text = text.clone();
-                self.unseen().add(UnseenKind::Displaced, &text);
-            }
             return;
         }
         if !matches!(part, DocumentPart::Break) {
@@ -422,52 +452,29 @@ impl DocumentWalk<'_> {
 
     /// Adds a part if the limit of size allows it.
     fn add(&mut self, part: DocumentPart) {
-        if let DocumentPart::Text(text) | DocumentPart::Code(text) | DocumentPart::CodeBlock { text, .. } = &part {
+        if let DocumentPart::Text(text)
+        | DocumentPart::Code(text)
+        | DocumentPart::CodeBlock { text, .. }
+        | DocumentPart::Drawing { source: text, .. } = &part
+        {
             self.bytes += text.len();
             if self.bytes > TEXT_BYTES {
-                let text = text.clone();
-                return self.unseen().add(UnseenKind::Excess, &text);
+                return;
             }
         }
         self.document.parts.push(part);
     }
 
-    /// Reports the text of a hidden element as unseen.
-    fn hide(&mut self, at: usize, kind: UnseenKind) {
-        let text = self.plain_text(at);
-        if text.chars().any(|c| !c.is_whitespace()) {
-            self.unseen().add(kind, &text);
-        }
-    }
-
-    /// Returns all text of an element, displayed or not, up to a length that suffices for reports and comparisons.
-    fn plain_text(&self, at: usize) -> String {
-        const ENOUGH: usize = 1_000;
-        let mut text = String::new();
-        self.descend(at, |content| {
-            if let HtmlContent::Text(part) = content {
-                text.push_str(&part[..part.floor_char_boundary(ENOUGH)]);
-            }
-            text.len() < ENOUGH
-        });
-        text
-    }
-
-    /// Returns the visible text of an element with its line breaks. Reports the hidden parts in it.
-    fn gather(&mut self, at: usize) -> String {
+    /// Returns the visible text of an element with its line breaks.
+    fn gather(&self, at: usize) -> String {
         let nodes = self.nodes;
         let mut text = String::new();
-        let mut hidden = Vec::new();
         let mut stack: Vec<usize> = children(nodes, at).collect();
         stack.reverse();
         while let Some(at) = stack.pop() {
             match &nodes[at].content {
                 HtmlContent::Text(part) => text.push_str(part),
-                HtmlContent::Element(name, attributes) => {
-                    if hides(nodes, at, name, attributes) {
-                        hidden.push(at);
-                        continue;
-                    }
+                HtmlContent::Element(name, attributes) if !hides(name, attributes) => {
                     if &*name.local == "br" {
                         text.push('\n');
                     }
@@ -475,67 +482,31 @@ impl DocumentWalk<'_> {
                     stack.extend(children(nodes, at));
                     stack[from..].reverse();
                 }
-                HtmlContent::Other => {}
+                HtmlContent::Element(..) | HtmlContent::Other => {}
             }
         }
-        for at in hidden {
-            self.hide(at, UnseenKind::Element);
-        }
-        let (visible, runs) = characters::visible(&text);
-        self.characters(runs, &text);
-        visible
-    }
-
-    /// Visits the contents below a node in order, as long as `go` returns true.
-    fn descend(&self, at: usize, mut go: impl FnMut(&HtmlContent) -> bool) {
-        let mut stack = vec![at];
-        while let Some(at) = stack.pop() {
-            if !go(&self.nodes[at].content) {
-                return;
-            }
-            let from = stack.len();
-            stack.extend(children(self.nodes, at));
-            stack[from..].reverse();
-        }
+        characters::visible(&text).0
     }
 }
 
-/// Whether the content of an element is not displayed, or is hard to see.
-fn hides(nodes: &[HtmlNode], at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
-    if attributes::element_hides(name) || attributes::attributes_hide(attributes) {
-        return true;
-    }
-    let (mut text, mut behind) = attributes::paints(attributes);
-    if text == behind {
-        return text;
-    }
-    // One color of the pair is that of an element around it.
-    for node in std::iter::successors(nodes[at].parent, |at| nodes[*at].parent).map(|at| &nodes[at]) {
-        if let HtmlContent::Element(_, attributes) = &node.content {
-            let (also_text, also_behind) = attributes::paints(attributes);
-            (text, behind) = (text || also_text, behind || also_behind);
-        }
-    }
-    text && behind
-}
-
-/// Whether an address that is not displayed is long enough to contain a message.
-fn has_hidden_words(address: &str) -> bool {
-    let is_sentence = |part: &str| {
-        let words = || part.split(|c: char| !c.is_alphabetic()).filter(|word| word.chars().count() > 1);
-        words().count() >= SENTENCE || words().any(|word| word.chars().count() >= LONG_WORD)
-    };
-    address.len() > LONGEST_ADDRESS
-        || (address.len() > LONGEST_WORDS && address.split(['/', '?', '&', '=', '#']).any(is_sentence))
+/// Returns a text without the parts that are far to the right.
+fn near(text: &str) -> String {
+    if text.len() < 200 { text.to_owned() } else { FAR_RIGHT.replace_all(text, "").into_owned() }
 }
 
 /// Whether a part is displayed within a line of text.
 fn is_inline(part: &DocumentPart) -> bool {
     match part {
-        DocumentPart::Text(_) | DocumentPart::Code(_) | DocumentPart::Color(_) | DocumentPart::Image { .. } => true,
+        DocumentPart::Text(_) | DocumentPart::Code(_) | DocumentPart::Image { .. } => true,
         DocumentPart::Drawing { inline, .. } => *inline,
         DocumentPart::Close(element) => {
-            matches!(element, DocumentElement::Link(_) | DocumentElement::Struck | DocumentElement::FootnoteReference)
+            matches!(
+                element,
+                DocumentElement::Link(_)
+                    | DocumentElement::Struck
+                    | DocumentElement::FootnoteReference
+                    | DocumentElement::Inline
+            )
         }
         _ => false,
     }
@@ -544,4 +515,25 @@ fn is_inline(part: &DocumentPart) -> bool {
 /// Returns the indices of a node's children, in order.
 fn children(nodes: &[HtmlNode], at: usize) -> impl Iterator<Item = usize> + '_ {
     std::iter::successors(nodes[at].first, |at| nodes[*at].next)
+}
+
+/// Returns the indices of all nodes below a node, in order.
+fn descendants(nodes: &[HtmlNode], at: usize) -> impl Iterator<Item = usize> + '_ {
+    let mut stack: Vec<usize> = vec![at];
+    std::iter::from_fn(move || {
+        let next = stack.pop()?;
+        let from = stack.len();
+        stack.extend(children(nodes, next));
+        stack[from..].reverse();
+        Some(next)
+    })
+}
+
+/// Returns all text of an element.
+fn all_text(nodes: &[HtmlNode], at: usize) -> String {
+    let texts = descendants(nodes, at).filter_map(|at| match &nodes[at].content {
+        HtmlContent::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
 }

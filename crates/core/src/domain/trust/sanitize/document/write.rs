@@ -1,17 +1,28 @@
 //! Writes a document as text for agents, similar to Markdown.
 
-use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::domain::model::document::{DocumentElement, DocumentPart, DrawnKind};
 use crate::domain::trust::sanitize::longest_run;
 
 /// Maximum nesting of quotes and lists that is written.
 const DEEPEST: usize = 6;
+/// Language of a block with checks.
+const CHECKS: &str = "ralph";
 /// Maximum length of the text, in bytes.
 const LONGEST: usize = 1024 * 1024;
 
-/// Returns the text of a document, without white space at its ends. Code blocks are verbatim.
-pub(super) fn text(document: &Document) -> String {
+/// Image in the text of parts, with its address.
+static IMAGE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"!\[image\]\(<([^<>\s]*)>\)").expect("a constant pattern"));
+
+/// Returns the text of parts, without white space at its ends. Code blocks are verbatim. Images have their addresses, which
+/// [`without_addresses`] removes.
+pub(super) fn text(parts: &[DocumentPart]) -> String {
     let mut writer = DocumentWriter::default();
-    for part in &document.parts {
+    for part in parts {
         writer.part(part);
         if writer.out.len() > LONGEST {
             writer.out.push_str("\n[the rest of the text is too long]");
@@ -20,6 +31,16 @@ pub(super) fn text(document: &Document) -> String {
     }
     let lines: Vec<&str> = writer.out.lines().map(str::trim_end).collect();
     lines.join("\n").trim().to_owned()
+}
+
+/// Removes the addresses of images from a text.
+pub(super) fn without_addresses(text: &str) -> String {
+    IMAGE.replace_all(text, "[image]").into_owned()
+}
+
+/// Returns the addresses of the images in a text.
+pub(super) fn addresses(text: &str) -> Vec<String> {
+    IMAGE.captures_iter(text).map(|found| found[1].to_owned()).collect()
 }
 
 /// White space that is required before the next text.
@@ -50,6 +71,8 @@ struct OuterText {
 struct DocumentWriter {
     out: String,
     gap: Gap,
+    /// Number of quotes around the gap.
+    gap_quotes: usize,
     /// Prefixes of each line: markers of quotes and indentation of items.
     prefixes: Vec<String>,
     /// Markers of items that just began, each with the index of its prefix.
@@ -72,9 +95,6 @@ impl DocumentWriter {
             DocumentPart::Close(element) => self.close(element),
             DocumentPart::Text(text) => self.words(text),
             DocumentPart::Code(code) => self.push(&inline_code(code)),
-            DocumentPart::Color(code) => {
-                self.push(&format!("{} (shown with a sample of the color)", inline_code(code)))
-            }
             DocumentPart::Break => self.need(Gap::Line),
             DocumentPart::Rule => {
                 self.need(Gap::Blank);
@@ -82,16 +102,18 @@ impl DocumentWriter {
                 self.need(Gap::Blank);
             }
             DocumentPart::Task { done } => self.push(if *done { "[x] " } else { "[ ] " }),
-            DocumentPart::Image { text, .. } if text.is_empty() => self.push("[image]"),
-            DocumentPart::Image { text, .. } => self.push(&format!("[image: {text}]")),
-            DocumentPart::CodeBlock { language, text, .. } => self.code_block(language, text),
+            DocumentPart::Image { address } if address.contains(['<', '>', ' ', '\n']) => self.push("[image]"),
+            DocumentPart::Image { address } => self.push(&format!("![image](<{address}>)")),
+            // Other languages would be a place for words that the page does not show.
+            DocumentPart::CodeBlock { language, text } if language == CHECKS => self.code_block(CHECKS, text),
+            DocumentPart::CodeBlock { text, .. } => self.code_block("", text),
             DocumentPart::Drawing { kind, source, inline } => self.drawing(*kind, source, *inline),
         }
     }
 
     fn open(&mut self, element: &DocumentElement) {
         match element {
-            DocumentElement::Paragraph => self.need(Gap::Blank),
+            DocumentElement::Paragraph | DocumentElement::Block => self.need(Gap::Blank),
             DocumentElement::Heading(level) => {
                 self.need(Gap::Blank);
                 self.push(&format!("{} ", "#".repeat(usize::from(*level))));
@@ -131,15 +153,16 @@ impl DocumentWriter {
                 self.need(Gap::Line);
             }
             DocumentElement::Summary => self.need(Gap::Line),
-            DocumentElement::Link(_) => {}
+            DocumentElement::Link(_) | DocumentElement::Inline => {}
         }
     }
 
     fn close(&mut self, element: &DocumentElement) {
         match element {
-            DocumentElement::Paragraph | DocumentElement::Heading(_) | DocumentElement::Summary => {
-                self.need(Gap::Blank)
-            }
+            DocumentElement::Paragraph
+            | DocumentElement::Block
+            | DocumentElement::Heading(_)
+            | DocumentElement::Summary => self.need(Gap::Blank),
             DocumentElement::Quote => {
                 self.prefixes.pop();
                 self.need(Gap::Blank);
@@ -169,7 +192,7 @@ impl DocumentWriter {
                     }
                 }
             }
-            DocumentElement::Cell => {}
+            DocumentElement::Cell | DocumentElement::Inline => {}
             DocumentElement::FootnoteReference => self.push("]"),
             DocumentElement::Struck => self.push("~~"),
             DocumentElement::Collapsed => {
@@ -242,6 +265,8 @@ impl DocumentWriter {
     /// Requires a line break or an empty line before the next text. After the marker of an item, text follows directly.
     fn need(&mut self, gap: Gap) {
         if self.markers.is_empty() {
+            let quotes = self.prefixes.iter().take(DEEPEST).take_while(|prefix| prefix.starts_with('>')).count();
+            self.gap_quotes = if self.gap == Gap::None { quotes } else { self.gap_quotes.min(quotes) };
             self.gap = self.gap.max(gap);
         }
     }
@@ -282,8 +307,7 @@ impl DocumentWriter {
         if !begins && self.gap != Gap::None {
             self.out.push('\n');
             if self.gap == Gap::Blank {
-                let quotes = self.prefixes.iter().take(DEEPEST).take_while(|prefix| prefix.starts_with('>')).count();
-                self.out.push_str("> ".repeat(quotes).trim_end());
+                self.out.push_str("> ".repeat(self.gap_quotes).trim_end());
                 self.out.push('\n');
             }
         }
