@@ -109,6 +109,7 @@ fn start(number: u64) -> LoopStart {
         task: LoopTask {
             title: "Fix it".into(),
             body: String::new(),
+            html: None,
             url: "https://git.example.org/team/app/issues/1".into(),
             hash: "0".repeat(64),
             author: None,

@@ -12,7 +12,7 @@ impl Loop {
     pub fn named_paths(&self) -> NamedPaths {
         let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.guidance);
         let of_people = given.filter(|one| matches!(one.source, GuidanceSource::Command | GuidanceSource::Review));
-        let requests = of_people.map(|guidance| sanitize::for_prompt(&guidance.text).text);
+        let requests = of_people.map(|guidance| sanitize::for_prompt(&guidance.text));
         let texts: Vec<String> = std::iter::once(self.task.agent_text()).chain(requests).collect();
         NamedPaths::of(texts.iter().map(String::as_str))
     }
