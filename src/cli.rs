@@ -347,7 +347,8 @@ mod tests {
             );
         }
         for row in rows {
-            let Some((called, rest)) = row.trim_start_matches("| `ralph-bot ").split_once(" [") else { continue };
+            let line = row.trim_start_matches("| `ralph-bot ").split('`').next().unwrap_or_default();
+            let Some((called, rest)) = line.split_once(" [") else { continue };
             let listed = rest.split_once(']').map_or("", |(listed, _)| listed);
             let known = command.get_subcommands().find(|sub| sub.get_name() == called).expect(row);
             let positions = known.get_positionals().flat_map(|one| one.get_possible_values());

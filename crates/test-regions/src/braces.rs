@@ -447,7 +447,11 @@ impl BraceReader<'_> {
         let word = statement.word(0).to_owned();
         let header = statement.header();
         let is_container = statement.words().any(|word| CONTAINERS.contains(&word));
-        let is_condition = ["version", "debug", "static", "else"].contains(&word.as_str());
+        let is_condition = match word.as_str() {
+            "version" | "debug" | "else" => true,
+            "static" => ["if", "foreach", "{"].contains(&statement.word(1)),
+            _ => false,
+        };
         let is_typed = body.is_some_and(|body| {
             (at..body).rev().take(6).any(|at| ["struct", "enum", "union", "opaque"].contains(&self.text(at)))
         });

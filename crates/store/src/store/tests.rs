@@ -190,15 +190,22 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
     };
     let large = "x".repeat(4_000_000);
     let outcome = large.clone();
+    let attempt = std::sync::Arc::new(tokio::sync::Notify::new());
     store.write(move |c| limit(c, 1)).await.expect("the smallest possible limit");
     let kept = tokio::spawn({
-        let store = store.clone();
-        async move { store.write_kept(move |c| installation::set(c, "outcome", &outcome)).await }
+        let (store, attempt) = (store.clone(), attempt.clone());
+        let mut write = move |c: &rusqlite::Connection| {
+            attempt.notify_one();
+            installation::set(c, "outcome", &outcome)
+        };
+        async move { store.write_kept(move |c| write(c)).await }
     });
     let refused = store.write(move |c| installation::set(c, "other", &large)).await;
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+    // The next write must not join the commit of the outcome, which would roll it back.
+    attempt.notified().await;
     assert!(store.healthy() && !kept.is_finished());
-    store.write(move |c| limit(c, 1_000_000)).await.expect("writes that need no space are made");
+    store.write(move |c| limit(c, 1_000_000)).await.expect("a commit of its own that needs no space is made");
     kept.await.expect("it ends").expect("stored");
     let read = |key: &'static str| store.read(move |c| installation::get(c, key));
     assert_eq!(read("outcome").await.expect("read").map(|text| text.len()), Some(4_000_000));

@@ -31,10 +31,12 @@ impl Bodies {
         self.open.values().map(|body| body.bytes).sum()
     }
 
-    /// Returns the incomplete body that arrives most slowly.
-    fn slowest(&self) -> Option<u64> {
-        let incomplete = self.open.iter().filter(|(_, body)| !body.is_complete && body.bytes > 0);
-        incomplete.min_by(|(_, a), (_, b)| a.rate().total_cmp(&b.rate())).map(|(id, _)| *id)
+    /// Returns the incomplete body that arrives most slowly, where `bytes` of the body `arriving` are not counted yet. A body
+    /// of which nothing has arrived uses no memory.
+    fn slowest(&self, arriving: u64, bytes: usize) -> Option<u64> {
+        let incomplete = self.open.iter().filter(|(_, body)| !body.is_complete);
+        let rates = incomplete.map(|(&id, body)| (id, body.rate(if id == arriving { bytes } else { 0 })));
+        rates.filter(|(_, rate)| *rate > 0.0).min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(id, _)| id)
     }
 }
 
@@ -46,9 +48,9 @@ struct OpenBody {
 }
 
 impl OpenBody {
-    /// Returns the bytes per second that arrived so far.
-    fn rate(&self) -> f64 {
-        self.bytes as f64 / (self.age.elapsed().as_secs_f64() + FIRST_SECONDS)
+    /// Returns the bytes per second that arrived so far, with `more` that are not counted yet.
+    fn rate(&self, more: usize) -> f64 {
+        (self.bytes + more) as f64 / (self.age.elapsed().as_secs_f64() + FIRST_SECONDS)
     }
 }
 
@@ -95,7 +97,7 @@ impl BodyPlace<'_> {
                     return;
                 }
                 if !bodies.open.values().any(|body| body.is_complete) {
-                    let slowest = bodies.slowest().unwrap_or(self.id);
+                    let slowest = bodies.slowest(self.id, bytes).unwrap_or(self.id);
                     if let Some(body) = bodies.open.remove(&slowest) {
                         body.dropped.notify_one();
                     }

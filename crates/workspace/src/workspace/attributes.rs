@@ -250,7 +250,7 @@ mod tests {
             ("a working-tree-encoding=UTF-16//TRANSLIT", ""),
             ("a working-tree-encoding=utf-16le-bom", "\"a\" working-tree-encoding=utf-16le-bom\n"),
             ("a binary", "\"a\" -merge -text\n"),
-            ("[attr]m merge=x text n\n[attr]n eol=lf m\na m", "\"a\" text eol=lf text eol=lf text\n"),
+            ("[attr]m merge=x text n\n[attr]n eol=lf m\na m", "\"a\" text eol=lf text eol=lf\n"),
         ];
         for (text, expected) in cases {
             assert_eq!(of(&[(".gitattributes", text)]), expected, "{text}");

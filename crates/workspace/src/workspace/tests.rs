@@ -41,7 +41,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         protected: crate::domain::trust::protected::PROTECTED_PATHS[1..]
             .iter()
             .copied()
-            .chain([".gitea/workflows/**"])
+            .chain([".gitea/workflows/**", ".gitmodules"])
             .chain(ralph_agents::agent::presets::protected_paths())
             .map(str::to_owned)
             .collect(),
