@@ -166,6 +166,7 @@ backends:
   models: { type: api, url: 'https://api.anthropic.com', api_key_env: S10, models: { default: haiku } }
   filed: { type: api, url: 'https://api.openai.com', api_key_file: s11, models: { default: gpt-6-sol } }
   mine: { type: script, command: [sh, -c, 'true'], env: [S12_TOKEN], roles: [agent] }
+  codex: { enabled: true, login_file: s22 }
 escalation:
   channels:
     - { name: a, kind: slack, url_env: S13 }
@@ -198,6 +199,7 @@ fn door_knows_the_secret_in_each_place_of_the_configuration() {
     let value = |name: &str| match name {
         "S13" => "https://hooks.slack.com/services/T000/B000/xCANARYs13xCANARYs13x".to_owned(),
         "s14" => "https://discord.com/api/webhooks/1/xCANARYs14xCANARYs14x".to_owned(),
+        "s22" => r#"{ "tokens": { "access_token": "xCANARYs22xCANARYs22x" } }"#.to_owned(),
         name => {
             let name = name.to_lowercase();
             let text = format!("xCANARY{}xCANARY{}x0123456789abcdef", &name[..3], &name[..3]);
@@ -205,7 +207,7 @@ fn door_knows_the_secret_in_each_place_of_the_configuration() {
             if is_key { format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n") } else { text }
         }
     };
-    for name in ["s04", "s05", "s07", "s09", "s11", "s14", "s16", "s17"] {
+    for name in ["s04", "s05", "s07", "s09", "s11", "s14", "s16", "s17", "s22"] {
         std::fs::write(folder.path().join(name), value(name)).unwrap();
     }
     let variables = ["S01", "S02", "S03", "S06", "S08", "S10", "S12_TOKEN", "S13", "S15"];
@@ -218,7 +220,7 @@ fn door_knows_the_secret_in_each_place_of_the_configuration() {
     let built = build(&config, &env, &Clock::System, "key of this installation");
     let keys = [("s20", &"xCANARYs20xCANARYs20x".to_owned()), ("s21", &"xCANARYs21xCANARYs21x".to_owned())];
     let outbound = super::backends::outbound(&config, &built.masker, keys);
-    for number in 1..=21 {
+    for number in 1..=22 {
         let part = format!("xCANARYs{number:02}xCANARYs{number:02}x");
         let of_file = [4, 5, 7, 9, 11, 14, 16, 17].contains(&number);
         let name = if of_file { format!("s{number:02}") } else { format!("S{number:02}") };

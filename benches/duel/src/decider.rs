@@ -1,4 +1,4 @@
-//! What decided about the result of a run, read from the JSON output of ralph-bot.
+//! Mechanism that decided the result of a run, read from the JSON output of ralph-bot.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

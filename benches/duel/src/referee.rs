@@ -61,7 +61,7 @@ pub struct DuelOutcome {
     /// Damage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub harm: Vec<Harm>,
-    /// What decided; `None` if the loop does not report it.
+    /// Mechanism that decided; `None` if the loop does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decider>,
     /// Reason why this is a known failure.

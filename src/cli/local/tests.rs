@@ -125,8 +125,7 @@ priority: {{ agent: [missing, zealous, mine] }}
     let done = run_to(&setup, &more, ExitCode::SUCCESS).await.remove(0);
     let served = &done.iterations[0].served;
     assert_eq!(served.backend, "mine");
-    let [missing, refused] = &served.switched[..] else { panic!("{:?}", served.switched) };
-    assert!(missing.starts_with("missing was left"), "{missing}");
+    let [refused] = &served.switched[..] else { panic!("{:?}", served.switched) };
     assert!(refused.starts_with("zealous was left for a used-up quota: You've hit your usage limit"), "{refused}");
 }
 
@@ -389,24 +388,22 @@ async fn commit(setup: &LocalSetup, files: &[(&str, &str)]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn setup_runs_once_for_all_trees_of_all_loops() {
-    let setup =
-        setup("cat > /dev/null; test -f $HOME/.cargo/c && cp deps/tool answer.txt; echo evil > deps/tool").await;
-    let log = setup.folder.path().join("installed");
-    let install = format!(
-        "echo once >> '{}'; mkdir -p deps $HOME/.cargo; echo right > deps/tool; echo 1 > $HOME/.cargo/c",
-        log.display()
-    );
+    let agent = r#"cat > /dev/null; test -f "$HOME/.cargo/c" && cp deps/tool answer.txt && cp deps/id id.txt; echo evil > deps/tool"#;
+    let setup = setup(agent).await;
+    // Each run of the command makes another ID.
+    let install = r#"mkdir -p deps "$HOME/.cargo"; cat /proc/sys/kernel/random/uuid > deps/id; echo right > deps/tool; echo 1 > "$HOME/.cargo/c""#;
     let file = format!("setup: [{}]\nenvironment: {{ cache: [deps] }}\n", serde_json::Value::from(install));
     commit(&setup, &[(".gitignore", "deps\n"), ("package-lock.json", "1\n"), (".ralph.yml", &file)]).await;
-    let check = "grep -q right answer.txt && test -f $HOME/.cargo/c && test -f deps/tool";
-    for task in ["Put the answer right", "Put it right again"] {
+    let check = r#"grep -q right answer.txt && test -f "$HOME/.cargo/c" && test -f deps/tool && cmp deps/id id.txt"#;
+    let run = async |task: &str| {
         let done = run_to(&setup, &["--task", task, "--check", check], ExitCode::SUCCESS).await.pop().expect("a loop");
         assert_eq!(done.state.as_str(), "review", "{}", done.why);
-    }
-    assert_eq!(std::fs::read_to_string(&log).expect("it ran"), "once\n");
+        git(&setup.repo, &["show", &format!("{}:id.txt", done.branch)]).await
+    };
+    let first = run("Put the answer right").await;
+    assert_eq!(run("Put it right again").await, first);
     commit(&setup, &[("package-lock.json", "2\n")]).await;
-    run_to(&setup, &["--task", "Once more", "--check", check], ExitCode::SUCCESS).await;
-    assert_eq!(std::fs::read_to_string(&log).expect("it ran"), "once\nonce\n", "the lock file changed");
+    assert_ne!(run("Once more").await, first, "the lock file changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use failpoint::kill_point;
 use sha2::{Digest, Sha256};
 
 use super::Engine;
-use super::claim::Claim;
+use super::claim::HeldClaim;
 use crate::channels::{Channel, NoticeDelivery, SendOutcome};
 use crate::domain::lifecycle::effect::{Effect, channel_queue};
 use crate::domain::report::notice::{Audience, ChannelKind, Notice, Occasion, PostedMessage};
@@ -135,7 +135,7 @@ impl Engine {
     async fn record_delivery(
         &self,
         channel: &Channel,
-        claimed: Claim,
+        claimed: HeldClaim,
         delivery: &str,
         outcome: SendOutcome,
     ) -> Result<(), StoreError> {
@@ -174,7 +174,7 @@ impl Engine {
         }
     }
 
-    async fn give_up(&self, channel: &Channel, claimed: Claim, why: String) -> Result<bool, StoreError> {
+    async fn give_up(&self, channel: &Channel, claimed: HeldClaim, why: String) -> Result<bool, StoreError> {
         let (name, subject, key) = (channel.name(), &claimed.subject, &claimed.key);
         tracing::error!(channel = name, subject, key, why, "message to channel could not be delivered; dropped");
         self.metrics.effect("notify", "rejected");
@@ -185,7 +185,7 @@ impl Engine {
     /// Stores the receipt of a message, together with the message about the loop that the channel shows now.
     async fn finish_notice(
         &self,
-        claimed: Claim,
+        claimed: HeldClaim,
         ended: EffectOutcome,
         receipt: String,
         message: Option<(String, PostedMessage)>,

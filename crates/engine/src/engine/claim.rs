@@ -25,10 +25,10 @@ impl HeldLeases {
     }
 
     /// Holds the lease of an effect that was claimed.
-    pub(super) fn hold(&self, effect: ClaimedEffect) -> Claim {
+    pub(super) fn hold(&self, effect: ClaimedEffect) -> HeldClaim {
         let cancel = CancellationToken::new();
         self.lock().insert(effect.lease(), HeldLease { fence: effect.fence, cancel: cancel.clone() });
-        Claim { effect, cancel, held: self.clone() }
+        HeldClaim { effect, cancel, held: self.clone() }
     }
 
     /// Whether this process works under the lease.
@@ -51,14 +51,14 @@ impl HeldLeases {
 
 /// Claimed effect, whose lease is renewed until this value is dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct HeldClaim {
     effect: ClaimedEffect,
     /// Cancelled when the work is to stop.
     pub(super) cancel: CancellationToken,
     held: HeldLeases,
 }
 
-impl Deref for Claim {
+impl Deref for HeldClaim {
     type Target = ClaimedEffect;
 
     fn deref(&self) -> &ClaimedEffect {
@@ -66,7 +66,7 @@ impl Deref for Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for HeldClaim {
     fn drop(&mut self) {
         let (name, mut held) = (self.effect.lease(), self.held.lock());
         if held.get(&name).is_some_and(|lease| lease.fence == self.effect.fence) {

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tracing::Instrument as _;
 
 use super::Engine;
-use super::claim::Claim;
+use super::claim::HeldClaim;
 use super::concurrency_limits::ConcurrencyLimits;
 use crate::domain::lifecycle::StepDecision;
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
@@ -142,7 +142,7 @@ fn unless_fenced(recorded: StoreResult<()>) -> StoreResult<()> {
 
 impl Engine {
     /// Claims the next due work effect.
-    pub(super) async fn claim_work(&self) -> Result<Option<Claim>, StoreError> {
+    pub(super) async fn claim_work(&self) -> Result<Option<HeldClaim>, StoreError> {
         self.claim(EffectQueue::Work.as_str().to_owned(), |_| true).await
     }
 
@@ -151,14 +151,14 @@ impl Engine {
         &self,
         queue: String,
         may: impl Fn(&IssueRef) -> bool + Send + 'static,
-    ) -> Result<Option<Claim>, StoreError> {
+    ) -> Result<Option<HeldClaim>, StoreError> {
         self.follow_clock_changes().await?;
         let claimed = self.store.write(self.claiming(queue, may)).await?;
         Ok(claimed.map(|claimed| self.held(claimed)))
     }
 
     /// Takes responsibility for an effect that was claimed.
-    fn held(&self, claimed: ClaimedEffect) -> Claim {
+    fn held(&self, claimed: ClaimedEffect) -> HeldClaim {
         let claim = self.held.hold(claimed);
         kill_point("K07");
         claim
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Records the outcome of an effect and enqueues its input for the loop. While the disk is full, the outcome is kept.
-    pub(super) async fn record(&self, claimed: Claim, outcome: Result<Receipt, EffectError>) -> Result<(), StoreError> {
+    pub(super) async fn record(&self, claimed: HeldClaim, outcome: Result<Receipt, EffectError>) -> Result<(), StoreError> {
         self.follow_clock_before_outcome().await;
         let recorded = self.store.write_kept(self.recording(claimed, outcome)).await;
         self.wake.loop_stepped();
@@ -225,9 +225,9 @@ impl Engine {
     /// kept.
     pub(super) async fn record_and_claim(
         &self,
-        claimed: Claim,
+        claimed: HeldClaim,
         outcome: Result<Receipt, EffectError>,
-    ) -> Result<Option<Claim>, StoreError> {
+    ) -> Result<Option<HeldClaim>, StoreError> {
         self.follow_clock_before_outcome().await;
         let mut group = WriteGroup::default();
         let recorded = group.add_kept(self.recording(claimed, outcome));
@@ -258,7 +258,7 @@ impl Engine {
     /// Returns the write that records the outcome of an effect and enqueues its input for the loop. It can be repeated.
     fn recording(
         &self,
-        claimed: Claim,
+        claimed: HeldClaim,
         outcome: Result<Receipt, EffectError>,
     ) -> Box<dyn FnMut(&Connection) -> StoreResult<()> + Send> {
         self.effect_span(&claimed, &outcome);

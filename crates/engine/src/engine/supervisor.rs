@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
-use super::claim::Claim;
+use super::claim::HeldClaim;
 use crate::store::{StoreError, leases, outbox};
 
 /// Role of a process in the service.
@@ -158,10 +158,10 @@ struct Workers {
 }
 
 /// Row of a work effect that ended, and the work that was claimed with its outcome.
-type FinishedWork = (i64, Result<Option<Claim>, StoreError>);
+type FinishedWork = (i64, Result<Option<HeldClaim>, StoreError>);
 
 impl Workers {
-    fn begin(&mut self, work: Claim) {
+    fn begin(&mut self, work: HeldClaim) {
         let (id, engine, steps) = (work.id, self.engine.clone(), self.steps);
         self.cancels.insert(id, work.cancel.clone());
         self.running.spawn(async move {
@@ -174,7 +174,7 @@ impl Workers {
     }
 
     /// Forgets work that ended; returns the work that was claimed with its outcome.
-    fn settle(&mut self, ended: Result<FinishedWork, tokio::task::JoinError>) -> Option<Claim> {
+    fn settle(&mut self, ended: Result<FinishedWork, tokio::task::JoinError>) -> Option<HeldClaim> {
         match ended {
             Ok((id, outcome)) => {
                 self.cancels.remove(&id);

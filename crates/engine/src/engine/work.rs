@@ -3,6 +3,7 @@
 
 mod agent;
 mod answers;
+mod branch_state;
 mod call_guard;
 mod changed_tests;
 mod conventions;
@@ -29,7 +30,7 @@ use tracing::Instrument as _;
 
 use environment::SetupContext;
 
-use super::claim::Claim;
+use super::claim::HeldClaim;
 use super::executor::{EffectError, Receipt, effect_context};
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
@@ -66,7 +67,7 @@ impl Engine {
     }
 
     /// Executes a work effect and records its outcome.
-    pub(super) async fn do_work(&self, claimed: Claim) -> Result<(), StoreError> {
+    pub(super) async fn do_work(&self, claimed: HeldClaim) -> Result<(), StoreError> {
         let context = effect_context(&claimed);
         let outcome = self.work(&claimed, &claimed.cancel).instrument(context.clone()).await;
         if self.stopping.is_cancelled() && claimed.cancel.is_cancelled() {
@@ -77,7 +78,7 @@ impl Engine {
 
     /// Executes a work effect, and with its outcome records the step of its loop and the claim of the next work effect, which is
     /// returned. For processes that step loops.
-    pub(super) async fn do_work_and_claim(&self, claimed: Claim) -> Result<Option<Claim>, StoreError> {
+    pub(super) async fn do_work_and_claim(&self, claimed: HeldClaim) -> Result<Option<HeldClaim>, StoreError> {
         let context = effect_context(&claimed);
         let outcome = self.work(&claimed, &claimed.cancel).instrument(context.clone()).await;
         if self.stopping.is_cancelled() {
@@ -91,7 +92,7 @@ impl Engine {
     }
 
     /// Releases the work at shutdown; the next process starts it again. `began` states whether it may have taken effect.
-    pub(super) async fn hand_over(&self, claimed: Claim, began: bool) -> Result<(), StoreError> {
+    pub(super) async fn hand_over(&self, claimed: HeldClaim, began: bool) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         let given = self
             .store

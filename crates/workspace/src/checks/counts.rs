@@ -129,12 +129,16 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 pattern!(BLANKS, r"[ \x08]+$");
-// A summary of whatever runner, in words: `5 passed`, `5 tests, 0 failures`, `OK (5 tests)`, `Passed: 5`. Not what is announced.
+// A summary of whatever runner, in words: `5 passed`, `5 tests, 0 failures`, `OK (5 tests)`, `Passed: 5`. Not what is announced,
+// nor the packages that pnpm counts.
 pattern!(
     SUMMARY,
     r"(?i)(?:^|[^\w.-])[1-9][0-9]*(?:/[0-9]+)? (?:\w+ )?(?:(?:passed|passing|passes|succeeded|success(?:es)?|ok)\b|(?:tests?|specs?|scenarios?|examples?|assertions?)\b.*(?:fail|error|pass|success|\bok\b))|(?:fail|error|pass|success|\bok\b).*\b[1-9][0-9]* (?:\w+ )?(?:tests?|specs?|scenarios?|examples?|assertions?)\b|\b(?:passed|passing|succeeded|success(?:es)?|tests?(?: run)?) *(?:=|: ) *[1-9]"
 );
-pattern!(ANNOUNCED, r"(?i)^\W*(?:running|found|collect|executing|start|will|discover)");
+pattern!(
+    ANNOUNCED,
+    r"(?i)^(?:\W*(?:running|found|collect|executing|start|will|discover)|summary: [0-9]+ fails, [0-9]+ passes$)"
+);
 
 /// Parses the tests of every known runner in `output`. If a tool prefixes lines with the package, each package is
 /// parsed separately.
@@ -181,9 +185,10 @@ fn runs_in(plain: &str) -> Vec<TestRun> {
     runs
 }
 
-/// Returns the text outside of the runs that have a closing line.
+/// Returns the text outside of the runs that have a closing line. A run of one byte is the place of its end, not a text.
 fn outside_of(runs: &[TestRun], plain: &str) -> String {
-    let mut spans: Vec<_> = runs.iter().filter(|run| run.counts.is_some()).map(|run| run.span.clone()).collect();
+    let mut spans: Vec<_> =
+        runs.iter().filter(|run| run.counts.is_some() && run.span.len() > 1).map(|run| run.span.clone()).collect();
     spans.sort_by_key(|span| span.start);
     let (mut text, mut from) = (String::new(), 0);
     for span in spans.into_iter().chain([plain.len()..plain.len()]) {

@@ -1,7 +1,7 @@
 //! Attributes of the base, which decide how the service's git converts files. git reads no attributes of an agent's tree: a file of
 //! each loop's store takes precedence over all `.gitattributes` files.
 //!
-//! Of the base's attributes, those remain that choose no program and no converter of the system.
+//! Attributes of the base that choose a program or a converter of the system are dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::git::GitCommand;
 use super::layout::TreePaths;
 use super::outgoing::ObjectContent;
-use super::{WorkspaceError, Workspaces, files, store};
+use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 
 /// Attributes that no file of a tree sets. `diff` is missing, because commands that print differences set it by
@@ -36,7 +36,7 @@ pub(super) fn create(store: &Path) -> std::io::Result<()> {
         return Ok(());
     }
     std::fs::create_dir_all(store.join("info"))?;
-    store::put(&path, RESET)
+    files::put(&path, RESET)
 }
 
 /// Guard that makes git store files unchanged, regardless of the encodings that attributes declare. Without it, a
@@ -84,7 +84,7 @@ impl Workspaces {
         };
         let found = found.into_iter().map(|(id, path)| AttributesFile { path, text: text_of(&id) }).collect();
         let attributes = Some(combined(found)).filter(|text| text.len() <= MOST_BYTES).unwrap_or_default();
-        store::put(&path, &format!("{head}{attributes}")).map_err(WorkspaceError::io("write", &path))
+        files::put(&path, &format!("{head}{attributes}")).map_err(WorkspaceError::io("write", &path))
     }
 }
 

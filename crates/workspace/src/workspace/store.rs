@@ -10,7 +10,7 @@ use std::path::Path;
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name, objects};
 use super::mirror::{RefChange, is_partial, mirror_config};
-use super::{WorkspaceError, Workspaces, attributes};
+use super::{WorkspaceError, Workspaces, attributes, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// Folders that contain a loop's refs, below `refs/ralph/`.
@@ -51,23 +51,10 @@ fn make(tree_paths: &TreePaths) -> std::io::Result<()> {
         fs::create_dir_all(store.join(folder))?;
     }
     let alternates = format!("{}\n", objects(&tree_paths.mirror).display());
-    put(&store.join("objects/info/alternates"), &alternates)?;
+    files::put(&store.join("objects/info/alternates"), &alternates)?;
     attributes::create(store)?;
-    put(&store.join("config"), mirror_config(is_partial(&tree_paths.mirror)))?;
-    put(&store.join("HEAD"), "ref: refs/heads/none\n")
-}
-
-/// Writes a file durably, unless it already has this content.
-pub(super) fn put(path: &Path, text: &str) -> std::io::Result<()> {
-    if fs::read(path).is_ok_and(|found| found == text.as_bytes()) {
-        return Ok(());
-    }
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    files::put(&store.join("config"), mirror_config(is_partial(&tree_paths.mirror)))?;
+    files::put(&store.join("HEAD"), "ref: refs/heads/none\n")
 }
 
 /// Whether a mirror contains refs of a loop, which older versions stored there.

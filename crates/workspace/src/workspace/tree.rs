@@ -43,7 +43,7 @@ pub struct TreeInfo {
     pub fork: Option<Sha>,
     /// Head of the loop's branch on the forge; `None` if it does not exist.
     pub remote_branch: Option<Sha>,
-    /// What the tree lacks, one sentence each without a full stop.
+    /// Content that the tree lacks, one sentence each without a full stop.
     pub notes: Vec<String>,
 }
 

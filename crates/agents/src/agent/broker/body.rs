@@ -124,7 +124,7 @@ impl RequestBody {
     /// The reason, without the text.
     pub(super) fn read(format: &'static WireFormat, body: &[u8]) -> Result<Self, String> {
         let mut reader = serde_json::Deserializer::from_slice(body);
-        let request = Request { format }.deserialize(&mut reader).map_err(|error| error.to_string())?;
+        let request = RequestSeed { format }.deserialize(&mut reader).map_err(|error| error.to_string())?;
         reader.end().map_err(|error| error.to_string())?;
         Ok(request)
     }
@@ -159,11 +159,11 @@ impl RequestBody {
 }
 
 /// Reader of a whole body.
-struct Request {
+struct RequestSeed {
     format: &'static WireFormat,
 }
 
-impl<'de> DeserializeSeed<'de> for Request {
+impl<'de> DeserializeSeed<'de> for RequestSeed {
     type Value = RequestBody;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<RequestBody, D::Error> {
@@ -171,7 +171,7 @@ impl<'de> DeserializeSeed<'de> for Request {
     }
 }
 
-impl<'de> Visitor<'de> for Request {
+impl<'de> Visitor<'de> for RequestSeed {
     type Value = RequestBody;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,11 +193,11 @@ impl<'de> Visitor<'de> for Request {
                 return Err(A::Error::custom(format!("`{}` is too large (maximum 256 KiB)", shortened(&name))));
             }
             let is_data = DATA.contains(&&*name);
-            let place = Place { name: &name, is_data, is_read, part: Part::of_field(&name), keep: false };
+            let place = Place { name: &name, is_data, is_read, part: BodyPart::of_field(&name), keep: false };
             let (mut reader, mut written) = (serde_json::Deserializer::from_str(text), Vec::new());
-            let scan = Scan { format: self.format, place, written: &mut written };
+            let scan = ValueScan { format: self.format, place, written: &mut written };
             let seen = scan.deserialize(&mut reader).map_err(A::Error::custom)?;
-            let is_null = seen.shape == Shape::Null;
+            let is_null = seen.shape == ValueShape::Null;
             seen.add_to(&mut found, &place);
             if is_content && !is_null {
                 size += written.len();
@@ -242,7 +242,7 @@ impl Found {
 
 /// Meaning of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum BodyPart {
     /// List of tools.
     Tools,
     /// One tool.
@@ -256,7 +256,7 @@ enum Part {
     Other,
 }
 
-impl Part {
+impl BodyPart {
     /// Returns the meaning of a field of the request.
     fn of_field(name: &str) -> Self {
         match name {
@@ -277,7 +277,7 @@ struct Place<'n> {
     is_data: bool,
     /// Whether the model reads the value.
     is_read: bool,
-    part: Part,
+    part: BodyPart,
     /// Whether the text of the value is needed.
     keep: bool,
 }
@@ -285,7 +285,7 @@ struct Place<'n> {
 /// Result of reading a value.
 struct Seen {
     found: Found,
-    shape: Shape,
+    shape: ValueShape,
     /// Value without its nested values, of a tool or one of its fields; the text of a type.
     outline: Value,
     /// Whether it is an address, or a list with one, where the field's name does not imply free text.
@@ -293,7 +293,7 @@ struct Seen {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum ValueShape {
     Null,
     Text { is_inline: bool },
     List,
@@ -301,7 +301,7 @@ enum Shape {
 }
 
 impl Seen {
-    fn of(shape: Shape, outline: Value) -> Self {
+    fn of(shape: ValueShape, outline: Value) -> Self {
         Self { found: Found::default(), shape, outline, has_address: false }
     }
 
@@ -314,10 +314,10 @@ impl Seen {
         let name = place.name;
         match self.shape {
             _ if place.is_data => {}
-            Shape::Null => {}
-            Shape::List if name == "tools" => {}
+            ValueShape::Null => {}
+            ValueShape::List if name == "tools" => {}
             _ if name == "tools" => found.add("untyped_tools"),
-            Shape::Text { is_inline: false } if ADDRESSES.contains(&name) => found.add("url_sources"),
+            ValueShape::Text { is_inline: false } if ADDRESSES.contains(&name) => found.add("url_sources"),
             _ if STORED.contains(&name) => found.add("files"),
             _ => {}
         }
@@ -325,14 +325,14 @@ impl Seen {
 }
 
 /// Reader of a value.
-struct Scan<'n, 'w> {
+struct ValueScan<'n, 'w> {
     format: &'static WireFormat,
     place: Place<'n>,
     /// JSON text of what was read.
     written: &'w mut Vec<u8>,
 }
 
-impl Scan<'_, '_> {
+impl ValueScan<'_, '_> {
     /// Writes a value without nested ones.
     fn write<E: Error>(&mut self, value: &impl Serialize) -> Result<(), E> {
         if self.written.len() > BROKER_BODY_BYTES {
@@ -343,11 +343,11 @@ impl Scan<'_, '_> {
 
     fn scalar<E: Error>(mut self, value: Value) -> Result<Seen, E> {
         self.write(&value)?;
-        Ok(Seen::of(if value.is_null() { Shape::Null } else { Shape::Other }, value))
+        Ok(Seen::of(if value.is_null() { ValueShape::Null } else { ValueShape::Other }, value))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Scan<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ValueScan<'_, '_> {
     type Value = Seen;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Seen, D::Error> {
@@ -355,7 +355,7 @@ impl<'de> DeserializeSeed<'de> for Scan<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Scan<'_, '_> {
+impl<'de> Visitor<'de> for ValueScan<'_, '_> {
     type Value = Seen;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -387,19 +387,19 @@ impl<'de> Visitor<'de> for Scan<'_, '_> {
         self.write(&text)?;
         let Place { name, is_data, is_read, keep, .. } = self.place;
         let outline = if keep { shortened(text).into() } else { Value::Null };
-        let mut seen = Seen::of(Shape::Text { is_inline: is_inline(text) }, outline);
+        let mut seen = Seen::of(ValueShape::Text { is_inline: is_inline(text) }, outline);
         seen.has_address = is_read && !is_data && !TEXTS.contains(&name) && is_address(text);
         Ok(seen)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Seen, A::Error> {
         let part = match self.place.part {
-            Part::Tools => Part::Tool,
-            Part::Items => Part::Item,
-            _ => Part::Other,
+            BodyPart::Tools => BodyPart::Tool,
+            BodyPart::Items => BodyPart::Item,
+            _ => BodyPart::Other,
         };
         let place = Place { part, keep: false, ..self.place };
-        let mut list = Seen::of(Shape::List, Value::Array(Vec::new()));
+        let mut list = Seen::of(ValueShape::List, Value::Array(Vec::new()));
         self.written.push(b'[');
         let empty = self.written.len();
         loop {
@@ -407,7 +407,7 @@ impl<'de> Visitor<'de> for Scan<'_, '_> {
             if before > empty {
                 self.written.push(b',');
             }
-            let each = Scan { format: self.format, place, written: &mut *self.written };
+            let each = ValueScan { format: self.format, place, written: &mut *self.written };
             let Some(one) = access.next_element_seed(each)? else {
                 self.written.truncate(before);
                 self.written.push(b']');
@@ -415,7 +415,7 @@ impl<'de> Visitor<'de> for Scan<'_, '_> {
             };
             list.has_address |= one.has_address;
             list.found.merge(one.found);
-            if part == Part::Tool
+            if part == BodyPart::Tool
                 && let Some(feature) = (self.format.server_tool)(&one.outline)
             {
                 list.found.add(feature);
@@ -425,8 +425,8 @@ impl<'de> Visitor<'de> for Scan<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Seen, A::Error> {
         let Place { is_data, is_read, part, .. } = self.place;
-        let is_tool = part == Part::Tool;
-        let mut object = Seen::of(Shape::Other, Value::Null);
+        let is_tool = part == BodyPart::Tool;
+        let mut object = Seen::of(ValueShape::Other, Value::Null);
         let (mut outline, mut kind) = (Map::new(), String::new());
         // Whether these fields count depends on the object's type, which may follow.
         let (mut input, mut typed_address) = (Found::default(), Vec::new());
@@ -440,16 +440,16 @@ impl<'de> Visitor<'de> for Scan<'_, '_> {
             self.write(&name)?;
             self.written.push(b':');
             let is_data = is_data || DATA.contains(&&*name);
-            let below = if name == "tools" && !is_data { Part::Tools } else { Part::Other };
+            let below = if name == "tools" && !is_data { BodyPart::Tools } else { BodyPart::Other };
             let keep = is_tool || name == "type" || name == "ttl";
             let place = Place { name: &name, is_data, is_read, part: below, keep };
-            let scan = Scan { format: self.format, place, written: &mut *self.written };
+            let scan = ValueScan { format: self.format, place, written: &mut *self.written };
             let mut seen = access.next_value_seed(scan)?;
             object.found.keeps_long |= name == "ttl" && seen.outline.as_str().is_some_and(|time| time != "5m");
             if name == "type" {
                 kind = seen.outline.as_str().unwrap_or_default().to_owned();
             }
-            if part == Part::Inner && seen.shape != Shape::Null && !self.format.fields.contains(&&*name) {
+            if part == BodyPart::Inner && seen.shape != ValueShape::Null && !self.format.fields.contains(&&*name) {
                 object.found.add("generate_content_request");
             }
             if is_tool {
@@ -470,7 +470,7 @@ impl<'de> Visitor<'de> for Scan<'_, '_> {
             object.found.add("url_sources");
         }
         // The Responses API reads an item without a type as a reference unless it is a message.
-        let is_untyped = part == Part::Item && kind.is_empty() && names.has("id");
+        let is_untyped = part == BodyPart::Item && kind.is_empty() && names.has("id");
         if !is_data && (kind == "item_reference" || (is_untyped && !(names.has("role") && names.has("content")))) {
             object.found.add("stored_responses");
         }

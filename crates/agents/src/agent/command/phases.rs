@@ -11,7 +11,7 @@ pub(super) const MAX_REFUSED: Duration = Duration::from_secs(60);
 /// Maximum time that an agent may take to exit after its result.
 pub(super) const MAX_COMPLETE: Duration = Duration::from_secs(30);
 
-/// What an agent is doing, according to its output.
+/// Activity of an agent, according to its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunPhase {
     /// It works.

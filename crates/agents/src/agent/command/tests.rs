@@ -117,11 +117,12 @@ async fn time_zone_of_the_agent_is_set_and_recorded() {
         signals.messages = vec![format!("You've hit your usage limit. {}", outcome.final_message)];
         (outcome.final_message, classify(&signals, now).and_then(|limit| limit.until))
     };
+    // A time without seconds means the end of its minute.
     for (zone, printed) in [
         (None, "UTC\ntry again at Jan 28th, 2026 11:32 AM."),
         (Some("America/New_York"), "America/New_York\ntry again at Jan 28th, 2026 06:32 AM."),
     ] {
-        assert_eq!(read(zone).await, (printed.to_owned(), Some(Timestamp(1_769_599_920_000))), "{zone:?}");
+        assert_eq!(read(zone).await, (printed.to_owned(), Some(Timestamp(1_769_599_980_000))), "{zone:?}");
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::next_iteration::next_iteration;
 use super::schedule::{self, RefusalHandling};
-use super::waits::{wait, wait_for_backend};
-use super::work::declined;
+use super::waits::{declined, wait, wait_for_backend};
 use super::{StepContext, plan_gate, report};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, LoopLimit, LoopStep, PlanRun, Planning, ProposedPlan, WaitReason};
 use crate::domain::model::ids::Money;

@@ -1,4 +1,4 @@
-//! What is left to do for a loop's newest commit.
+//! Remaining work on a loop's newest commit.
 
 use super::StepContext;
 use crate::domain::loops::Loop;

@@ -3,7 +3,7 @@
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, StepContext};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{Loop, LoopState, LoopWait, WaitReason};
+use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopWait, WaitReason};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
@@ -71,4 +71,10 @@ pub(super) fn repository_back(turn: &mut StepContext) {
 /// Ends the wait for a repository, because the loop continues or a person wants it to stay paused.
 pub(super) fn forget_repository(next: &mut Loop) {
     next.wait = next.wait.filter(|wait| wait.on != WaitReason::Repository);
+}
+
+/// Pauses the loop because every agent declined its task; waiting would not change that.
+pub(super) fn declined(turn: &mut StepContext, reason: &str) {
+    let advice = "reword the task, or enable another backend, then `/ralph resume`";
+    turn.pause_and_ask(&format!("no agent took the task: {reason}"), EscalationCause::Failed, advice);
 }

@@ -7,7 +7,7 @@ use super::next_iteration::{next_iteration, run_agent, start_agent};
 use super::remaining_work::{nobody_wants_more, only_verification_is_left, unpushed};
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
-use super::waits::{give_back, wait, wait_for_backend, wait_for_repository};
+use super::waits::{declined, give_back, wait, wait_for_backend, wait_for_repository};
 use super::{MAX_ATTEMPTS, StepContext, ci, conflicts, plan, pushes, second_opinion, suggestions, task_criteria};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
@@ -269,12 +269,6 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
             turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
         }
     }
-}
-
-/// Pauses the loop because every agent declined its task; waiting would not change that.
-pub(super) fn declined(turn: &mut StepContext, reason: &str) {
-    let advice = "reword the task, or enable another backend, then `/ralph resume`";
-    turn.pause_and_ask(&format!("no agent took the task: {reason}"), EscalationCause::Failed, advice);
 }
 
 /// Handles the death of the agent's process. The attempt counts, and the same iteration is tried again.

@@ -286,7 +286,7 @@ pub struct Loop {
     pub escalated: Option<EscalationCause>,
     /// State of the sandbox, in words for people.
     pub sandbox: String,
-    /// What the work tree lacks, one sentence each without a full stop.
+    /// Content that the work tree lacks, one sentence each without a full stop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
     /// Settings of the repository's file that the operator's settings override, one sentence each.

@@ -270,7 +270,7 @@ pub struct PreparedTree {
     pub policy: Policy,
     /// Settings of the repository's file that have no effect, one sentence each.
     pub notes: Vec<String>,
-    /// What the work tree lacks, one sentence each without a full stop.
+    /// Content that the work tree lacks, one sentence each without a full stop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
     /// Settings of the repository's file; `None` if there is no file.

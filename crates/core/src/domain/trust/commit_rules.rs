@@ -156,11 +156,11 @@ impl CommitRules {
 pub struct TemplatePart {
     /// Text of the template.
     pub text: String,
-    /// What is filled in below.
+    /// Content to fill in below.
     pub answer: TemplateAnswer,
 }
 
-/// What a heading of a template asks for.
+/// Content that a heading of a template asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TemplateAnswer {

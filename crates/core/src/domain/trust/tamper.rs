@@ -1,4 +1,4 @@
-//! What a change does to the checks: which files belong to tests or start checks, so that the run with the base's tests uses the
+//! Effect of a change on the checks: which files belong to tests or start checks, so that the run with the base's tests uses the
 //! base's versions, and which other changes weaken the checks where that run cannot judge. These are configuration in manifests,
 //! program code that neutralizes tests, and functions that return only the values that tests expect.
 //!

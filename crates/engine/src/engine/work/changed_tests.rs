@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use super::branch_state::BranchState;
 use super::program_tests::MergedFile;
 use crate::domain::loops::{BranchFinding, Loop};
 use crate::domain::model::ids::{RepoRef, Sha};
@@ -14,18 +15,6 @@ use crate::workspace::BranchDiff;
 
 /// Maximum number of new files whose names are looked up in the imports of the base.
 const MAX_IMPORT_SEARCHES: usize = 200;
-
-/// State of a branch, compared with its base.
-#[derive(Clone, Copy)]
-pub(super) struct BranchState<'a> {
-    pub repo: &'a RepoRef,
-    pub current: &'a Loop,
-    pub base: &'a Sha,
-    /// Commit or tree of the branch.
-    pub to: &'a Sha,
-    /// Complete change from the base.
-    pub diff: &'a BranchDiff,
-}
 
 /// File that the checks run without, or with another version.
 pub(super) struct ReplacedFile {

@@ -1,4 +1,4 @@
-//! What a repository's base states for commits and pull requests, and what a prepared tree lacks.
+//! Rules of a repository's base for commits and pull requests, and content that a prepared tree lacks.
 
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::commit_rules::{COMMITLINT_FILES, CommitRules, DCO_FILES, PULL_TEMPLATES};

@@ -4,7 +4,8 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::Attempt;
-use super::changed_tests::{BranchState, check_start};
+use super::branch_state::BranchState;
+use super::changed_tests::check_start;
 use crate::domain::loops::{ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::outbound::{

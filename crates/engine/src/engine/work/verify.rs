@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
-use super::changed_tests::{BranchState, ReplacedFile, changed_tests, check_start};
+use super::branch_state::BranchState;
+use super::changed_tests::{ReplacedFile, changed_tests, check_start};
 use super::environment::SetupContext;
 use super::program_tests::MergedFile;
 use crate::clock::Stopwatch;

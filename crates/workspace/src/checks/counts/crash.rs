@@ -36,9 +36,11 @@ pattern!(SUITE, r"(?:\A|\n)\n  \S.*\n    (?:[✔✓√] |\d+\) )");
 /// tells whether a line of dots at the end counts.
 pub(super) fn unfinished(output: &str, from: usize, progress: bool) -> Option<Range<usize>> {
     let rest = &output[from..];
-    let reported = [&REPORT, &DUMP, &SIGNAL, &EXIT, &SUITE, &CALL].into_iter().filter_map(|pattern| pattern.find(rest));
+    let reported = [&REPORT, &DUMP, &SIGNAL, &EXIT, &SUITE].into_iter().filter_map(|pattern| pattern.find(rest));
+    // concurrently repeats the call when it tells how it ended.
+    let call = CALL.find_iter(rest).find(|call| !call.as_str().contains(" exited with code "));
     let at_end =
         PROGRESS.find_iter(rest).filter(|dots| progress && rest[dots.end()..].lines().all(|line| TOOL.is_match(line)));
-    let first = reported.chain(at_end).map(|found| found.range()).min_by_key(|span| span.start)?;
+    let first = reported.chain(call).chain(at_end).map(|found| found.range()).min_by_key(|span| span.start)?;
     Some(from + first.start..from + first.end)
 }

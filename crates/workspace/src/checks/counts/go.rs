@@ -55,6 +55,11 @@ fn read(output: &str) -> Vec<TestRun> {
     runs
 }
 
+/// Whether a line is an event of `go test -json`.
+fn is_event(line: &str) -> bool {
+    line.starts_with('{') && line.contains("\"Action\"")
+}
+
 /// Returns the run that the events of `go test -json` after byte `from` report.
 fn events(output: &str, from: usize) -> Vec<TestRun> {
     let (mut counts, mut failing, mut open) = (TestCounts::default(), Vec::new(), HashSet::<String>::new());
@@ -62,7 +67,7 @@ fn events(output: &str, from: usize) -> Vec<TestRun> {
     for line in output[from..].split_inclusive('\n') {
         let start = at;
         at += line.len();
-        if !line.starts_with('{') || !line.contains("\"Action\"") {
+        if !is_event(line) {
             continue;
         }
         let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
@@ -141,6 +146,9 @@ fn written(output: &str, from: usize) -> Vec<TestRun> {
     let (mut package, mut incomplete, mut end) = (Package::default(), false, None);
     let mut swallowed = Vec::new();
     for found in LINE.captures_iter(&output[from..]) {
+        if is_event(&found[0]) {
+            continue;
+        }
         let line_end = found.get(0).map_or(from, |line| from + line.end());
         if let Some(test) = found.get(1) {
             *package.open.entry(test.as_str().to_owned()).or_default() += 1;

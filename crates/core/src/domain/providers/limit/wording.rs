@@ -12,7 +12,7 @@ use crate::domain::providers::limit::LimitKind::{
     self, Auth, Billing, ContextTooLong, Empty, ModelMissing, Overload, OwnBudget, Policy, Quota, Rate,
 };
 
-/// What has to show that a sentence is about a model.
+/// Evidence that a sentence is about a model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     /// Nothing: only a provider or its program words it like this.
@@ -66,7 +66,7 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Billing, r"third-party apps now draw from your extra usage"),
     (Nothing, Billing, r"your (?:newly created )?team doesn['’]t have any credits"),
     (Nothing, Billing, r"your glm coding plan (?:package )?has expired|您的账户已欠费|您的 glm coding plan 套餐已到期"),
-    (Nothing, Billing, r"you exceeded your current quota, please check your plan and billing"),
+    (Nothing, Billing, r"you exceeded your current quota, please check your plan and billing|quota exceeded\. check your plan and billing details"),
     (Nothing, Billing, r"(?:no payment method\. add|to use codex with your chatgpt plan|your (?:prepay(?:ment)?|prepaid) credits are depleted|this (?:key|account) (?:has exceeded|is over) its (?:spend|credit)|key limit exceeded \()"),
     (Nothing, Billing, r"your team .{0,100}(?:used all available credits|reached its monthly spending limit)"),
     (Nothing, Billing, r"(?:you have |you've )?(?:run|ran) out of (?:credits|tokens, please)"),
@@ -146,7 +146,8 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Overload, r"(?:model|bedrock|anthropic|openai|gemini) (?:service )?is (?:currently |temporarily )?(?:unable to process your request|not ready|overloaded)"),
     // Sentences of any service. Here a provider's prefix or a matching status has to show that they are about a model.
     (Provider, Policy, r"(?:[\w-]+ ){0,6}(?:violat(?:es?|ed|ing)|against) (?:our |the )?(?:[\w-]+ )?(?:usage|content|acceptable use|safety) (?:policy|policies|guidelines)"),
-    (Provider, Policy, r"(?:the |this |your )?(?:content|request|prompt|input|output|response|message) (?:was |is |has been )?(?:flagged|blocked|refused|declined|filtered)\b"),
+    // A request is refused for many reasons; only its content is refused for a policy.
+    (Provider, Policy, r"(?:the |this |your )?(?:(?:content|prompt|input|output|response|message) (?:was |is |has been )?(?:flagged|blocked|refused|declined|filtered)|request (?:was |is |has been )?(?:flagged|filtered))\b"),
     (Provider, OwnBudget, r"(?:budget|cost) limit (?:reached|exceeded|hit)\b"),
     (Provider, Empty, r"(?:received )?(?:an )?empty (?:response|answer|completion|message)\b|no (?:response|output|content|completion|answer) (?:was )?(?:received|returned|generated|from)"),
     (Provider, ContextTooLong, r"(?:prompt|input|request|context|payload)(?: \w+)? (?:is )?too (?:long|large)"),
