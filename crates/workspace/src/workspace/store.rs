@@ -3,8 +3,7 @@
 //! A loop's commits are only in its store, so that other loops cannot see them before they are on the forge. The
 //! mirror contains fetched objects. These are never pruned, because stores borrow them.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use super::git::GitCommand;
