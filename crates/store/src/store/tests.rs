@@ -194,11 +194,11 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
     store.write(move |c| limit(c, 1)).await.expect("the smallest possible limit");
     let kept = tokio::spawn({
         let (store, attempt) = (store.clone(), attempt.clone());
-        let mut write = move |c: &rusqlite::Connection| {
+        let write = move |c: &rusqlite::Connection| {
             attempt.notify_one();
             installation::set(c, "outcome", &outcome)
         };
-        async move { store.write_kept(move |c| write(c)).await }
+        async move { store.write_kept(write).await }
     });
     let refused = store.write(move |c| installation::set(c, "other", &large)).await;
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
