@@ -11,6 +11,7 @@
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::model::task::TamperKind;
 
 use crate::harness::parts::program;
 use crate::harness::{Setup, on_one_forge, story};
@@ -154,7 +155,9 @@ async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect)
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
-        assert_eq!(done.findings(), []);
+        // The reviewer is told that the file differs from the base's.
+        let found: Vec<_> = done.findings().iter().map(|found| (found.path.as_str(), found.kind)).collect();
+        assert_eq!(found, [("tests/made.sh", TamperKind::TestsChanged)]);
     })
     .await;
 }

@@ -48,9 +48,9 @@ struct DuelArguments {
     /// Program of the bot [default: ralph-bot beside this program]
     #[arg(long, global = true, value_name = "FILE")]
     bot: Option<PathBuf>,
-    /// Only scenarios whose name contains this text
+    /// Only scenarios whose name contains one of these texts
     #[arg(long, global = true, value_name = "TEXT")]
-    only: Option<String>,
+    only: Vec<String>,
     /// Print the output of each run
     #[arg(long, global = true)]
     show: bool,
@@ -161,7 +161,8 @@ fn run_all(
     (limit, known): (Duration, &dyn Fn(&Scenario) -> bool),
     arguments: &DuelArguments,
 ) -> anyhow::Result<OutcomeTable> {
-    let named = |scenario: &Scenario| arguments.only.as_ref().is_none_or(|text| scenario.name.contains(text.as_str()));
+    let only = &arguments.only;
+    let named = |scenario: &Scenario| only.is_empty() || only.iter().any(|text| scenario.name.contains(text.as_str()));
     let asked = |scenario: &&Scenario| named(scenario) && !known(scenario);
     let mut scenarios: Vec<&Scenario> = data.scenarios.iter().filter(asked).collect();
     let mut skipped = Vec::new();

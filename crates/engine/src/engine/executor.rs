@@ -213,7 +213,11 @@ impl Engine {
     }
 
     /// Records the outcome of an effect and enqueues its input for the loop. While the disk is full, the outcome is kept.
-    pub(super) async fn record(&self, claimed: HeldClaim, outcome: Result<Receipt, EffectError>) -> Result<(), StoreError> {
+    pub(super) async fn record(
+        &self,
+        claimed: HeldClaim,
+        outcome: Result<Receipt, EffectError>,
+    ) -> Result<(), StoreError> {
         self.follow_clock_before_outcome().await;
         let recorded = self.store.write_kept(self.recording(claimed, outcome)).await;
         self.wake.loop_stepped();
