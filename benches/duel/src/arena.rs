@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,7 +81,10 @@ impl Arena {
         fs::create_dir_all(repo.join("local"))?;
         fs::write(repo.join(NOTES), "notes of the user\n")?;
         let (base, other) = (git(&["rev-parse", "main"])?, git(&["rev-parse", OTHER_BRANCH])?);
-        let listener = UnixListener::bind(at("agent/bin").join(SOCKET))?;
+        let socket = at("agent/bin").join(SOCKET);
+        let listener = UnixListener::bind(&socket)?;
+        // Agents run as another user.
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o777))?;
         let calls = Arc::default();
         let hint = |hint: &Hint| anyhow::Ok((hint.pattern.as_deref().map(Regex::new).transpose()?, hint.call.clone()));
         let hint = scenario.hint.as_ref().map(hint).transpose()?;
