@@ -1,6 +1,6 @@
 //! Result of reading a file: its items, its documentation, and its tests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::language::SourceLanguage;
@@ -124,6 +124,26 @@ impl FileScan {
         lines
     }
 
+    /// Returns the names in the conditions of tests.
+    pub fn names_in_conditions(&self) -> BTreeSet<&str> {
+        self.tests().flat_map(|test| directive_words(&test.condition)).collect()
+    }
+
+    /// Returns the directives outside of regions that begin a condition.
+    pub fn conditions<'s>(&self, source: &'s str) -> Vec<&'s str> {
+        let mut at = 0;
+        let mut lines = Vec::new();
+        for line in source.split_inclusive('\n') {
+            let is_outside = !self.found.iter().any(|one| one.range.contains(&at));
+            let directive = line.trim().strip_prefix('#').map(str::trim_start).unwrap_or_default();
+            if is_outside && (directive.starts_with("if") || directive.starts_with("elif")) {
+                lines.push(line.trim());
+            }
+            at += line.len();
+        }
+        lines
+    }
+
     /// Begins the result with the file itself as an item.
     pub fn new(source: &str) -> Self {
         let start = text_start(source);
@@ -215,6 +235,12 @@ pub(crate) fn join(container: &str, name: &str) -> String {
         (_, true) => container.to_owned(),
         _ => format!("{container}::{name}"),
     }
+}
+
+/// Returns the names in a directive.
+pub(crate) fn directive_words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.filter(|word| !["", "if", "ifdef", "ifndef", "elif", "else", "endif", "defined"].contains(word))
 }
 
 /// Returns two conditions as one.

@@ -336,3 +336,13 @@ fn files_of_test_modules_are_found() {
     assert!(test_module_files("src/lib.rs", "#[cfg(test)] mod tests;").iter().any(|one| one.contains("src/tests.rs")));
     assert_eq!(test_module_files("a.py", source), []);
 }
+
+#[test]
+fn program_that_asks_for_the_macro_of_the_tests_is_reported() {
+    let base = "int a(int x) {\n    return x;\n}\n\n#ifdef TEST\nint main(void) {\n    return a(1) != 2;\n}\n#endif\n";
+    let branch = base.replace("    return x;", "#ifdef TEST\n    return 2;\n#endif\n    return x;");
+    let reason = "tests of the file: a new line of the program may keep them from running: `#ifdef TEST`";
+    assert!(reasons("a.c", base, &branch).contains(&reason.to_owned()), "{:?}", reasons("a.c", base, &branch));
+    let other = base.replace("    return x;", "#ifdef LINUX\n    return 2;\n#endif\n    return x;");
+    assert_eq!(reasons("a.c", base, &other), [""; 0]);
+}
