@@ -58,6 +58,10 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git cat-file --batch-command
       git ls-files -z --modified --deleted --others --exclude-standard
       git write-tree
+      git ls-tree -r -z --name-only --full-tree
+      git ls-tree -r -z --name-only --full-tree
+      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-only --diff-filter
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
       git ls-tree -r -z --full-tree
@@ -71,6 +75,12 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git commit-tree -F - -p
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git update-ref -z --stdin
+      git ls-tree -r -z --name-only --full-tree
+      git ls-tree -r -z --name-only --full-tree
+      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git cat-file --batch
+      git cat-file --batch
       sh
       git push --porcelain --no-verify --no-signed --no-follow-tags --force-with-lease --
       bwrap sh -c
@@ -83,6 +93,12 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git write-tree
       git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
+      git ls-tree -r -z --name-only --full-tree
+      git ls-tree -r -z --name-only --full-tree
+      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git cat-file --batch
+      git cat-file --batch
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
       git ls-tree -r -z --full-tree
@@ -97,6 +113,12 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git update-ref -z --stdin
+      git ls-tree -r -z --name-only --full-tree
+      git ls-tree -r -z --name-only --full-tree
+      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git cat-file --batch
+      git cat-file --batch
       sh
       git push --porcelain --no-verify --no-signed --no-follow-tags --force-with-lease --
       bwrap sh -c
