@@ -69,6 +69,16 @@ impl Workspaces {
         self.differing_names(of, (base, to), "MDT").await
     }
 
+    /// Returns the files of `base` that a commit deletes or moves.
+    pub async fn deleted_files(
+        &self,
+        of: (&LoopId, &RepoRef),
+        base: &Sha,
+        to: &Sha,
+    ) -> Result<Vec<String>, WorkspaceError> {
+        self.differing_names(of, (base, to), "D").await
+    }
+
     /// Returns the files of a commit that `base` does not have, including files that were only moved.
     pub async fn added_files(
         &self,

@@ -55,10 +55,10 @@ pub fn suggested_text(comment: &Document) -> Option<String> {
         match part {
             DocumentPart::Open(_) => depth += 1,
             DocumentPart::Close(_) => depth = depth.saturating_sub(1),
-            DocumentPart::CodeBlock { language, text } if depth == 0 && language == LANGUAGE => {
-                if found.replace(text.clone()).is_some() {
-                    return None;
-                }
+            DocumentPart::CodeBlock { language, text }
+                if depth == 0 && language == LANGUAGE && found.replace(text.clone()).is_some() =>
+            {
+                return None;
             }
             _ => {}
         }

@@ -43,7 +43,7 @@ use program_code::ProgramCode;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
 pub use compiled::is_compiled_cache;
-pub use marks::{ChangeMarks, is_test_code, is_test_file};
+pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
 pub use new_tests::NewTests;
 pub use sections::{ChangedTexts, files_with_sections};
 pub use starts::{CheckStart, ImportedName, is_missing};

@@ -55,9 +55,15 @@ impl Engine {
         let names = (&current.id, repo);
         let mut changed = self.workspaces.changed_base_files(names, base, to).await?;
         let modules = self.test_modules(names, base, &changed).await?;
+        // A test may read any data. The run with the base's tests shows whether the deleted data matters.
+        let deleted = match changed.iter().any(|path| !tamper::is_code(path) && !tamper::is_test_file(path)) {
+            true => self.workspaces.deleted_files(names, base, to).await?,
+            false => Vec::new(),
+        };
         changed.retain(|path| {
             let is_module = || modules.iter().any(|module| module.contains(path));
-            tamper::is_test_file(path) || start.depends_on(path) || is_module()
+            let is_deleted_data = || !tamper::is_code(path) && deleted.contains(path);
+            tamper::is_test_file(path) || start.depends_on(path) || is_module() || is_deleted_data()
         });
         Ok(changed)
     }

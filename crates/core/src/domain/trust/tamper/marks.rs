@@ -12,8 +12,8 @@ use crate::domain::model::task::TamperFinding;
 const TEST_FOLDERS: [&str; 9] =
     ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "snapshots", "__snapshots__"];
 /// Folders that contain test data, which may also be code.
-const DATA_FOLDERS: [&str; 8] =
-    ["fixtures", "__fixtures__", "testdata", "test_data", "test-data", "golden", "goldens", "testfixtures"];
+const DATA_FOLDERS: [&str; 9] =
+    ["fixtures", "__fixtures__", "testdata", "test_data", "test-data", "golden", "goldens", "testfixtures", "cases"];
 // Files that are tests of another language, or data of tests, by the conventions of their runners.
 pattern!(
     CONVENTION,
@@ -53,6 +53,11 @@ fn is_expectation(path: &str) -> bool {
         || EXPECTATION.is_match(path)
         || SKIP_LIST.is_match(path)
         || EXPECTATION_OF_TEST.is_match(path) && Language::of(path).is_none() && names_tests()
+}
+
+/// Whether a file contains code, according to its name. Data that a test reads has any name.
+pub fn is_code(path: &str) -> bool {
+    Language::of(path).is_some()
 }
 
 /// Whether a file contains code of tests, according to its name or folder. False for test data.
