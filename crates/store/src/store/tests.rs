@@ -192,7 +192,8 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
     let outcome = large.clone();
     let attempt = std::sync::Arc::new(tokio::sync::Notify::new());
     store.write(move |c| limit(c, 1)).await.expect("the smallest possible limit");
-    let kept = tokio::spawn({
+    let mut kept = tokio::task::JoinSet::new();
+    kept.spawn({
         let (store, attempt) = (store.clone(), attempt.clone());
         let write = move |c: &rusqlite::Connection| {
             attempt.notify_one();
@@ -204,9 +205,9 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
     // The next write must not join the commit of the outcome, which would roll it back.
     attempt.notified().await;
-    assert!(store.healthy() && !kept.is_finished());
+    assert!(store.healthy() && kept.try_join_next().is_none());
     store.write(move |c| limit(c, 1_000_000)).await.expect("a commit of its own that needs no space is made");
-    kept.await.expect("it ends").expect("stored");
+    kept.join_next().await.expect("a task").expect("it ends").expect("stored");
     let read = |key: &'static str| store.read(move |c| installation::get(c, key));
     assert_eq!(read("outcome").await.expect("read").map(|text| text.len()), Some(4_000_000));
     assert_eq!(read("other").await.expect("read"), None);

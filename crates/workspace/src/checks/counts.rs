@@ -191,7 +191,7 @@ fn outside_of(runs: &[TestRun], plain: &str) -> String {
         runs.iter().filter(|run| run.counts.is_some() && run.span.len() > 1).map(|run| run.span.clone()).collect();
     spans.sort_by_key(|span| span.start);
     let (mut text, mut from) = (String::new(), 0);
-    for span in spans.into_iter().chain([plain.len()..plain.len()]) {
+    for span in spans.into_iter().chain(std::iter::once(plain.len()..plain.len())) {
         text.push_str(plain.get(from..span.start).unwrap_or_default());
         from = from.max(span.end);
     }

@@ -184,7 +184,7 @@ impl<'de> Visitor<'de> for RequestSeed {
         let (mut found, mut size_of_settings, mut size) = (Found::default(), 0, 0);
         let mut names = FieldNames::default();
         while let Some(name) = access.next_key_seed(FieldName)? {
-            names.add(&name)?;
+            names.add(name.clone())?;
             let text = access.next_value::<&RawValue>()?.get();
             let is_read = READ_BY_THE_MODEL.contains(&&*name);
             let is_content = is_read || LARGE.contains(&&*name);
@@ -436,7 +436,7 @@ impl<'de> Visitor<'de> for ValueScan<'_, '_> {
             if !names.0.is_empty() {
                 self.written.push(b',');
             }
-            names.add(&name)?;
+            names.add(name.clone())?;
             self.write(&name)?;
             self.written.push(b':');
             let is_data = is_data || DATA.contains(&&*name);
@@ -484,11 +484,11 @@ impl<'de> Visitor<'de> for ValueScan<'_, '_> {
 struct FieldNames<'de>(HashSet<Cow<'de, str>>);
 
 impl<'de> FieldNames<'de> {
-    fn add<E: Error>(&mut self, name: &Cow<'de, str>) -> Result<(), E> {
+    fn add<E: Error>(&mut self, name: Cow<'de, str>) -> Result<(), E> {
         if self.0.len() == MAX_FIELDS {
             return Err(E::custom("an object has more than 10000 fields"));
         }
-        if !self.0.insert(name.clone()) {
+        if !self.0.insert(name) {
             return Err(E::custom("a key occurs twice in an object"));
         }
         Ok(())

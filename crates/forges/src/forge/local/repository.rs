@@ -37,7 +37,7 @@ fn cause(message: &str) -> String {
     let mut parts: Vec<&str> = lines().filter(is_cause).collect();
     parts.extend(lines().find(|line| line.starts_with("git config --global --add safe.directory")));
     match parts.as_slice() {
-        [] => lines().last().unwrap_or("git failed without a message").to_owned(),
+        [] => lines().next_back().unwrap_or("git failed without a message").to_owned(),
         parts => parts.join("; "),
     }
 }

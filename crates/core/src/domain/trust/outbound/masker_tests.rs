@@ -75,8 +75,8 @@ fn secrets_between_two_views_of_a_long_input_are_found_once() {
         let start = SCAN_WINDOW - 4;
         text.replace_range(start..start + split.len(), &split);
         let found = masker.found(text.as_bytes());
-        let ranges: Vec<_> = found.into_iter().map(|one| one.range).collect();
-        assert_eq!(ranges, [start..start + split.len()], "{}", split.len());
+        let [one] = &found[..] else { panic!("{} findings", found.len()) };
+        assert_eq!(one.range, start..start + split.len());
     }
 }
 
