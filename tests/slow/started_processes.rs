@@ -79,6 +79,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-only --diff-filter
       git cat-file --batch
       git cat-file --batch
       sh
@@ -95,6 +96,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git ls-tree -r -z --name-only --full-tree
       git ls-tree -r -z --name-only --full-tree
+      git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git cat-file --batch
@@ -115,6 +117,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git update-ref -z --stdin
       git ls-tree -r -z --name-only --full-tree
       git ls-tree -r -z --name-only --full-tree
+      git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git cat-file --batch
