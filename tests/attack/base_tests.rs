@@ -156,7 +156,8 @@ async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect)
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
         // The reviewer is told that the file differs from the base's.
-        let found: Vec<_> = done.findings().iter().map(|found| (found.path.as_str(), found.kind)).collect();
+        let findings = done.findings();
+        let found: Vec<_> = findings.iter().map(|found| (found.path.as_str(), found.kind)).collect();
         assert_eq!(found, [("tests/made.sh", TamperKind::TestsChanged)]);
     })
     .await;
