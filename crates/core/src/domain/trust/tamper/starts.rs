@@ -122,10 +122,17 @@ impl<'a> CheckStart<'a> {
         // Vitest reads what Vite is configured with.
         pattern!(READ_IF_NEW, r"^vite\.config\.\w+$");
         read || READ_IF_NEW.is_match(name)
+            || self.is_setting(path)
             || self.takes_precedence(path, name)
             || shadowed_module(path).is_some()
             || self.is_first_of(path, |folder| PYTHON_TOOLS.split_whitespace().any(|tool| tool == folder))
             || self.vendors(path)
+    }
+
+    /// Whether a command sets an environment variable to the path of a file, such as `BASH_ENV=./settings`.
+    fn is_setting(&self, path: &str) -> bool {
+        pattern!(ASSIGNED, r#"(?:^|[\s;&|(])\w+=["']?(?:\./)?([^\s"';&|)]+)"#);
+        self.commands.iter().any(|command| ASSIGNED.captures_iter(command).any(|found| &found[1] == path))
     }
 
     /// Whether a file begins a new Python module or package at the root of the tree whose name satisfies `named`. `python -m`
@@ -405,6 +412,8 @@ mod tests {
             assert!(start.depends_on(path), "{path}");
         }
         assert!(!start.depends_on("tools/gen/main.go"));
+        let start = CheckStart::new(["BASH_ENV=./bash_env bash check.sh", "test -f answer.txt"], ["check.sh"]);
+        assert!(start.depends_on("bash_env") && !start.depends_on("answer.txt"));
         let start = CheckStart::new(COMMANDS, BASE);
         for path in
             ["src/app.py", "package.json", "docs/guide.md", "setup.cfg", "app/__main__.py", "answer.txt", "main.py"]
