@@ -59,7 +59,6 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git ls-files -z --modified --deleted --others --exclude-standard
       git write-tree
       git ls-tree -r -z --name-only --full-tree
-      git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
       bwrap sh -c
@@ -75,7 +74,6 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git commit-tree -F - -p
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git update-ref -z --stdin
-      git ls-tree -r -z --name-only --full-tree
       git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
@@ -94,7 +92,6 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git write-tree
       git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
-      git ls-tree -r -z --name-only --full-tree
       git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter
@@ -115,7 +112,6 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git update-ref -z --stdin
-      git ls-tree -r -z --name-only --full-tree
       git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-only --diff-filter
       git diff-tree -r --no-renames -z --name-only --diff-filter

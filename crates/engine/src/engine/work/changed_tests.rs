@@ -26,9 +26,11 @@ pub(super) struct ReplacedFile {
 
 impl Engine {
     /// Returns the findings about a commit or tree, before its checks run.
-    pub(super) async fn branch_findings(&self, branch: BranchState<'_>) -> Result<Vec<BranchFinding>, EffectError> {
-        let of_base = self.workspaces.paths_of(branch.repo, branch.base).await?;
-        let start = &check_start(branch.current, &of_base);
+    pub(super) async fn branch_findings(
+        &self,
+        branch: BranchState<'_>,
+        start: &CheckStart<'_>,
+    ) -> Result<Vec<BranchFinding>, EffectError> {
         let files = self.changed_test_files(branch, start).await?;
         let known = files.iter().map(String::as_str).collect();
         let program_tests = self.program_tests(branch, start, &known).await?;

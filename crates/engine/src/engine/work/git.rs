@@ -98,10 +98,10 @@ impl Engine {
         let is_replaced = |path: &str| start.depends_on(path);
         let findings = self.findings_of(repo, current, &info.tree, &info.diff, &is_replaced).await?;
         let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch };
-        let mut branch = self.branch_findings(state).await?;
+        let mut branch = self.branch_findings(state, &start).await?;
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
             let complete = self.workspaces.branch_diff((&current.id, repo), base, other).await?;
-            let theirs = self.branch_findings(BranchState { to: other, diff: &complete, ..state }).await?;
+            let theirs = self.branch_findings(BranchState { to: other, diff: &complete, ..state }, &start).await?;
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
         }
         Ok(IterationChange {

@@ -102,7 +102,7 @@ impl Engine {
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let branch = BranchState { repo, current, base, to: commit, diff: &complete };
         if !report.all_hold() {
-            let findings = self.branch_findings(branch).await?;
+            let findings = self.branch_findings(branch, start).await?;
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
         let replaced = self.replaced_files(branch, start).await?;
