@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::harness::parts::{command, output, program};
 use crate::harness::service::{Service, free_port, stop};
-use crate::harness::{SECRET, Setup, World, on_one_forge, story};
+use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(prometheus_scrapes_the_service, log_of_a_loop_in_json_names_it_in_each_line,);
 
