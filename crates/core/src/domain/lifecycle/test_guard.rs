@@ -78,20 +78,25 @@ pub(super) fn contradicted(turn: &mut StepContext) {
     }
 }
 
-/// Returns a finding for each check that runs fewer tests than at the base, or than with the base's test files.
+/// Returns a finding for each check that runs fewer tests than at the base. If the base's tests ran with the branch's program,
+/// that run is compared, because it judged the branch's tests.
 fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
-    let at_base = next.base_counts();
-    let with_base = next.base.clone().zip(with_base).map(|(base, report)| BaseCounts::of(base, report));
+    let Some(at_base) = next.base_counts() else { return Vec::new() };
+    let is_counted =
+        |outcome: &CheckOutcome| outcome.tests.is_some() && !outcome.incomplete && outcome.objection.is_none();
     // Who skips a test runs it no more.
     let ran = |tests: TestCounts| tests.passing + tests.failing;
-    let fell = |outcome: &CheckOutcome| {
+    let fell = |own: &CheckOutcome| {
+        let of_base = with_base.and_then(|report| report.outcomes.iter().find(|outcome| outcome.name == own.name));
+        let outcome = of_base.filter(|outcome| is_counted(outcome)).unwrap_or(own);
         // A passed check whose tests were not counted completely is no evidence: the exit code decides.
-        if !outcome.contradicted && (outcome.tests.is_none() || outcome.incomplete || outcome.objection.is_some()) {
+        if !outcome.contradicted && !is_counted(outcome) {
             return None;
         }
-        let then = [&at_base, &with_base].into_iter().flatten().filter_map(|counts| counts.tests.get(&outcome.name));
+        let then = at_base.tests.get(&outcome.name).copied()?;
+        let passes = then.passing > 0 || outcome.tests.is_some_and(|now| now.passing > 0);
         // A counter that never saw a test pass does not count all of them.
-        let then = then.copied().filter(|then| then.passing > 0).max_by_key(|then| ran(*then))?;
+        let then = Some(then).filter(|_| passes)?;
         let skipped = outcome.tests.map_or(0, |now| now.skipped);
         let (then, more_skipped) = (ran(then), skipped.saturating_sub(then.skipped));
         let now = outcome.tests.map_or(0, ran);

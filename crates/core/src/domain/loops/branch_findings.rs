@@ -88,7 +88,8 @@ pub fn names_file(text: &str, path: &str) -> bool {
     })
 }
 
-/// Numbers of tests that the checks counted at a commit of the base branch. Failures that may not be tests are left out.
+/// Numbers of tests that the checks counted at a commit of the base branch. Failures that may not be tests are left out: those that
+/// the runner counts beside the tests, and all if no test passed and the runner named none or not all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BaseCounts {
     /// Commit.
@@ -103,6 +104,8 @@ impl BaseCounts {
         let counted = |outcome: &CheckOutcome| {
             // Counts that the exit code contradicts were not understood.
             let tests = outcome.tests.filter(|_| outcome.objection.is_none())?;
+            let are_named = outcome.failing_tests.len() as u64 == tests.failing;
+            let tests = Some(tests).filter(|tests| tests.passing > 0 || are_named)?;
             let failing = tests.failing.saturating_sub(outcome.extra_failures);
             Some((outcome.name.clone(), TestCounts { failing, ..tests }))
         };

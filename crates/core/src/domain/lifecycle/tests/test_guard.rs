@@ -414,7 +414,10 @@ fn falling_test_count_is_finding() {
         (counted(12, 0), None, LoopState::Review),
         (counted(9, 0), None, LoopState::Running),
         (report(true), None, LoopState::Review),
-        (counted(10, 0), Some(counted(11, 0)), LoopState::Running),
+        // The run with the base's tests judged the branch's tests.
+        (counted(9, 0), Some(counted(10, 0)), LoopState::Review),
+        (counted(10, 0), Some(counted(9, 0)), LoopState::Running),
+        (counted(9, 0), Some(report(true)), LoopState::Running),
     ] {
         let mut run = started();
         run.commits(&[], true);
@@ -456,6 +459,21 @@ fn falling_test_count_is_finding() {
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 2) });
     run.commits(&[], true).verified_with(report(true), &[], None).is(LoopState::Review, LoopStep::Idle);
+    // All tests fail at the base, and the runner names them.
+    for (names, now, state) in [
+        (&["a", "b"][..], counted(1, 0), LoopState::Running),
+        (&["a"], counted(1, 0), LoopState::Review),
+        (&["a", "b"], counted(2, 0), LoopState::Review),
+        (&["a", "b"], counted(0, 0), LoopState::Review),
+    ] {
+        let mut failing = counted(0, 2);
+        failing.outcomes[0].failing_tests = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: failing });
+        run.commits(&[], true).verified_with(now.clone(), &[], None);
+        assert_eq!(run.current.state, state, "{names:?} {now:?}");
+    }
 }
 
 #[test]
@@ -545,11 +563,6 @@ fn any_finding(number: &u8) -> BranchFinding {
     BranchFinding { found, mark: (number / 36).to_string(), pushed: number % 5 == 4 }
 }
 
-/// Whether the counter of a report saw a passing test. If not, it does not count all tests.
-fn passes_any(report: &CheckReport) -> bool {
-    report.outcomes[0].tests.is_some_and(|tests| tests.passing > 0)
-}
-
 /// Number of tests that a report ran.
 fn ran(report: &CheckReport) -> Option<u64> {
     report.outcomes[0].tests.map(|tests| tests.passing + tests.failing)
@@ -576,7 +589,7 @@ proptest! {
                 GuardEvent::Verify { findings, report, base_tests, base_checks } if run.current.step == LoopStep::Verify => {
                     let findings: Vec<_> = findings.iter().map(any_finding).collect();
                     let needs_changed_tests = base_tests.as_ref().is_some_and(|run| !run.all_hold());
-                    let with_base = base_tests.as_ref().and_then(ran).filter(|_| base_tests.as_ref().is_some_and(passes_any));
+                    let with_base = base_tests.as_ref().and_then(ran);
                     let run_of = |report| BaseTestsRun { report, ..self::base_tests(false, "1").expect("a run") };
                     let base_tests = base_tests.map(run_of);
                     let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, base_checks, ..TestEvidence::default() });
@@ -589,7 +602,7 @@ proptest! {
                         prop_assert!(!needs_changed_tests || is_accepted(TamperKind::OnlyChangedTests), "review although the checks need the changed tests");
                         let counts = run.current.base_counts().and_then(|counts| counts.tests.get("test").copied());
                         let at_base = counts.filter(|then| then.passing > 0).map(|then| then.passing + then.failing);
-                        let fell = [with_base, at_base].into_iter().flatten().any(|then| counted.is_some_and(|now| now < then));
+                        let fell = at_base.is_some_and(|then| with_base.or(counted).is_some_and(|now| now < then));
                         prop_assert!(!fell || is_accepted(TamperKind::TestCountFell), "review with {counted:?} tests of {with_base:?} and {at_base:?}");
                     }
                 }
