@@ -1,17 +1,16 @@
-//! Guard of tests: handles findings about tests in the branch. Decides what the agent has to fix, what the service restores, and
-//! what a maintainer is asked. While a finding is open, the loop does not reach `review`.
+//! Guard of tests: handles findings about tests in the branch. Decides what the agent has to fix and what a maintainer is asked. While
+//! a finding is open, the loop does not reach `review`.
 
 use super::StepContext;
-use super::next_iteration::{next_iteration, open_own_iteration};
+use super::next_iteration::next_iteration;
 use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, EscalationCause, IterationKind, Loop, LoopState,
-    LoopStep, RewrittenFile, TestEvidence, named_paths, names_file,
+    RewrittenFile, TestEvidence, named_paths,
 };
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, TamperKind, TestCounts};
 use crate::domain::report;
-use crate::domain::trust::tamper;
 
 /// Consequence of open findings after an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +19,6 @@ enum GuardAction {
     Pass,
     /// The next prompt mentions the findings.
     TellAgent,
-    /// The service restores these files.
-    PutBack(Vec<String>),
     /// A maintainer is asked.
     Ask,
 }
@@ -155,7 +152,6 @@ pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     let waits = turn.next.pause_wanted.is_some() || turn.next.has_requests();
     let only_a_person = turn.next.open_findings().iter().all(|finding| finding.needs_decision());
     match action(&turn.next, finished) {
-        GuardAction::PutBack(paths) if !used_up && turn.next.pause_wanted.is_none() => put_back(turn, paths),
         GuardAction::Ask if !waits && (finished || !used_up) => ask(turn),
         GuardAction::TellAgent if !waits && finished && used_up && only_a_person => ask(turn),
         GuardAction::TellAgent => {
@@ -188,56 +184,10 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
         let asks = finished && (guard.told || open.iter().all(|finding| finding.pushed));
         return if asks { GuardAction::Ask } else { GuardAction::TellAgent };
     }
-    if guard.put_back > 0 {
-        // What the service could not put back is for the agent, once.
-        return if next.current().is_some_and(|last| last.kind == IterationKind::Agent) {
-            GuardAction::Ask
-        } else {
-            GuardAction::TellAgent
-        };
-    }
     if guard.tries < next.policy.tampering.iterations {
         return GuardAction::TellAgent;
     }
-    match files_to_put_back(next, &open) {
-        files if files.is_empty() => GuardAction::Ask,
-        files => GuardAction::PutBack(files),
-    }
-}
-
-/// Returns the tests of the base that the service can restore without undoing the work on the task.
-fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
-    let text = next.task.agent_text();
-    let mut files: Vec<String> = Vec::new();
-    for finding in open.iter().filter(|finding| !finding.needs_decision() && !finding.may_be_asked_for(&text)) {
-        let path = &finding.found.path;
-        match finding.found.kind {
-            TamperKind::TestCountFell => {
-                let changed = next.branch_stat().into_iter().flat_map(|stat| &stat.files);
-                let lost = changed.filter(|file| {
-                    file.removed > 0 && tamper::is_test_file(&file.path) && !names_file(&text, &file.path)
-                });
-                files.extend(lost.map(|file| file.path.clone()));
-            }
-            // What writes it is elsewhere.
-            TamperKind::TestsRewritten => {}
-            _ if tamper::is_test_file(path) => files.push(path.clone()),
-            _ => {}
-        }
-    }
-    files.sort();
-    files.dedup();
-    files
-}
-
-/// Opens an iteration in which the service restores the base's versions of files.
-fn put_back(turn: &mut StepContext, paths: Vec<String>) {
-    turn.next.guard.put_back += 1;
-    turn.next.guard.tries = 0;
-    turn.next.session = None;
-    turn.because(format!("the service restores the base's version of {}", named_paths(&paths)));
-    let Some(iteration) = open_own_iteration(turn, IterationKind::TestsPutBack) else { return };
-    turn.work(LoopStep::Commit, |ticket| Effect::PutBackTests { ticket, iteration, paths });
+    GuardAction::Ask
 }
 
 /// Pauses the loop and asks a maintainer about the open findings.
@@ -268,9 +218,7 @@ fn question(next: &Loop) -> String {
         format!("every check passes, but only with the changes to {paths}")
     } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.agent_text())) {
         format!("tests or checks are weaker than the base's, which the task may ask for: {paths}")
-    } else if next.guard.put_back > 0 {
-        format!("tests were weakened again after they were restored: {paths}")
     } else {
-        format!("tests are weaker than the base's and cannot be restored without a person: {paths}")
+        format!("tests are weaker than the base's, and the agent did not restore them: {paths}")
     }
 }

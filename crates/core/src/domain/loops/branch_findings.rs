@@ -119,13 +119,10 @@ impl BaseCounts {
 pub struct TestGuard {
     /// Acceptances, oldest first.
     pub accepted: Vec<AcceptedFindings>,
-    /// Number of agent iterations that ended with an open finding, since the tests were last restored or a person resumed the
-    /// loop.
+    /// Number of agent iterations that ended with an open finding, since a person resumed the loop.
     pub tries: u32,
     /// Last iteration that is included in `tries`.
     pub counted: u32,
-    /// Number of times that the service restored tests since a person resumed the loop.
-    pub put_back: u32,
     /// Whether the agent was told that the checks pass only with its changes to tests.
     pub told: bool,
     /// Test counts at the base, if the baseline was measured at another commit.
@@ -161,7 +158,7 @@ impl TestGuard {
 
     /// Resets the counts after a person resumed the loop. Acceptances are kept.
     pub fn begin_anew(&mut self) {
-        (self.tries, self.put_back, self.told) = (0, 0, false);
+        (self.tries, self.told) = (0, false);
     }
 }
 

@@ -1,9 +1,7 @@
 //! Work effects that use git: commits, pushes, merges and restores.
 
 use failpoint::kill_point;
-use tokio_util::sync::CancellationToken;
 
-use super::Attempt;
 use super::branch_state::BranchState;
 use super::changed_tests::check_start;
 use crate::domain::loops::{ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith};
@@ -63,26 +61,6 @@ impl Engine {
         let restored = reported(info.restored.clone());
         let change = self.change(current, &request, info).await?;
         Ok(committed(ticket, IterationChange { blocked, restored, ..change }))
-    }
-
-    /// Creates a commit that restores the base's version of files; files that the base lacks are removed.
-    pub(super) async fn put_back_tests(
-        &self,
-        repo: &RepoRef,
-        current: &Loop,
-        run: Attempt,
-        paths: &[String],
-        cancel: &CancellationToken,
-    ) -> Result<Receipt, EffectError> {
-        let (Some(parent), Some(base)) = (&current.head, &current.base) else {
-            return Err(EffectError::Permanent { why: "the loop has no base to put tests back from".into() });
-        };
-        self.fresh_tree(current, repo, parent, cancel).await?;
-        let patterns: Vec<String> = paths.iter().map(|path| globset::escape(path)).collect();
-        let message = self.put_back_message(repo, current, paths);
-        let request = CommitRequest { extra_protected: &patterns, ..on_top(current, repo, (parent, base), &message) };
-        let info = self.workspaces.commit(request).await?;
-        Ok(committed(run.ticket, self.change(current, &request, info).await?))
     }
 
     /// Returns the change of a commit, with the findings about the complete change of the branch.
@@ -175,16 +153,6 @@ impl Engine {
             None => format!("ralph: iteration {iteration}: {first}"),
         };
         self.outbound.message(&subject, &[], &trailers)
-    }
-
-    fn put_back_message(&self, repo: &RepoRef, current: &Loop, paths: &[String]) -> Outbound<CommitText> {
-        let mut lines = vec!["The branch weakened tests and did not put them back:".to_owned()];
-        let reasons = current.open_findings().into_iter().map(|finding| &finding.found);
-        lines.extend(reasons.map(|found| format!("- {}: {}", found.path, found.evidence)));
-        lines.extend([String::new(), "These files are as at the base again:".to_owned()]);
-        lines.extend(paths.iter().map(|path| format!("- {path}")));
-        let subject = own_subject(current, "put the tests of the base back");
-        self.outbound.message(&subject, &lines, &self.own_trailers(repo, current))
     }
 
     pub(super) async fn push(

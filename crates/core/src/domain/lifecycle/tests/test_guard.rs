@@ -66,13 +66,6 @@ impl LoopRun {
         self.tell(LoopInput::SlotGranted).prepared(|_| {})
     }
 
-    fn put_back_paths(&self) -> Option<Vec<String>> {
-        self.effects.iter().find_map(|effect| match effect {
-            Effect::PutBackTests { paths, .. } => Some(paths.clone()),
-            _ => None,
-        })
-    }
-
     fn prompt(&self) -> crate::domain::knowledge::prompt::PromptView {
         crate::domain::knowledge::prompt::view(&self.current, "nonce", "report")
     }
@@ -86,34 +79,8 @@ fn finding_of_earlier_iteration_keeps_loop_from_review() {
     let to_restore = run.prompt().put_back;
     assert_eq!((to_restore[0].path.as_str(), to_restore[0].evidence.as_str()), ("tests/a.py", "os._exit(0)"));
     // The second iteration adds no finding, and every check passes.
-    run.finishes(&lost).is(LoopState::Running, LoopStep::Commit);
-    assert_eq!(run.put_back_paths(), Some(vec!["tests/a.py".to_owned()]));
-    assert_eq!((run.current.verified.as_ref(), run.current.guard.put_back), (None, 1));
-    // With the tests of the base everything passes as well.
-    run.commits(&[], true).verified(&[], None).is(LoopState::Review, LoopStep::Idle);
-    assert_eq!(run.current.iterations.len(), 3, "the commit of the service is an iteration of its own");
-    assert_eq!(run.current.findings(), []);
-    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
-}
-
-#[test]
-fn agent_that_puts_tests_back_reaches_review() {
-    let mut run = LoopRun::new();
-    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
-    run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
-    assert!(run.current.guard.accepted.is_empty());
-}
-
-#[test]
-fn recurrence_after_put_back_asks_maintainer() {
-    let mut run = LoopRun::new();
-    let lost = [weakened("tests/a.py")];
-    run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
-    // The tests that were put back fail; the agent goes on and changes them again.
-    run.commits(&[], false).is(LoopState::Running, LoopStep::Agent);
-    assert!(run.prompt().put_back.is_empty());
     run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.escalates("test_findings") && run.current.why.contains("weakened again"), "{}", run.current.why);
+    assert!(run.escalates("test_findings") && run.current.why.contains("did not restore them"), "{}", run.current.why);
     let asked = run.effects.iter().find_map(|effect| match effect {
         Effect::Escalate { view, .. } => match &**view {
             View::Escalation(view) => Some(view.clone()),
@@ -128,28 +95,21 @@ fn recurrence_after_put_back_asks_maintainer() {
     run.command(resume()).resumed().is(LoopState::Running, LoopStep::Verify);
     run.verified(&lost, None).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.prompt().put_back.len(), 1);
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
 #[test]
-fn what_service_cannot_put_back_goes_to_agent_once() {
+fn agent_that_puts_tests_back_reaches_review() {
     let mut run = LoopRun::new();
-    let lost = [weakened("tests/a.py")];
-    run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
-    run.finishes(&lost).is(LoopState::Running, LoopStep::Agent);
-    run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
-
-    // Tests within the code cannot be put back without undoing the task.
-    let mut run = LoopRun::new();
-    let inline = [weakened("src/parser.rs")];
-    run.working().finishes(&inline).finishes(&inline).is(LoopState::Paused, LoopStep::Idle);
-    assert_eq!((run.put_back_paths(), run.escalates("test_findings")), (None, true));
+    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
+    run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
+    assert!(run.current.guard.accepted.is_empty());
 }
 
 #[test]
-fn iterations_before_put_back_are_configurable() {
+fn iterations_before_the_question_are_configurable() {
     let mut run = LoopRun::with(|start| start.policy.tampering.iterations = 1);
-    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Commit);
-    assert!(run.put_back_paths().is_some());
+    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Paused, LoopStep::Idle);
 }
 
 #[test]
@@ -248,7 +208,6 @@ fn hard_coded_answers_are_told_once_and_then_asked_about() {
     run.commits(&[], true).verified(&holds("2", known), None).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("test_findings"), "{:?}", run.effects);
     assert!(run.current.why.contains("returns only what its tests expect"), "{}", run.current.why);
-    assert_eq!(run.put_back_paths(), None);
     run.command(accept(&[])).resumed().is(LoopState::Running, LoopStep::Verify);
     run.verified(&holds("2", known), None).is(LoopState::Review, LoopStep::Idle);
     // The same answers in a file that changed otherwise are accepted; others are not.
@@ -331,17 +290,10 @@ fn changes_that_the_task_may_ask_for_are_asked_about_instead_of_undone() {
         run.working().finishes(&found).is(LoopState::Running, LoopStep::Agent);
         assert!(run.prompt().put_back[0].may_be_asked_for);
         run.finishes(&found).is(LoopState::Paused, LoopStep::Idle);
-        assert_eq!((run.put_back_paths(), run.escalates("test_findings")), (None, true), "{found:?}");
+        assert!(run.escalates("test_findings"), "{found:?}");
         assert!(run.current.why.contains("the task may ask for"), "{}", run.current.why);
         run.command(accept(&[])).resumed().verified(&found, None).is(LoopState::Review, LoopStep::Idle);
     }
-    // What the text does not name is restored, and the rest is asked about afterwards.
-    let mut run = LoopRun::with(|start| start.task.body = body.into());
-    let both = [weakened("tests/test_old.py"), weakened("tests/test_new.py")];
-    run.working().finishes(&both).finishes(&both).is(LoopState::Running, LoopStep::Commit);
-    assert_eq!(run.put_back_paths(), Some(vec!["tests/test_new.py".to_owned()]));
-    run.finishes(&both[..1]).finishes(&both[..1]).is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.current.why.contains("tests/test_old.py"), "{}", run.current.why);
 }
 
 #[test]
@@ -719,10 +671,9 @@ fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
     run.is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.open_findings()[0].found.kind, TamperKind::TestsRewritten);
     assert_eq!(run.prompt().put_back.len(), 1, "the agent is told");
-    // The base's version of the test is there already: only a person can decide.
     run.commits(&[], true);
     run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
-    assert_eq!((run.current.state, run.put_back_paths()), (LoopState::Paused, None), "{}", run.current.why);
+    assert_eq!(run.current.state, LoopState::Paused, "{}", run.current.why);
     run.command(accept(&["tests/a.py"])).resumed().is(LoopState::Running, LoopStep::Verify);
     let mut other = LoopRun { current: run.current.clone(), ..LoopRun::new() };
     run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
