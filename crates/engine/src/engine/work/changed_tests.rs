@@ -167,7 +167,7 @@ impl Engine {
         diff: &str,
         is_replaced: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Vec<TamperFinding>, EffectError> {
-        let files = tamper::files_with_sections(diff);
+        let files = tamper::files_to_read(diff);
         let paths = files.iter().map(String::as_str).collect();
         let texts = self.workspaces.contents_at(&current.id, repo, to, &paths).await?;
         Ok(tamper::scan(diff, &texts, is_replaced, tamper::MAX_FINDINGS))
