@@ -13,7 +13,8 @@ use crate::domain::trust::protected::{NamedPaths, Protected, ProtectedPolicy, re
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
 use crate::workspace::{
-    ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside, TreeInfo,
+    ChangedPaths, ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest,
+    SetAside, TreeInfo,
 };
 
 /// Maximum length of the agent's part of a commit's subject, in characters.
@@ -75,11 +76,19 @@ impl Engine {
         let start = check_start(current, &of_base);
         let is_replaced = |path: &str| start.depends_on(path);
         let findings = self.findings_of(repo, current, &info.tree, &info.diff, &is_replaced).await?;
-        let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch };
+        let names = (&current.id, repo);
+        let paths = match info.branch.text.is_empty() {
+            true => ChangedPaths::default(),
+            false => self.workspaces.changed_paths(names, base, &info.tree).await?,
+        };
+        let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch, paths: &paths };
         let mut branch = self.branch_findings(state, &start).await?;
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
-            let complete = self.workspaces.branch_diff((&current.id, repo), base, other).await?;
-            let theirs = self.branch_findings(BranchState { to: other, diff: &complete, ..state }, &start).await?;
+            let complete = self.workspaces.branch_diff(names, base, other).await?;
+            let paths = self.workspaces.changed_paths(names, base, other).await?;
+            let theirs = self
+                .branch_findings(BranchState { to: other, diff: &complete, paths: &paths, ..state }, &start)
+                .await?;
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
         }
         Ok(IterationChange {
