@@ -205,15 +205,16 @@ fn diagrams_of_the_tour_agree_with_the_source() {
     let folders = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).expect("the crates").flatten();
     let mut members: BTreeSet<String> =
         folders.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
-    members.insert("ralph-bot".to_owned());
+    members.insert("program".to_owned());
     assert_eq!(names(&node, &crates), members, "crates");
     report(arrow.captures_iter(&crates).filter_map(|found| {
         let (from, to) = (&found[1], &found[2]);
-        let folder = if from == "ralph-bot" { String::new() } else { format!("crates/{from}/") };
+        let folder = if from == "program" { String::new() } else { format!("crates/{from}/") };
         let manifest = read(&format!("{folder}Cargo.toml"));
         let uses = manifest.split("\n[dependencies]\n").nth(1)?.split("\n[").next()?;
         let mut used = uses.lines().filter_map(|line| line.split([' ', '.', '=']).next());
-        let is_used = used.any(|name| name == to || name.strip_prefix("ralph-") == Some(to));
+        let to_crate = if to == "program" { "bot" } else { to };
+        let is_used = used.any(|name| name == to_crate || name.strip_prefix("ralph-") == Some(to_crate));
         (!is_used).then(|| format!("docs/guides/tour.md: {from} does not use {to}"))
     }));
 }
