@@ -180,6 +180,45 @@ fn links_between_documents_have_targets() {
     report(broken.into_iter());
 }
 
+/// The diagrams of the tour show all states of a loop and all crates, and each arrow between crates is a dependency.
+#[test]
+fn diagrams_of_the_tour_agree_with_the_source() {
+    let regex = |pattern: &str| Regex::new(pattern).expect("pattern");
+    let state = regex(r#"Self::\w+ => "(\w+)""#);
+    let node = regex(r#"([\w-]+)\[""#);
+    let arrow = regex(r#"(?m)^ *([\w-]+|\[\*\])(?:\[".*?"\])? --> ([\w-]+|\[\*\])"#);
+    let tour = read("docs/guides/tour.md");
+    let diagram = |kind: &str| {
+        let start = tour.split("```mermaid\n").find(|part| part.starts_with(kind)).expect("a diagram");
+        start.split("```").next().unwrap_or_default().to_owned()
+    };
+    let names = |pattern: &Regex, text: &str| -> BTreeSet<String> {
+        pattern.captures_iter(text).map(|found| found[1].to_owned()).collect()
+    };
+
+    let states = diagram("stateDiagram");
+    let ends = arrow.captures_iter(&states).flat_map(|found| [found[1].to_owned(), found[2].to_owned()]);
+    let shown: BTreeSet<String> = ends.filter(|name| name != "[*]" && name != "open").collect();
+    assert_eq!(shown, names(&state, &read("crates/core/src/domain/loops/state.rs")), "states of a loop");
+
+    let crates = diagram("flowchart");
+    let folders = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).expect("the crates").flatten();
+    let mut members: BTreeSet<String> =
+        folders.map(|folder| folder.file_name().to_string_lossy().into_owned()).collect();
+    members.insert("program".to_owned());
+    assert_eq!(names(&node, &crates), members, "crates");
+    report(arrow.captures_iter(&crates).filter_map(|found| {
+        let (from, to) = (&found[1], &found[2]);
+        let folder = if from == "program" { String::new() } else { format!("crates/{from}/") };
+        let manifest = read(&format!("{folder}Cargo.toml"));
+        let uses = manifest.split("\n[dependencies]\n").nth(1)?.split("\n[").next()?;
+        let mut used = uses.lines().filter_map(|line| line.split([' ', '.', '=']).next());
+        let to_crate = if to == "program" { "bot" } else { to };
+        let is_used = used.any(|name| name == to_crate || name.strip_prefix("ralph-") == Some(to_crate));
+        (!is_used).then(|| format!("docs/guides/tour.md: {from} does not use {to}"))
+    }));
+}
+
 /// Each row of the catalogue of threats is named by the docstring of a test, or of what tests share. A row that nothing holds says so
 /// there: `not tested, because …`.
 #[test]
