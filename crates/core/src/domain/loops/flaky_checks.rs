@@ -53,8 +53,8 @@ impl Loop {
                 Some(why) => understood.peek().map(|_| why.clone()),
                 None => understood.find_map(|then| lost_report(then, outcome)),
             };
-            let by_exit_code = |check: &Check| check.name == outcome.name && criteria::passes_by_exit_code(check);
-            if let Some(why) = why.filter(|_| self.checks.iter().any(by_exit_code)) {
+            let otherwise = |check: &Check| check.name == outcome.name && !criteria::passes_by_exit_code(check);
+            if let Some(why) = why.filter(|_| !self.checks.iter().any(otherwise)) {
                 outcome.why = why;
                 (outcome.holds, outcome.contradicted) = (false, true);
             }

@@ -1,5 +1,5 @@
 //! Effect of a change on the checks: which files belong to tests or start checks, so that the run with the base's tests uses the
-//! base's versions, and which other changes weaken the checks where that run cannot judge. These are configuration in manifests,
+//! base's versions, and which other changes weaken the checks where that run cannot judge. These are configuration in build files,
 //! program code that neutralizes tests, and functions that return only the values that tests expect.
 //!
 //! Reads a unified git diff as text. Code that the diff does not show is not guessed. Findings are shown to people, so each names
@@ -21,11 +21,11 @@ mod config;
 mod config_files;
 mod diff;
 mod language;
+mod manifests;
 mod marks;
 mod neutralized;
 mod new_tests;
 mod program_code;
-mod sections;
 mod starts;
 mod stricter;
 mod summary;
@@ -43,9 +43,10 @@ use program_code::ProgramCode;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
 pub use compiled::is_compiled_cache;
+pub use manifests::{SettingsMerge, is_manifest, with_base_settings};
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
 pub use new_tests::NewTests;
-pub use sections::{ChangedTexts, files_to_read};
+pub use program_code::{ChangedTexts, files_to_read};
 pub use starts::{CheckStart, ImportedName, is_missing};
 
 /// Default maximum number of findings of one diff.
@@ -112,8 +113,7 @@ const MANIFESTS: [&str; 39] = [
 /// order of the diff, at most `most`. `texts` has the contents of [`files_to_read`]. `is_replaced` tells for which files that
 /// run uses the base's version; test files always belong to them. Text that is no diff gives no findings.
 pub fn scan(diff: &str, texts: &ChangedTexts, is_replaced: &dyn Fn(&str) -> bool, most: usize) -> Vec<TamperFinding> {
-    let mut files = diff::parse(diff);
-    sections::name(&mut files, texts);
+    let files = diff::parse(diff);
     let mut findings = Findings { most, ..Findings::default() };
     let summary = summary::DiffSummary::of(&files);
     for file in &files {

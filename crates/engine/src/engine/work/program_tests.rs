@@ -1,5 +1,5 @@
-//! Tests in program files: finds those that the branch changed, and makes the program files for the run with the base's
-//! tests.
+//! Tests in program files and settings of checks in manifests: finds those that the branch changed, and makes the files for the run
+//! with the base's tests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -147,7 +147,10 @@ fn compared(paths: &[&str], old: &Contents, new: &Contents) -> ProgramTests {
         .map(|path| (path, versions(path)))
         .filter(|(_, (base, branch))| base.is_some() || branch.is_some());
     let files: Vec<ChangedFile<'_>> = files.map(|(path, (base, branch))| ChangedFile { path, base, branch }).collect();
-    let mut result = ProgramTests::default();
+    let mut result = ProgramTests {
+        files: paths.iter().filter_map(|path| manifest(path, versions(path))).collect(),
+        ..ProgramTests::default()
+    };
     for (path, merge) in test_regions::with_base_tests_of(&files).files {
         let branch = texts.get(&path).map_or("", String::as_str);
         let mark = mark(&path, branch);
@@ -169,6 +172,15 @@ fn compared(paths: &[&str], old: &Contents, new: &Contents) -> ProgramTests {
         result.findings.extend(findings(&path, not_judged, &mark));
     }
     result
+}
+
+/// Returns a manifest with the base's settings of checks; `None` if they are equal.
+fn manifest(path: &str, (base, branch): (Option<&str>, Option<&str>)) -> Option<MergedFile> {
+    let merge = tamper::with_base_settings(path, base?, branch?)?;
+    let lines = (without(&merge.branch, &merge.base), without(&merge.base, &merge.branch));
+    let mark = digest([merge.branch.as_bytes()]);
+    let changed = ChangedTestFile { path: path.to_owned(), mark, is_new: false, regions: merge.names };
+    Some(MergedFile { text: merge.text, changed, differs: true, lines })
 }
 
 /// Returns whether the branch only added lines to the tests of a file, and the numbers of lines that it added and removed.
@@ -235,17 +247,15 @@ fn findings(path: &str, not_judged: Vec<(RegionName, Reason)>, mark: &str) -> Ve
 /// Returns a digest of the tests in a file, which changes of the program leave unchanged. It is the digest of the whole file
 /// if its tests are unknown.
 fn mark(path: &str, text: &str) -> String {
+    let Some(regions) = test_regions::regions(path, text) else { return digest([text.as_bytes()]) };
+    digest(
+        regions.iter().flat_map(|region| [region.condition.as_bytes(), &text.as_bytes()[region.range.clone()], &[0]]),
+    )
+}
+
+fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut digest = Sha256::new();
-    match test_regions::regions(path, text) {
-        Some(regions) => {
-            for region in regions {
-                digest.update(region.condition.as_bytes());
-                digest.update(&text.as_bytes()[region.range]);
-                digest.update([0]);
-            }
-        }
-        None => digest.update(text),
-    }
+    parts.into_iter().for_each(|part| digest.update(part));
     data_encoding::HEXLOWER.encode(&digest.finalize()[..MARK])
 }
 

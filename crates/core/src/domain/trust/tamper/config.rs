@@ -1,4 +1,4 @@
-//! Configuration of test runners, type checkers and linters in manifests and other files that the run with the base's tests cannot
+//! Configuration of test runners, type checkers and linters in build files and other files that the run with the base's tests cannot
 //! replace, because honest work changes them with the program.
 
 use std::collections::HashSet;
@@ -8,33 +8,12 @@ use super::summary::DiffSummary;
 use super::{Findings, TamperKind};
 
 pattern!(
-    NPM_KEY,
-    r#"^\s*"((?:pre|post)?(?:test|lint|check|typecheck|type-check|coverage|verify|ci)(?::[\w:.-]+)?|jest|vitest|ava|c8|nyc|mocha|tap|xo|coverageThreshold|coverage\w*|testMatch|testRegex|test\w*(?:Ignore|Pattern|Path|Dir|Files|Runner|Environment|Timeout)\w*|roots|modulePathIgnorePatterns|moduleNameMapper|moduleDirectories|setupFiles\w*|globalSetup|globalTeardown|collectCoverage\w*|eslintConfig|eslintIgnore|bail|passWithNoTests|forceExit|check-coverage|skipFull|grep|fgrep|invert|spec|retr(?:y|ies)|reporters?|ignores?|lint-staged|husky|stan|analy[sz]e|phpstan|psalm|cs|phpunit|pest|unit\w*|integration\w*|e2e|spec:\S*|qa|quality|autoload-dev|mutation|infection|validate|coveralls|codecov|precommit|pre-commit|pre-push)"\s*:"#
-);
-pattern!(
-    NEW_NPM_KEY,
-    r#"^\s*"(?:pre|post)(?:test|check|lint)"\s*:|^\s*"(?:test\w*(?:Ignore|Pattern|Path|Match|Regex|Runner|Environment)\w*|coverageThreshold|coveragePathIgnorePatterns|modulePathIgnorePatterns|moduleNameMapper|passWithNoTests|forceExit|bail|setupFiles\w*|globalSetup|roots|grep|fgrep|invert|retr(?:y|ies)|check-coverage|eslintIgnore|ignores?|collectCoverageFrom|exclude|spec|scripts-info)"\s*:"#
-);
-pattern!(
-    INI_KEY,
-    r"^\s*(?:addopts|testpaths|norecursedirs|python_files|python_classes|python_functions|xfail_strict|fail_under|omit|exclude_lines|exclude_also|disallow_\w+|ignore_errors|ignore_missing_imports|per-file-ignores|extend-ignore|extend-exclude|filterwarnings|usefixtures|partial_branches|skip_covered|skip_empty|warn_unused\w*|allow_untyped\w*|check_untyped_defs|no_implicit_\w+|commands|ignore_outcome|test_suite)\s*="
-);
-pattern!(
-    INI_SECTION,
-    r"^\s*\[\s*(?:tool[.:](?:pytest|coverage|mypy|ruff|pyright|tox|nox|pylint|flake8|hatch\.envs|poe|taskipy|pdm\.scripts|poetry\.scripts|mutmut|interrogate|bandit|nox|cibuildwheel|basedpyright|ty)|tool:pytest|pytest|coverage|mypy|flake8|testenv|isort|pylint|nosetests|unittest|aliases|pycodestyle|pydocstyle|tox)"
-);
-pattern!(ANY_SECTION, r"^\s*\[");
-pattern!(
     STRICT_KEY,
     r#"^\s*"(strict\w*|noImplicit\w+|noUnused\w+|noUnchecked\w+|noFallthrough\w+|noEmitOnError|exactOptional\w+|alwaysStrict|useUnknownInCatchVariables|checkJs)"\s*:\s*(true|false)"#
 );
 pattern!(
     LOOSE_KEY,
     r#"^\s*"(?:skipLibCheck|noCheck|suppress\w+|allowJs|allowUnreachableCode|allowUnusedLabels)"\s*:\s*true|^\s*"(?:exclude|paths)"\s*:"#
-);
-pattern!(
-    CARGO_OFF,
-    r#"^\s*(?:test|doctest|autotests|harness|bench|debug-assertions|overflow-checks)\s*=\s*false|^\s*required-features\s*=|^\s*(?:default-members|exclude)\s*=|^\s*\[patch\b|^\s*\[replace|^\s*\[profile\.(?:test|dev)\]|^\s*[\w:-]+\s*=\s*(?:"allow"|\{.*level\s*=\s*"allow")"#
 );
 // Settings of build tools that leave tests out or ignore their failures.
 pattern!(
@@ -93,14 +72,11 @@ pub(super) fn summary(file: &FileDiff) -> String {
 pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings) {
     let name = file.path().rsplit('/').next().unwrap_or_default();
     let line = match name {
-        "package.json" | "composer.json" => npm(file),
         "pom.xml" | "build.gradle" | "build.gradle.kts" | "build.xml" | "build.sbt" | "project.clj" => jvm(file),
         "Makefile.am" | "configure.ac" => changed(file, |line| AUTOMAKE.is_match(line)),
         "CMakeLists.txt" | "meson.build" | "meson_options.txt" => added(file, |line| CTEST_OFF.is_match(line))
             .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted())),
         _ if name.ends_with(".rake") => changed(file, |line| RAKE_TEST.is_match(line)),
-        "pyproject.toml" | "setup.cfg" => ini(file),
-        "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)),
         "turbo.json" | "nx.json" | "lerna.json" | "angular.json" | "project.json" | "moon.yml" => {
             changed(file, |line| TEST_KEY.is_match(line))
         }
@@ -188,64 +164,6 @@ fn removed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     let after = file.lines(LineChange::Added).filter(|line| is(line)).count();
     let line = file.lines(LineChange::Removed).find(|line| is(line))?;
     (after < before).then(|| format!("was: {}", line.trim()))
-}
-
-/// Returns a changed or removed script or test setting in package.json. New scripts are ignored, except those that run as part of
-/// `npm test`.
-fn npm(file: &FileDiff) -> Option<String> {
-    fn plain(line: &str) -> &str {
-        line.trim().trim_end_matches(',')
-    }
-    let new: HashSet<&str> = file.lines(LineChange::Added).map(plain).collect();
-    let old: HashSet<&str> = file.lines(LineChange::Removed).map(plain).collect();
-    pattern!(VERSION, r#":\s*"[~^<>=v]*\d[\w.-]*"|:\s*"(?:workspace|npm|file|git\S*):"#);
-    // A script that runs checks, whatever its name is.
-    pattern!(SCRIPT_LINE, r#"^\s*"[\w:.-]+"\s*:\s*(?:\[\s*)?"([^"]+)""#);
-    pattern!(CHECKS, r"--(?:check|list-different|dry-run)\b|\b(?:tests?|lint|check|verify|validate)[\w:.-]*\.\w+\b");
-    let script = |line: &str| {
-        SCRIPT_LINE.captures(line).is_some_and(|found| {
-            super::commands::is_runner(&found[1]) && found[1].contains(' ') || CHECKS.is_match(&found[1])
-        })
-    };
-    pattern!(
-        NO_SCRIPT,
-        r#"^\s*"(?:name|description|author|keywords|homepage|url|title|license|main|types|module|browser|directory|path|import|require|default|node|from|to|\.\S*|@\S*)"\s*:"#
-    );
-    let is_key =
-        |line: &str| (NPM_KEY.is_match(line) || script(line) && !NO_SCRIPT.is_match(line)) && !VERSION.is_match(line);
-    let changed = file.lines(LineChange::Removed).find(|line| is_key(line) && !new.contains(plain(line)));
-    let came = || file.lines(LineChange::Added).find(|line| NEW_NPM_KEY.is_match(line) && !old.contains(plain(line)));
-    let replaced = |line: &str| {
-        let key = |line: &str| line.trim().split_once(':').map(|(key, _)| key.to_owned());
-        file.lines(LineChange::Added).map(plain).find(|other| key(other) == key(line))
-    };
-    match changed {
-        Some(line) => Some(format!("{} -> {}", line.trim(), replaced(line).unwrap_or("removed"))),
-        None if file.is_new() => None,
-        None => came().map(str::to_owned),
-    }
-}
-
-/// Returns a changed setting of a test runner or checker in a file with sections.
-fn ini(file: &FileDiff) -> Option<String> {
-    if file.is_new() {
-        return None;
-    }
-    for hunk in &file.hunks {
-        let mut in_section = INI_SECTION.is_match(&hunk.heading);
-        for line in &hunk.lines {
-            let text = line.text.as_str();
-            if ANY_SECTION.is_match(text) && !text.trim_end().ends_with("],") {
-                in_section = INI_SECTION.is_match(text);
-            }
-            let matters = in_section || INI_KEY.is_match(text);
-            let real = !text.trim().is_empty() && !text.trim_start().starts_with('#');
-            if line.change != LineChange::Context && matters && real {
-                return Some(text.to_owned());
-            }
-        }
-    }
-    None
 }
 
 /// Returns a change that makes the TypeScript compiler check less: a strict option that is removed or disabled, or fewer files.

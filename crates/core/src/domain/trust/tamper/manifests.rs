@@ -37,23 +37,103 @@ impl SettingsMerge {
 
 /// Keys of package.json that describe the package and its dependencies. All others are settings of tools.
 const NPM_PACKAGE: [&str; 50] = [
-    "name", "version", "description", "keywords", "author", "authors", "contributors", "maintainers", "license", "licenses",
-    "repository", "bugs", "homepage", "funding", "private", "publishConfig", "files", "bin", "man", "main", "module", "browser",
-    "types", "typings", "typesVersions", "exports", "imports", "type", "sideEffects", "unpkg", "jsdelivr", "style", "source",
-    "dependencies", "devDependencies", "peerDependencies", "peerDependenciesMeta", "optionalDependencies", "bundleDependencies",
-    "bundledDependencies", "dependenciesMeta", "overrides", "resolutions", "pnpm", "workspaces", "engines", "packageManager",
-    "volta", "browserslist", "directories",
+    "name",
+    "version",
+    "description",
+    "keywords",
+    "author",
+    "authors",
+    "contributors",
+    "maintainers",
+    "license",
+    "licenses",
+    "repository",
+    "bugs",
+    "homepage",
+    "funding",
+    "private",
+    "publishConfig",
+    "files",
+    "bin",
+    "man",
+    "main",
+    "module",
+    "browser",
+    "types",
+    "typings",
+    "typesVersions",
+    "exports",
+    "imports",
+    "type",
+    "sideEffects",
+    "unpkg",
+    "jsdelivr",
+    "style",
+    "source",
+    "dependencies",
+    "devDependencies",
+    "peerDependencies",
+    "peerDependenciesMeta",
+    "optionalDependencies",
+    "bundleDependencies",
+    "bundledDependencies",
+    "dependenciesMeta",
+    "overrides",
+    "resolutions",
+    "pnpm",
+    "workspaces",
+    "engines",
+    "packageManager",
+    "volta",
+    "browserslist",
+    "directories",
 ];
 /// The same for composer.json.
 const COMPOSER_PACKAGE: [&str; 24] = [
-    "name", "description", "version", "type", "keywords", "homepage", "readme", "time", "license", "authors", "support", "funding",
-    "require", "require-dev", "conflict", "replace", "provide", "suggest", "autoload", "minimum-stability", "prefer-stable",
-    "repositories", "config", "bin",
+    "name",
+    "description",
+    "version",
+    "type",
+    "keywords",
+    "homepage",
+    "readme",
+    "time",
+    "license",
+    "authors",
+    "support",
+    "funding",
+    "require",
+    "require-dev",
+    "conflict",
+    "replace",
+    "provide",
+    "suggest",
+    "autoload",
+    "minimum-stability",
+    "prefer-stable",
+    "repositories",
+    "config",
+    "bin",
 ];
 /// Tables `tool.NAME` of pyproject.toml that describe the package, its dependencies and its release.
 const PYTHON_PACKAGE: [&str; 17] = [
-    "poetry", "pdm", "uv", "hatch", "flit", "setuptools", "setuptools_scm", "setuptools-git-versioning", "rye", "maturin",
-    "scikit-build", "pixi", "bumpversion", "commitizen", "towncrier", "semantic_release", "versioningit",
+    "poetry",
+    "pdm",
+    "uv",
+    "hatch",
+    "flit",
+    "setuptools",
+    "setuptools_scm",
+    "setuptools-git-versioning",
+    "rye",
+    "maturin",
+    "scikit-build",
+    "pixi",
+    "bumpversion",
+    "commitizen",
+    "towncrier",
+    "semantic_release",
+    "versioningit",
 ];
 /// Parts of these tables that have commands.
 const PYTHON_COMMANDS: [(&str, &str); 3] = [("pdm", "scripts"), ("hatch", "envs"), ("rye", "scripts")];
@@ -179,9 +259,9 @@ fn replace_at(merge: &mut SettingsMerge, base: &DocumentMut, merged: &mut Docume
     let (old, new) = (at(base), at(merged));
     let text = |item: &Item| {
         // A table only has a text as a part of a document.
-        let mut table = Table::new();
-        table.insert("value", item.clone());
-        table.to_string()
+        let mut document = DocumentMut::new();
+        document.insert("value", item.clone());
+        document.to_string()
     };
     let (old_text, new_text) = (old.as_ref().map(text), new.as_ref().map(text));
     let plain = |text: &Option<String>| text.as_ref().map(|text| text.split_whitespace().collect::<String>());
@@ -224,7 +304,9 @@ fn is_package_section(header: &str) -> bool {
 
 fn ini(base: &str, branch: &str) -> Option<SettingsMerge> {
     let (base, branch) = (sections(base), sections(branch));
-    let of = |all: &[(String, String)], header: &str| all.iter().find(|(other, _)| other == header).map(|(_, text)| text.clone());
+    let of = |all: &[(String, String)], header: &str| {
+        all.iter().find(|(other, _)| other == header).map(|(_, text)| text.clone())
+    };
     let mut merge = SettingsMerge::default();
     let mut text = String::new();
     for (header, new) in &branch {
@@ -273,15 +355,19 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_settings_of_tools_are_the_base_s() {
-        let base = r#"{ "name": "a", "scripts": { "test": "node --test", "build": "tsc" }, "jest": { "bail": false } }"#;
+    fn scripts_and_settings_of_tools_come_from_the_base() {
+        let base =
+            r#"{ "name": "a", "scripts": { "test": "node --test", "build": "tsc" }, "jest": { "bail": false } }"#;
         let branch = r#"{ "name": "b", "scripts": { "test": "echo pass 6", "build": "tsc", "pretest": "rm t.js", "docs": "typedoc" }, "nyc": {}, "dependencies": { "x": "1" } }"#;
         let (names, text) = merged("web/package.json", base, branch);
         assert_eq!(names, ["scripts.pretest", "scripts.test", "jest", "nyc"]);
         let wanted = r#"{ "name": "b", "scripts": { "test": "node --test", "build": "tsc", "docs": "typedoc" }, "dependencies": { "x": "1" }, "jest": { "bail": false } }"#;
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::from_str::<Value>(wanted).unwrap());
         let merge = with_base_settings("package.json", base, branch).expect("settings differ");
-        assert!(merge.branch.contains("scripts.test: \"echo pass 6\"\n") && !merge.base.contains("pretest"), "{merge:?}");
+        assert!(
+            merge.branch.contains("scripts.test: \"echo pass 6\"\n") && !merge.base.contains("pretest"),
+            "{merge:?}"
+        );
         for honest in [
             r#"{ "name": "a", "scripts": { "test": "node --test", "build": "tsc", "docs": "typedoc" }, "jest": { "bail": false }, "devDependencies": {} }"#,
             r#"{ "scripts": { "build": "tsc", "test": "node --test" }, "jest": {"bail":false}, "name": "a" }"#,
@@ -292,8 +378,9 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_python_tools_are_the_base_s() {
-        let base = "[project]\nname = \"a\"\n\n[tool.pytest.ini_options]\naddopts = \"-ra\"\n\n[tool.poetry]\nname = \"a\"\n";
+    fn tables_of_python_tools_come_from_the_base() {
+        let base =
+            "[project]\nname = \"a\"\n\n[tool.pytest.ini_options]\naddopts = \"-ra\"\n\n[tool.poetry]\nname = \"a\"\n";
         let branch = "[project]\nname = \"b\"\n\n[tool.pytest.ini_options]\naddopts = \"-k fast\"\n\n[tool.mypy]\nignore_errors = true\n\n[tool.poetry]\nname = \"b\"\n";
         let (names, text) = merged("pyproject.toml", base, branch);
         assert_eq!(names, ["tool.mypy", "tool.pytest"]);
@@ -310,9 +397,10 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_profiles_of_cargo_are_the_base_s() {
+    fn tests_and_profiles_of_cargo_come_from_the_base() {
         let base = "[package]\nname = \"a\"\n\n[[test]]\nname = \"api\"\n\n[dependencies]\n";
-        let branch = "[package]\nname = \"a\"\nautotests = false\n\n[lib]\ndoctest = false\n\n[dependencies]\nserde = \"1\"\n";
+        let branch =
+            "[package]\nname = \"a\"\nautotests = false\n\n[lib]\ndoctest = false\n\n[dependencies]\nserde = \"1\"\n";
         let (names, text) = merged("Cargo.toml", base, branch);
         assert_eq!(names, ["package.autotests", "lib.doctest", "test"]);
         let read: DocumentMut = text.parse().expect("a document");
@@ -323,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_of_setup_cfg_are_the_base_s() {
+    fn sections_of_setup_cfg_come_from_the_base() {
         let base = "[metadata]\nname = a\n[tool:pytest]\naddopts = -ra\n[mypy]\nstrict = true\n";
         let branch = "[metadata]\nname = b\n[tool:pytest]\naddopts = --ignore=tests\n[coverage:run]\nomit = *\n";
         let (names, text) = merged("setup.cfg", base, branch);

@@ -1,8 +1,23 @@
 //! Changed lines of a program file, with what their hunks show of the code around them.
 
-use super::diff::{FileDiff, LineChange};
+use std::collections::{BTreeSet, HashMap};
+
+use super::diff::{self, FileDiff, Hunk, LineChange};
 use super::language::Language;
-use super::sections;
+
+/// Texts of changed files after the change, by path.
+pub type ChangedTexts = HashMap<String, Vec<u8>>;
+
+/// Returns the paths of changed files whose text [`super::scan`] needs: program files whose hunks show parts of multi-line strings.
+pub fn files_to_read(diff: &str) -> BTreeSet<String> {
+    diff::parse(diff).into_iter().filter(has_texts).filter_map(|file| file.new).collect()
+}
+
+fn has_texts(file: &FileDiff) -> bool {
+    let mut lines = file.hunks.iter().flat_map(|hunk| &hunk.lines);
+    let is_program = !file.is_new() && !file.is_deleted() && Language::of(file.path()).is_some();
+    is_program && lines.any(|line| has_text_sign(&line.text))
+}
 
 /// Line of a hunk.
 pub(super) struct CodeLine<'a> {
@@ -65,16 +80,19 @@ impl<'a> ProgramCode<'a> {
 
 /// Returns which lines of a file are inside a multi-line string; `None` if the file does not fit its hunks.
 fn lines_in_texts(language: Language, file: &FileDiff, text: &str) -> Option<Vec<bool>> {
-    let lines: Vec<&str> = sections::lines(text);
+    let lines: Vec<&str> = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let mut reader = TextReader::of(language);
-    file.hunks
-        .iter()
-        .all(|hunk| sections::fits(&lines, hunk))
-        .then(|| lines.into_iter().map(|line| reader.take(line)).collect())
+    file.hunks.iter().all(|hunk| fits(&lines, hunk)).then(|| lines.into_iter().map(|line| reader.take(line)).collect())
+}
+
+/// Whether the lines of a hunk after the change are at their places.
+fn fits(lines: &[&str], hunk: &Hunk) -> bool {
+    let mut kept = hunk.lines.iter().filter(|line| line.change != LineChange::Removed);
+    kept.all(|line| lines.get((line.number as usize).wrapping_sub(1)).is_some_and(|text| *text == line.text))
 }
 
 /// Whether a line has a sign that begins or ends a multi-line string.
-pub(super) fn has_text_sign(line: &str) -> bool {
+fn has_text_sign(line: &str) -> bool {
     TEXT_SIGNS.iter().any(|(open, close)| line.contains(open) || line.contains(close))
 }
 

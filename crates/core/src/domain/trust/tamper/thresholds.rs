@@ -1,4 +1,4 @@
-//! Bounds of coverage, warnings and the like that became looser, in manifests that the run with the base's tests cannot replace.
+//! Bounds of coverage, warnings and the like that became looser, in build files that the run with the base's tests cannot replace.
 
 use std::collections::HashMap;
 
@@ -17,19 +17,11 @@ pattern!(
     r"(?i)max[_-]?(?:warnings?|errors?|failures?|complexity)|allowed[_-]?(?:failures|errors)|\bmaxfail\b|--retries?\b|--reruns?\b"
 );
 /// Files that contain bounds of checks among other things.
-const MANIFESTS: [&str; 7] = [
-    "package.json",
-    "pyproject.toml",
-    "setup.cfg",
-    "pom.xml",
-    "build.gradle",
-    "build.gradle.kts",
-    "sonar-project.properties",
-];
+const BUILD_FILES: [&str; 4] = ["pom.xml", "build.gradle", "build.gradle.kts", "sonar-project.properties"];
 
 /// Searches one file for bounds that became looser.
 pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
-    if !file.path().rsplit('/').next().is_some_and(|name| MANIFESTS.contains(&name)) {
+    if !file.path().rsplit('/').next().is_some_and(|name| BUILD_FILES.contains(&name)) {
         return;
     }
     for hunk in &file.hunks {
