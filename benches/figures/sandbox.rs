@@ -46,7 +46,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     }
     let ms = |times: Vec<Duration>| median(times).as_secs_f64() * 1e3;
     let (ours, plain) = (ms(ours), ms(plain));
-    let added = Row::new(NAME, "what a start takes longer than with plain bubblewrap", ours - plain, "ms");
+    let added = Row::new(NAME, "additional time of a start compared with plain bubblewrap", ours - plain, "ms");
     run.add(added.target(FigureTarget::AtMost(MOST_MS)));
     run.add(Row::new(NAME, "a program in the sandbox, start to end", ours, "ms").beside("plain bubblewrap", plain));
     Ok(())

@@ -23,7 +23,7 @@ const MODEL: &str = "\
 - Tasks and the random numbers of each iteration are the same with and without memory.
 - The loss to poison is relative to memory without it. Single seeds differ by some points,
   because a family that finds its best approach late is late in all of its tasks.
-- Thresholds and credit were tuned on the seeds 1 to 80, never on those of the table; another fusion constant of retrieval
+- Thresholds and credit were tuned on the seeds 1 to 80, never on the table's seeds; another fusion constant of retrieval
   (20) was tried once and rejected after figures of these seeds as well. A simulation cannot show whether real tasks come in
   families, and whether real agents follow the advice in their prompts.";
 

@@ -72,7 +72,7 @@ const POLICIES: &str = "\
 - `Luby restarts`: fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times three iterations; the work is kept.
 - `ours`: the defaults of this version. A loop that gives up ends as at its limit; neither counts as a question.
 - `ours, no earlier loops`: the same with each loop as the first of its repository.
-- `ours, told the worth`: the same with the value of a finished task (`strategy.outlook.task_value`); `ours` assumes 40.
+- `ours, known worth`: the same with the value of a finished task (`strategy.outlook.task_value`); `ours` assumes 40.
 - `all seen, three late`: an upper bound. It knows obstacles after three iterations, redirects up to three times in a row, asks a person
   once, and ends; it also ends if the rest exceeds the limit or its value.
 
@@ -121,7 +121,7 @@ const REASONS: [(&str, &str); 32] = [
     ("oversight.stuck.critical_error_count", "It should pause a loop only after its redirects."),
     (
         "oversight.stuck.no_progress_iterations",
-        "Healthy loops stand still for a while; `standstill_chance` detects what is unusual.",
+        "Healthy loops stand still for a while; `standstill_chance` detects unusual standstills.",
     ),
     (
         "oversight.stuck.standstill_chance",
@@ -324,7 +324,7 @@ fn assumptions(page: &mut String) {
     };
     let _ = writeln!(
         page,
-        "Assumptions of `everyday`. `--mix FILE` reads a YAML file that sets any of them; its keys are those of `Mix` in \
+        "Assumptions of `everyday`. `--mix FILE` reads a YAML file that sets any of them with the keys of `Mix` in \
          `crates/lab/src/tasks/mix.rs`.\n\n- Progress: {}; in slow tasks: {}.\n- A finished task is worth {}, a falsely accepted one \
          {}, a question to a person {}.\n- A person answers in {:.0} % of cases and recognizes a hopeless task in {:.0} %.\n- Kinds of tasks, by weight: {}.\n",
         pace(agent.pace),
