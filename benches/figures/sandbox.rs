@@ -15,9 +15,9 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    `/bin/true` in the sandbox of a check, with all filters, limits and covered files. Baseline: `/bin/true` in \
-    bubblewrap with the same namespaces and folders only. Both alternate; medians. The first row is the difference \
-    of the starts.";
+    The test runs `/bin/true` in the sandbox of a check, with all filters, limits and covered files. The baseline \
+    is `/bin/true` in bubblewrap with only the same namespaces and folders. Both alternate, and the figures are \
+    medians. The first row is the difference of the starts.";
 
 const NAME: &str = "sandbox";
 /// Maximum difference, in milliseconds.
