@@ -196,7 +196,7 @@ pub fn diffs(data: &[u8]) {
     let kept = kept.map(|line| line.get(1..).unwrap_or_default());
     let lines: Vec<&str> = above.take(start.unwrap_or(1).saturating_sub(1).min(1_000)).chain(kept).collect();
     let text = lines.join("\n").into_bytes();
-    let texts = tamper::files_with_sections(&diff).into_iter().map(|path| (path, text.clone())).collect();
+    let texts = tamper::files_to_read(&diff).into_iter().map(|path| (path, text.clone())).collect();
     let found = tamper::scan(&diff, &texts, &|path| path.ends_with(".mk"), tamper::MAX_FINDINGS);
     assert!(found.len() <= tamper::MAX_FINDINGS);
 }

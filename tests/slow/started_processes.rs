@@ -59,8 +59,6 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git ls-files -z --modified --deleted --others --exclude-standard
       git write-tree
       git ls-tree -r -z --name-only --full-tree
-      git diff-tree -r --no-renames -z --name-only --diff-filter
-      git diff-tree -r --no-renames -z --name-only --diff-filter
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
       git ls-tree -r -z --full-tree
@@ -75,9 +73,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git update-ref -z --stdin
       git ls-tree -r -z --name-only --full-tree
-      git diff-tree -r --no-renames -z --name-only --diff-filter
-      git diff-tree -r --no-renames -z --name-only --diff-filter
-      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-status
       git cat-file --batch
       git cat-file --batch
       sh
@@ -93,9 +89,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git ls-tree -r -z --name-only --full-tree
-      git diff-tree -r --no-renames -z --name-only --diff-filter
-      git diff-tree -r --no-renames -z --name-only --diff-filter
-      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-status
       git cat-file --batch
       git cat-file --batch
       bwrap sh -c
@@ -113,9 +107,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git update-ref -z --stdin
       git ls-tree -r -z --name-only --full-tree
-      git diff-tree -r --no-renames -z --name-only --diff-filter
-      git diff-tree -r --no-renames -z --name-only --diff-filter
-      git diff-tree -r --no-renames -z --name-only --diff-filter
+      git diff-tree -r --no-renames -z --name-status
       git cat-file --batch
       git cat-file --batch
       sh

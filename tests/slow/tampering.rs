@@ -40,7 +40,7 @@ fn honest_changes_are_not_called_tampering() {
             let diff = String::from_utf8_lossy(&diff);
             let files = folder.join(format!("{pair}.files"));
             let read = |path: String| Some((path.clone(), std::fs::read(files.join(path)).ok()?));
-            let texts = tamper::files_with_sections(&diff).into_iter().filter_map(read).collect();
+            let texts = tamper::files_to_read(&diff).into_iter().filter_map(read).collect();
             let changed: Vec<&str> = diff.lines().filter_map(|line| line.strip_prefix("--- a/")).collect();
             let start = CheckStart::new(["make test"], changed);
             let findings = tamper::scan(&diff, &texts, &|path| start.depends_on(path), usize::MAX);

@@ -1,5 +1,5 @@
-//! Weakened tests: no loop with an open finding reaches `review`; the service restores tests, or a maintainer accepts the
-//! change. Changes that the run with the base's tests judged block nothing.
+//! Weakened tests: no loop with an open finding reaches `review`; the agent restores tests, or a maintainer accepts the change.
+//! Changes that the run with the base's tests judged block nothing.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -7,7 +7,7 @@ use ralph_bot::domain::loops::LoopState;
 use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(
-    tests_deleted_in_an_earlier_iteration_are_put_back,
+    tests_deleted_in_an_earlier_iteration_still_decide,
     skipped_tests_are_accepted_by_maintainers_only,
     changed_expectation_is_asked_about_once,
     honest_tests_need_no_acceptance,
@@ -33,17 +33,16 @@ fn setup(dialect: Dialect, agent: &str) -> Setup {
 }
 
 /// See docs/research/threats.md#g17.
-async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
+async fn tests_deleted_in_an_earlier_iteration_still_decide(dialect: Dialect) {
     let agent = format!(
         "case $RALPH_ITERATION in\n1) {DELETE}echo broken >other.txt;;\n2) echo kept >other.txt;;\n*) echo 42 >answer.txt;;\nesac\n"
     );
     story(setup(dialect, &agent).file("check.sh", COUNTED), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(done.iterations.len(), 4, "three of the agent, one of the service");
+        assert_eq!(done.iterations.len(), 3, "the checks pass in the second, without the tests of the base");
         let passed: Vec<bool> = done.iterations.iter().map(|one| one.checks.all_hold()).collect();
-        assert_eq!(passed, [false, true, true, true]);
-        assert_eq!(world.file(&done.branch, "tests/test_answer.py").await.as_deref(), Some(TESTS));
+        assert_eq!(passed, [false, true, true]);
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
         let second_prompt = world.prompt(2).await;
         assert!(
@@ -52,14 +51,11 @@ async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
         );
         let third_prompt = world.prompt(3).await;
         assert!(
-            third_prompt.contains("# Tests to restore") && third_prompt.contains("counted at the base"),
+            third_prompt.contains("# Tests that you changed") && !third_prompt.contains("# Tests to restore"),
             "{third_prompt}"
         );
-        let put_back = done.iterations[3].commit.clone().expect("a commit of the service");
-        let message = world.git(&["show", "--no-patch", "--format=%an %B", put_back.as_str()]);
-        assert!(message.contains("put the tests of the base back") && message.contains("counted"), "{message}");
-        assert!(!message.contains("Co-authored-by"), "{message}");
-        assert!(!world.the_pull().await.body.contains("differ from the base"));
+        let body = world.the_pull().await.body;
+        assert!(body.contains("differ from the base's") && body.contains("`+0 -2`"), "{body}");
     })
     .await;
 }

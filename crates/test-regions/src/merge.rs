@@ -249,7 +249,8 @@ impl<'a> MergePlan<'a> {
         self.extra.iter().rev().for_each(|at| places.entry(id(branch, *at)).or_default().push(*at));
         let mut gone = Vec::new();
         for at in std::mem::take(&mut self.gone) {
-            match places.get_mut(&id(base, at)).and_then(Vec::pop) {
+            let place = places.get_mut(&id(base, at)).filter(|_| !self.keeps_item(at));
+            match place.and_then(Vec::pop) {
                 Some(other) => self.equal.push((at, other)),
                 None => gone.push(at),
             }
@@ -257,6 +258,15 @@ impl<'a> MergePlan<'a> {
         self.gone = gone;
         self.extra = places.into_values().flatten().collect();
         self.extra.sort_unstable();
+    }
+
+    /// Whether a region of the base documents an item that the branch still has. The region then belongs to this item, because a
+    /// runner may not read the documentation of another one.
+    pub fn keeps_item(&self, at: usize) -> bool {
+        let Some((base, branch)) = &self.sides else { return false };
+        let found = &base.scan.found[at];
+        let is_kept = || branch.items(&found.anchor, &found.condition).next().is_some();
+        found.shape != Shape::Item && !branch.text.is_empty() && is_kept()
     }
 
     /// Marks a gone region as moved to another file.

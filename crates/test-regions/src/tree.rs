@@ -67,7 +67,7 @@ fn moved_regions(plans: &[MergePlan<'_>]) -> Vec<(usize, usize, usize, usize)> {
     let mut moved = Vec::new();
     for (file, plan) in plans.iter().enumerate() {
         let Some((base, _)) = &plan.sides else { continue };
-        for at in &plan.gone {
+        for at in plan.gone.iter().filter(|at| !plan.keeps_item(**at)) {
             let found = &base.scan.found[*at];
             let identity = (base.text_of(*at), found.shape, found.condition.clone());
             if let Some((other, region)) = places.get_mut(&identity).and_then(Vec::pop) {

@@ -50,7 +50,7 @@ use crate::domain::model::ids::{ForgeName, Sha};
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::domain::trust::protected::ProtectedGlobs;
 
-pub use branch::BranchDiff;
+pub use branch::{BranchDiff, ChangedPaths};
 pub use environment::{Environment, EnvironmentKey, SetupEffects};
 pub use error::WorkspaceError;
 pub use fixed::FixedFiles;

@@ -189,10 +189,6 @@ impl Engine {
             Effect::Push { ticket, commit } => self.push(account, repo, current, *ticket, commit).await,
             Effect::Merge { ticket, other } => self.merge(account, repo, current, *ticket, other.as_ref()).await,
             Effect::Restore { ticket, iteration, to } => self.restore(repo, current, *ticket, *iteration, to).await,
-            Effect::PutBackTests { ticket, iteration, paths } => {
-                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
-                self.put_back_tests(repo, current, run, paths, cancel).await
-            }
             Effect::SecondOpinion { ticket, commit } => {
                 self.second_opinion(claimed, repo, current, (*ticket, commit), cancel).await
             }

@@ -174,6 +174,22 @@ fn region_in_another_file_is_no_difference() {
     assert_eq!(moved("").len(), 2);
 }
 
+/// `nim doc` runs no examples of functions that are not exported.
+#[test]
+fn documentation_of_an_item_that_stays_is_put_back() {
+    let doc = "  runnableExamples:\n    doAssert a() == 1\n";
+    let base = format!("func a*(): int =\n{doc}  1\n");
+    let branch = format!("func a*(): int =\n  2\n\nfunc b(): int =\n{doc}  1\n");
+    let merge = with_base_tests("a.nim", Some(&base), &branch);
+    assert_eq!(merge.text, Some(format!("func a*(): int =\n{doc}  2\n\nfunc b(): int =\n  1\n")));
+    let away = [
+        ChangedFile { path: "src/a.nim", base: Some(&base), branch: Some("func a*(): int =\n  2\n") },
+        ChangedFile { path: "src/b.nim", base: None, branch: Some(&base) },
+    ];
+    let paths: Vec<String> = with_base_tests_of(&away).files.into_iter().map(|(path, _)| path).collect();
+    assert_eq!(paths, ["src/a.nim", "src/b.nim"]);
+}
+
 /// `python3 -m doctest a.py` reports no number of tests, which could fall.
 #[test]
 fn doctest_may_only_move_to_a_file_that_had_some() {

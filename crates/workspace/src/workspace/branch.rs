@@ -16,6 +16,56 @@ pub struct BranchDiff {
     pub truncated: bool,
 }
 
+/// Change of a path. A moved file is deleted at one path and added at another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PathChange {
+    Added,
+    Deleted,
+    /// Content or type.
+    Modified,
+}
+
+impl PathChange {
+    /// Reads git's letter of a status.
+    fn of(status: &str) -> Self {
+        match status {
+            "A" => Self::Added,
+            "D" => Self::Deleted,
+            _ => Self::Modified,
+        }
+    }
+}
+
+/// Files that differ between two commits, by path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChangedPaths(Vec<(PathChange, String)>);
+
+impl ChangedPaths {
+    /// Returns all paths.
+    pub fn all(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(_, path)| path.as_str())
+    }
+
+    /// Returns the paths that the first commit has: changed, moved and deleted files.
+    pub fn of_base(&self) -> impl Iterator<Item = &str> {
+        self.with(|change| change != PathChange::Added)
+    }
+
+    /// Returns the paths that only the first commit has.
+    pub fn deleted(&self) -> impl Iterator<Item = &str> {
+        self.with(|change| change == PathChange::Deleted)
+    }
+
+    /// Returns the paths that only the second commit has.
+    pub fn added(&self) -> impl Iterator<Item = &str> {
+        self.with(|change| change == PathChange::Added)
+    }
+
+    fn with(&self, is_wanted: impl Fn(PathChange) -> bool) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(change, _)| is_wanted(*change)).map(|(_, path)| path.as_str())
+    }
+}
+
 impl Workspaces {
     /// Whether the store of a loop exists. It is deleted some time after the loop's end.
     pub fn keeps_commits(&self, (loop_id, repo): (&LoopId, &RepoRef)) -> bool {
@@ -59,58 +109,19 @@ impl Workspaces {
         Ok(BranchDiff { text, truncated: output.truncated })
     }
 
-    /// Returns the files of `base` that a commit changes, moves or deletes.
-    pub async fn changed_base_files(
-        &self,
-        of: (&LoopId, &RepoRef),
-        base: &Sha,
-        to: &Sha,
-    ) -> Result<Vec<String>, WorkspaceError> {
-        self.differing_names(of, (base, to), "MDT").await
-    }
-
-    /// Returns the files of `base` that a commit deletes or moves.
-    pub async fn deleted_files(
-        &self,
-        of: (&LoopId, &RepoRef),
-        base: &Sha,
-        to: &Sha,
-    ) -> Result<Vec<String>, WorkspaceError> {
-        self.differing_names(of, (base, to), "D").await
-    }
-
-    /// Returns the files of a commit that `base` does not have, including files that were only moved.
-    pub async fn added_files(
-        &self,
-        of: (&LoopId, &RepoRef),
-        base: &Sha,
-        to: &Sha,
-    ) -> Result<Vec<String>, WorkspaceError> {
-        self.differing_names(of, (base, to), "A").await
-    }
-
-    /// Returns all files that differ between two commits.
-    pub async fn differing_files(
-        &self,
-        of: (&LoopId, &RepoRef),
-        one: &Sha,
-        other: &Sha,
-    ) -> Result<Vec<String>, WorkspaceError> {
-        self.differing_names(of, (one, other), "AMDT").await
-    }
-
-    async fn differing_names(
+    /// Returns the files that differ between two commits or trees.
+    pub async fn changed_paths(
         &self,
         (loop_id, repo): (&LoopId, &RepoRef),
-        (from, to): (&Sha, &Sha),
-        filter: &str,
-    ) -> Result<Vec<String>, WorkspaceError> {
+        from: &Sha,
+        to: &Sha,
+    ) -> Result<ChangedPaths, WorkspaceError> {
         let store = self.opened(loop_id, repo).await?.store;
         let call = GitCommand::new("list changed files", &store);
-        let filter = format!("--diff-filter={filter}");
-        let call = call.args(["diff-tree", "-r", "--no-renames", "-z", "--name-only", &filter]);
-        let listed = self.git.ok(call.args([from.as_str(), to.as_str()])).await?.stdout;
-        Ok(names(&listed))
+        let call = call.args(["diff-tree", "-r", "--no-renames", "-z", "--name-status", from.as_str(), to.as_str()]);
+        let fields = names(&self.git.ok(call).await?.stdout);
+        let (pairs, _) = fields.as_chunks::<2>();
+        Ok(ChangedPaths(pairs.iter().map(|[status, path]| (PathChange::of(status), path.clone())).collect()))
     }
 
     /// Returns the paths of all files of a commit.

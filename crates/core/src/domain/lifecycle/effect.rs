@@ -95,8 +95,6 @@ pub enum Effect {
     Merge { ticket: u64, other: Option<Sha> },
     /// Restores the files of an earlier commit in a new commit, so that the branch keeps all commits.
     Restore { ticket: u64, iteration: u32, to: Sha },
-    /// Restores the base's versions of files in a new commit. Files that do not exist at the base are removed.
-    PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
     /// Asks another backend for a second opinion about a verified commit.
     SecondOpinion { ticket: u64, commit: Sha },
     /// Applies suggested changes in a new commit.
@@ -216,7 +214,6 @@ impl Effect {
             | Self::Push { .. }
             | Self::Merge { .. }
             | Self::Restore { .. }
-            | Self::PutBackTests { .. }
             | Self::SecondOpinion { .. }
             | Self::ApplySuggestions { .. }
             | Self::Hooks { .. }
@@ -255,7 +252,6 @@ impl Effect {
             | Self::Push { ticket, .. }
             | Self::Merge { ticket, .. }
             | Self::Restore { ticket, .. }
-            | Self::PutBackTests { ticket, .. }
             | Self::SecondOpinion { ticket, .. }
             | Self::ApplySuggestions { ticket, .. }
             | Self::Hooks { ticket, .. } => Some(*ticket),
@@ -274,7 +270,6 @@ impl Effect {
             Self::Push { ticket, .. } => format!("push/{ticket}"),
             Self::Merge { ticket, .. } => format!("merge/{ticket}"),
             Self::Restore { ticket, .. } => format!("restore/{ticket}"),
-            Self::PutBackTests { ticket, .. } => format!("put-back/{ticket}"),
             Self::SecondOpinion { ticket, .. } => format!("second-opinion/{ticket}"),
             Self::ApplySuggestions { ticket, .. } => format!("suggestions/{ticket}"),
             Self::Hooks { ticket, .. } => format!("hooks/{ticket}"),

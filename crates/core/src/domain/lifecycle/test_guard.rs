@@ -1,17 +1,16 @@
-//! Guard of tests: handles findings about tests in the branch. Decides what the agent has to fix, what the service restores, and
-//! what a maintainer is asked. While a finding is open, the loop does not reach `review`.
+//! Guard of tests: handles findings about tests in the branch. Decides what the agent has to fix and what a maintainer is asked. While
+//! a finding is open, the loop does not reach `review`.
 
 use super::StepContext;
-use super::next_iteration::{next_iteration, open_own_iteration};
+use super::next_iteration::next_iteration;
 use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, EscalationCause, IterationKind, Loop, LoopState,
-    LoopStep, RewrittenFile, TestEvidence, named_paths, names_file,
+    RewrittenFile, TestEvidence, named_paths,
 };
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, TamperKind, TestCounts};
 use crate::domain::report;
-use crate::domain::trust::tamper;
 
 /// Consequence of open findings after an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +19,6 @@ enum GuardAction {
     Pass,
     /// The next prompt mentions the findings.
     TellAgent,
-    /// The service restores these files.
-    PutBack(Vec<String>),
     /// A maintainer is asked.
     Ask,
 }
@@ -78,20 +75,25 @@ pub(super) fn contradicted(turn: &mut StepContext) {
     }
 }
 
-/// Returns a finding for each check that runs fewer tests than at the base, or than with the base's test files.
+/// Returns a finding for each check that runs fewer tests than at the base. If the base's tests ran with the branch's program,
+/// that run is compared, because it judged the branch's tests.
 fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
-    let at_base = next.base_counts();
-    let with_base = next.base.clone().zip(with_base).map(|(base, report)| BaseCounts::of(base, report));
+    let Some(at_base) = next.base_counts() else { return Vec::new() };
+    let is_counted =
+        |outcome: &CheckOutcome| outcome.tests.is_some() && !outcome.incomplete && outcome.objection.is_none();
     // Who skips a test runs it no more.
     let ran = |tests: TestCounts| tests.passing + tests.failing;
-    let fell = |outcome: &CheckOutcome| {
+    let fell = |own: &CheckOutcome| {
+        let of_base = with_base.and_then(|report| report.outcomes.iter().find(|outcome| outcome.name == own.name));
+        let outcome = of_base.filter(|outcome| is_counted(outcome)).unwrap_or(own);
         // A passed check whose tests were not counted completely is no evidence: the exit code decides.
-        if !outcome.contradicted && (outcome.tests.is_none() || outcome.incomplete || outcome.objection.is_some()) {
+        if !outcome.contradicted && !is_counted(outcome) {
             return None;
         }
-        let then = [&at_base, &with_base].into_iter().flatten().filter_map(|counts| counts.tests.get(&outcome.name));
+        let then = at_base.tests.get(&outcome.name).copied()?;
+        let passes = then.passing > 0 || outcome.tests.is_some_and(|now| now.passing > 0);
         // A counter that never saw a test pass does not count all of them.
-        let then = then.copied().filter(|then| then.passing > 0).max_by_key(|then| ran(*then))?;
+        let then = Some(then).filter(|_| passes)?;
         let skipped = outcome.tests.map_or(0, |now| now.skipped);
         let (then, more_skipped) = (ran(then), skipped.saturating_sub(then.skipped));
         let now = outcome.tests.map_or(0, ran);
@@ -150,7 +152,6 @@ pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     let waits = turn.next.pause_wanted.is_some() || turn.next.has_requests();
     let only_a_person = turn.next.open_findings().iter().all(|finding| finding.needs_decision());
     match action(&turn.next, finished) {
-        GuardAction::PutBack(paths) if !used_up && turn.next.pause_wanted.is_none() => put_back(turn, paths),
         GuardAction::Ask if !waits && (finished || !used_up) => ask(turn),
         GuardAction::TellAgent if !waits && finished && used_up && only_a_person => ask(turn),
         GuardAction::TellAgent => {
@@ -183,56 +184,10 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
         let asks = finished && (guard.told || open.iter().all(|finding| finding.pushed));
         return if asks { GuardAction::Ask } else { GuardAction::TellAgent };
     }
-    if guard.put_back > 0 {
-        // What the service could not put back is for the agent, once.
-        return if next.current().is_some_and(|last| last.kind == IterationKind::Agent) {
-            GuardAction::Ask
-        } else {
-            GuardAction::TellAgent
-        };
-    }
     if guard.tries < next.policy.tampering.iterations {
         return GuardAction::TellAgent;
     }
-    match files_to_put_back(next, &open) {
-        files if files.is_empty() => GuardAction::Ask,
-        files => GuardAction::PutBack(files),
-    }
-}
-
-/// Returns the tests of the base that the service can restore without undoing the work on the task.
-fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
-    let text = next.task.agent_text();
-    let mut files: Vec<String> = Vec::new();
-    for finding in open.iter().filter(|finding| !finding.needs_decision() && !finding.may_be_asked_for(&text)) {
-        let path = &finding.found.path;
-        match finding.found.kind {
-            TamperKind::TestCountFell => {
-                let changed = next.branch_stat().into_iter().flat_map(|stat| &stat.files);
-                let lost = changed.filter(|file| {
-                    file.removed > 0 && tamper::is_test_file(&file.path) && !names_file(&text, &file.path)
-                });
-                files.extend(lost.map(|file| file.path.clone()));
-            }
-            // What writes it is elsewhere.
-            TamperKind::TestsRewritten => {}
-            _ if tamper::is_test_file(path) => files.push(path.clone()),
-            _ => {}
-        }
-    }
-    files.sort();
-    files.dedup();
-    files
-}
-
-/// Opens an iteration in which the service restores the base's versions of files.
-fn put_back(turn: &mut StepContext, paths: Vec<String>) {
-    turn.next.guard.put_back += 1;
-    turn.next.guard.tries = 0;
-    turn.next.session = None;
-    turn.because(format!("the service restores the base's version of {}", named_paths(&paths)));
-    let Some(iteration) = open_own_iteration(turn, IterationKind::TestsPutBack) else { return };
-    turn.work(LoopStep::Commit, |ticket| Effect::PutBackTests { ticket, iteration, paths });
+    GuardAction::Ask
 }
 
 /// Pauses the loop and asks a maintainer about the open findings.
@@ -263,9 +218,7 @@ fn question(next: &Loop) -> String {
         format!("every check passes, but only with the changes to {paths}")
     } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.agent_text())) {
         format!("tests or checks are weaker than the base's, which the task may ask for: {paths}")
-    } else if next.guard.put_back > 0 {
-        format!("tests were weakened again after they were restored: {paths}")
     } else {
-        format!("tests are weaker than the base's and cannot be restored without a person: {paths}")
+        format!("tests are weaker than the base's, and the agent did not restore them: {paths}")
     }
 }

@@ -88,7 +88,8 @@ pub fn names_file(text: &str, path: &str) -> bool {
     })
 }
 
-/// Numbers of tests that the checks counted at a commit of the base branch. Failures that may not be tests are left out.
+/// Numbers of tests that the checks counted at a commit of the base branch. Failures that may not be tests are left out: those that
+/// the runner counts beside the tests, and all if no test passed and the runner named none or not all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BaseCounts {
     /// Commit.
@@ -103,6 +104,8 @@ impl BaseCounts {
         let counted = |outcome: &CheckOutcome| {
             // Counts that the exit code contradicts were not understood.
             let tests = outcome.tests.filter(|_| outcome.objection.is_none())?;
+            let are_named = outcome.failing_tests.len() as u64 == tests.failing;
+            let tests = Some(tests).filter(|tests| tests.passing > 0 || are_named)?;
             let failing = tests.failing.saturating_sub(outcome.extra_failures);
             Some((outcome.name.clone(), TestCounts { failing, ..tests }))
         };
@@ -116,13 +119,10 @@ impl BaseCounts {
 pub struct TestGuard {
     /// Acceptances, oldest first.
     pub accepted: Vec<AcceptedFindings>,
-    /// Number of agent iterations that ended with an open finding, since the tests were last restored or a person resumed the
-    /// loop.
+    /// Number of agent iterations that ended with an open finding, since a person resumed the loop.
     pub tries: u32,
     /// Last iteration that is included in `tries`.
     pub counted: u32,
-    /// Number of times that the service restored tests since a person resumed the loop.
-    pub put_back: u32,
     /// Whether the agent was told that the checks pass only with its changes to tests.
     pub told: bool,
     /// Test counts at the base, if the baseline was measured at another commit.
@@ -158,7 +158,7 @@ impl TestGuard {
 
     /// Resets the counts after a person resumed the loop. Acceptances are kept.
     pub fn begin_anew(&mut self) {
-        (self.tries, self.put_back, self.told) = (0, 0, false);
+        (self.tries, self.told) = (0, false);
     }
 }
 

@@ -1,7 +1,10 @@
 //! Conclusions from earlier runs of the checks: which checks are flaky, which run a second time, and whether the report of a test
 //! runner counts against exit code 0.
 
+use std::collections::HashSet;
+
 use super::Loop;
+use crate::domain::checks::criteria;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport};
 
 /// Maximum duration of a first run for which the checks of the base run again, in milliseconds.
@@ -38,14 +41,21 @@ impl Loop {
         }
     }
 
-    /// Fails each check of `report` whose test runner objects to exit code 0, if the runner's output was understood in an earlier
-    /// run of the same command. Otherwise the exit code decides.
+    /// Fails each check of `report` whose test runner objects to exit code 0, or whose output lacks the report that an earlier run
+    /// had, if the runner's output was understood in an earlier run of the same command. Otherwise the exit code decides.
     pub fn apply_objections(&self, report: &mut CheckReport) {
         for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.holds) {
-            let Some(why) = &outcome.objection else { continue };
-            let understood = |then: &CheckOutcome| then.understood && then.command == outcome.command;
-            if self.reports_of_now().any(|report| has(report, &outcome.name, understood)) {
-                outcome.why.clone_from(why);
+            let earlier = self.reports_of_now().flat_map(|report| &report.outcomes);
+            let mut understood = earlier
+                .filter(|then| then.understood && then.name == outcome.name && then.command == outcome.command)
+                .peekable();
+            let why = match &outcome.objection {
+                Some(why) => understood.peek().map(|_| why.clone()),
+                None => understood.find_map(|then| lost_report(then, outcome)),
+            };
+            let by_exit_code = |check: &Check| check.name == outcome.name && criteria::passes_by_exit_code(check);
+            if let Some(why) = why.filter(|_| self.checks.iter().any(by_exit_code)) {
+                outcome.why = why;
                 (outcome.holds, outcome.contradicted) = (false, true);
             }
         }
@@ -101,6 +111,22 @@ impl Loop {
             outcome.flaky |= has(start, &outcome.name, |then| !then.holds);
         }
     }
+}
+
+/// Returns the reason why a check that exited 0 does not pass: its output has no report of tests, and nothing that an earlier run,
+/// whose report counted passing tests, did not print. The tests then ended before the report. `None` if the output has another
+/// line, which may be a report that was not understood.
+fn lost_report(then: &CheckOutcome, now: &CheckOutcome) -> Option<String> {
+    let counted = then.tests.filter(|tests| tests.passing > 0 && now.tests.is_none())?;
+    // Numbers such as times differ in each run.
+    let plain = |line: &str| line.trim().replace(|c: char| c.is_ascii_digit(), "0");
+    let known: HashSet<String> = then.output.lines().map(plain).collect();
+    let all = counted.passing + counted.failing;
+    let is_known = |line: &str| line.trim().is_empty() || known.contains(&plain(line));
+    now.output
+        .lines()
+        .all(is_known)
+        .then(|| format!("exit code 0, but no report of tests; an earlier run of the same command reported {all}"))
 }
 
 fn has(report: &CheckReport, name: &str, test: impl Fn(&CheckOutcome) -> bool) -> bool {

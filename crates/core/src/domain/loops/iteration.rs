@@ -135,7 +135,7 @@ pub enum IterationKind {
     Agent,
     /// The service merged the base or pushed commits without conflicts.
     Merge,
-    /// The service restored the base's versions of weakened tests.
+    /// The service restored the base's versions of weakened tests, as earlier versions did.
     TestsPutBack,
     /// The service applied changes that maintainers suggested.
     Suggestions,

@@ -94,7 +94,7 @@ pub enum PlanPolicy {
 config_section! {
     /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
     pub struct TamperingPolicy {
-        /// Number of iterations with an open finding after which the bot itself restores the tests of the base.
+        /// Number of iterations with an open finding after which a maintainer is asked.
         pub iterations: u32 = 2, in 1..=100;
     }
 }
@@ -287,7 +287,7 @@ pub struct RepositorySettings {
     /// Extent to which loops use the intelligence layer. It can only be less than the operator's.
     #[serde(default)]
     pub intelligence: Option<Intelligence>,
-    /// Number of iterations with weakened tests after which the service restores the tests of the base.
+    /// Number of iterations with weakened tests after which a maintainer is asked.
     #[serde(default)]
     pub tampering_iterations: Option<u32>,
     /// Keys of `preset`, `control`, `oversight` and `strategy` that the file sets.

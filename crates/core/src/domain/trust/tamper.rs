@@ -45,7 +45,7 @@ pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files
 pub use compiled::is_compiled_cache;
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
 pub use new_tests::NewTests;
-pub use sections::{ChangedTexts, files_with_sections};
+pub use sections::{ChangedTexts, files_to_read};
 pub use starts::{CheckStart, ImportedName, is_missing};
 
 /// Default maximum number of findings of one diff.
@@ -109,7 +109,7 @@ const MANIFESTS: [&str; 39] = [
 ];
 
 /// Returns the changes in a unified git diff that weaken the checks and that the run with the base's tests cannot judge, in the
-/// order of the diff, at most `most`. `texts` has the contents of [`files_with_sections`]. `is_replaced` tells for which files that
+/// order of the diff, at most `most`. `texts` has the contents of [`files_to_read`]. `is_replaced` tells for which files that
 /// run uses the base's version; test files always belong to them. Text that is no diff gives no findings.
 pub fn scan(diff: &str, texts: &ChangedTexts, is_replaced: &dyn Fn(&str) -> bool, most: usize) -> Vec<TamperFinding> {
     let mut files = diff::parse(diff);
@@ -121,7 +121,7 @@ pub fn scan(diff: &str, texts: &ChangedTexts, is_replaced: &dyn Fn(&str) -> bool
         if let Some(kind) = kind_of_place(file) {
             findings.add(file.path(), None, kind, &config::summary(file));
         } else if !is_test_file(file.path()) && !is_replaced(file.path()) {
-            if let Some(code) = ProgramCode::of(file) {
+            if let Some(code) = ProgramCode::of(file, texts.get(file.path()).map(Vec::as_slice)) {
                 neutralized::scan(&code, &summary, &mut findings);
             }
             commands::scan(file, &summary, &mut findings);

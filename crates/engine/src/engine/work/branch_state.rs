@@ -2,7 +2,7 @@
 
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::workspace::BranchDiff;
+use crate::workspace::{BranchDiff, ChangedPaths};
 
 /// State of a branch, compared with its base.
 #[derive(Clone, Copy)]
@@ -14,4 +14,6 @@ pub(super) struct BranchState<'a> {
     pub to: &'a Sha,
     /// Complete change from the base.
     pub diff: &'a BranchDiff,
+    /// Files that differ from the base.
+    pub paths: &'a ChangedPaths,
 }

@@ -53,18 +53,14 @@ impl Engine {
         branch: BranchState<'_>,
         start: &CheckStart<'_>,
     ) -> Result<Vec<String>, EffectError> {
-        let BranchState { repo, current, base, to, .. } = branch;
-        let names = (&current.id, repo);
-        let mut changed = self.workspaces.changed_base_files(names, base, to).await?;
-        let modules = self.test_modules(names, base, &changed).await?;
+        let BranchState { repo, current, base, paths, .. } = branch;
+        let mut changed: Vec<String> = paths.of_base().map(str::to_owned).collect();
+        let modules = self.test_modules((&current.id, repo), base, &changed).await?;
         // A test may read any data. The run with the base's tests shows whether the deleted data matters.
-        let deleted = match changed.iter().any(|path| !tamper::is_code(path) && !tamper::is_test_file(path)) {
-            true => self.workspaces.deleted_files(names, base, to).await?,
-            false => Vec::new(),
-        };
+        let deleted: HashSet<&str> = paths.deleted().collect();
         changed.retain(|path| {
             let is_module = || modules.iter().any(|module| module.contains(path));
-            let is_deleted_data = || !tamper::is_code(path) && deleted.contains(path);
+            let is_deleted_data = || !tamper::is_code(path) && deleted.contains(path.as_str());
             tamper::is_test_file(path) || start.depends_on(path) || is_module() || is_deleted_data()
         });
         Ok(changed)
@@ -78,7 +74,7 @@ impl Engine {
         branch: BranchState<'_>,
         start: &CheckStart<'_>,
     ) -> Result<Vec<ReplacedFile>, EffectError> {
-        let BranchState { repo, current, base, to, diff } = branch;
+        let BranchState { repo, current, base, to, diff, paths } = branch;
         let names = (&current.id, repo);
         let mut replaced = Vec::new();
         let mut replace = |path, is_new| replaced.push(ReplacedFile { path, is_new, version: base.clone() });
@@ -87,20 +83,20 @@ impl Engine {
         }
         let new_tests = tamper::NewTests::new(start, &diff.text);
         let mut searches = 0;
-        for path in self.workspaces.added_files(names, base, to).await? {
-            let decides = start.depends_on(&path)
-                || new_tests.is_apart(&path)
-                || self.takes_a_place(repo, current, start, &path, &mut searches).await;
+        for path in paths.added() {
+            let decides = start.depends_on(path)
+                || new_tests.is_apart(path)
+                || self.takes_a_place(repo, current, start, path, &mut searches).await;
             if decides {
-                replace(path, true);
+                replace(path.to_owned(), true);
             }
         }
         let mut since: BTreeMap<&Sha, HashSet<String>> = BTreeMap::new();
         let accepted_at = |path: &str| current.guard.accepted_tests(path).map(|(commit, _)| commit);
         for version in replaced.iter().filter_map(|file| accepted_at(&file.path)).collect::<HashSet<_>>() {
             // Without that commit, the base's version counts.
-            if let Ok(changed) = self.workspaces.differing_files(names, version, to).await {
-                since.insert(version, changed.into_iter().collect());
+            if let Ok(changed) = self.workspaces.changed_paths(names, version, to).await {
+                since.insert(version, changed.all().map(str::to_owned).collect());
             }
         }
         replaced.retain_mut(|file| {
@@ -167,7 +163,7 @@ impl Engine {
         diff: &str,
         is_replaced: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Vec<TamperFinding>, EffectError> {
-        let files = tamper::files_with_sections(diff);
+        let files = tamper::files_to_read(diff);
         let paths = files.iter().map(String::as_str).collect();
         let texts = self.workspaces.contents_at(&current.id, repo, to, &paths).await?;
         Ok(tamper::scan(diff, &texts, is_replaced, tamper::MAX_FINDINGS))

@@ -1,9 +1,7 @@
 //! Work effects that use git: commits, pushes, merges and restores.
 
 use failpoint::kill_point;
-use tokio_util::sync::CancellationToken;
 
-use super::Attempt;
 use super::branch_state::BranchState;
 use super::changed_tests::check_start;
 use crate::domain::loops::{ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith};
@@ -15,7 +13,8 @@ use crate::domain::trust::protected::{NamedPaths, Protected, ProtectedPolicy, re
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
 use crate::workspace::{
-    ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside, TreeInfo,
+    ChangedPaths, ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest,
+    SetAside, TreeInfo,
 };
 
 /// Maximum length of the agent's part of a commit's subject, in characters.
@@ -65,26 +64,6 @@ impl Engine {
         Ok(committed(ticket, IterationChange { blocked, restored, ..change }))
     }
 
-    /// Creates a commit that restores the base's version of files; files that the base lacks are removed.
-    pub(super) async fn put_back_tests(
-        &self,
-        repo: &RepoRef,
-        current: &Loop,
-        run: Attempt,
-        paths: &[String],
-        cancel: &CancellationToken,
-    ) -> Result<Receipt, EffectError> {
-        let (Some(parent), Some(base)) = (&current.head, &current.base) else {
-            return Err(EffectError::Permanent { why: "the loop has no base to put tests back from".into() });
-        };
-        self.fresh_tree(current, repo, parent, cancel).await?;
-        let patterns: Vec<String> = paths.iter().map(|path| globset::escape(path)).collect();
-        let message = self.put_back_message(repo, current, paths);
-        let request = CommitRequest { extra_protected: &patterns, ..on_top(current, repo, (parent, base), &message) };
-        let info = self.workspaces.commit(request).await?;
-        Ok(committed(run.ticket, self.change(current, &request, info).await?))
-    }
-
     /// Returns the change of a commit, with the findings about the complete change of the branch.
     pub(super) async fn change(
         &self,
@@ -97,11 +76,19 @@ impl Engine {
         let start = check_start(current, &of_base);
         let is_replaced = |path: &str| start.depends_on(path);
         let findings = self.findings_of(repo, current, &info.tree, &info.diff, &is_replaced).await?;
-        let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch };
+        let names = (&current.id, repo);
+        let paths = match info.branch.text.is_empty() {
+            true => ChangedPaths::default(),
+            false => self.workspaces.changed_paths(names, base, &info.tree).await?,
+        };
+        let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch, paths: &paths };
         let mut branch = self.branch_findings(state, &start).await?;
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
-            let complete = self.workspaces.branch_diff((&current.id, repo), base, other).await?;
-            let theirs = self.branch_findings(BranchState { to: other, diff: &complete, ..state }, &start).await?;
+            let complete = self.workspaces.branch_diff(names, base, other).await?;
+            let paths = self.workspaces.changed_paths(names, base, other).await?;
+            let theirs = self
+                .branch_findings(BranchState { to: other, diff: &complete, paths: &paths, ..state }, &start)
+                .await?;
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
         }
         Ok(IterationChange {
@@ -175,16 +162,6 @@ impl Engine {
             None => format!("ralph: iteration {iteration}: {first}"),
         };
         self.outbound.message(&subject, &[], &trailers)
-    }
-
-    fn put_back_message(&self, repo: &RepoRef, current: &Loop, paths: &[String]) -> Outbound<CommitText> {
-        let mut lines = vec!["The branch weakened tests and did not put them back:".to_owned()];
-        let reasons = current.open_findings().into_iter().map(|finding| &finding.found);
-        lines.extend(reasons.map(|found| format!("- {}: {}", found.path, found.evidence)));
-        lines.extend([String::new(), "These files are as at the base again:".to_owned()]);
-        lines.extend(paths.iter().map(|path| format!("- {path}")));
-        let subject = own_subject(current, "put the tests of the base back");
-        self.outbound.message(&subject, &lines, &self.own_trailers(repo, current))
     }
 
     pub(super) async fn push(

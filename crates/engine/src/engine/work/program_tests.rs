@@ -69,8 +69,7 @@ impl Engine {
     ) -> Result<ProgramTests, EffectError> {
         let BranchState { repo, current, base, to, .. } = branch;
         let names = (&current.id, repo);
-        let differing = self.workspaces.differing_files(names, base, to).await?;
-        let all: BTreeSet<&str> = differing.iter().map(String::as_str).collect();
+        let all: BTreeSet<&str> = branch.paths.all().collect();
         let is_program =
             |path: &&str| !replaced.contains(path) && !tamper::is_test_file(path) && !start.depends_on(path);
         let paths: Vec<&str> = all.into_iter().filter(is_program).collect();

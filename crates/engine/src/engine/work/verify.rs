@@ -100,7 +100,8 @@ impl Engine {
             return Ok((report, TestEvidence { rewritten, ..TestEvidence::default() }));
         };
         let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
-        let branch = BranchState { repo, current, base, to: commit, diff: &complete };
+        let paths = self.workspaces.changed_paths((&current.id, repo), base, commit).await?;
+        let branch = BranchState { repo, current, base, to: commit, diff: &complete, paths: &paths };
         if !report.all_hold() {
             let findings = self.branch_findings(branch, start).await?;
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
@@ -118,13 +119,13 @@ impl Engine {
         };
         // The findings come last: what the run with the base's tests judged blocks nothing.
         let mut findings = self.findings_about_text(branch, start, &known).await?;
-        findings.extend(self.hard_coded_answers(repo, current, (base, commit), &complete).await?);
+        findings.extend(self.hard_coded_answers(branch).await?);
         let marks = ChangeMarks::of(&complete.text);
         let changed = replaced.iter().filter(|file| !file.is_new);
         findings.extend(changed.map(|file| changed_tests(&file.path, &marks)));
         findings.extend(program_tests.files.iter().filter_map(MergedFile::notice));
         findings.extend(program_tests.findings);
-        findings.extend(self.accepted_tests(branch).await?);
+        findings.extend(accepted_tests(branch));
         let base_tests = match base_tests {
             Some(report) => Some(self.base_tests_run(branch, report, (replaced, program_tests.files), &marks).await?),
             None => None,
@@ -230,18 +231,6 @@ impl Engine {
         Ok(CheckedTree { report, rewritten })
     }
 
-    /// Returns the changes of tests that a person accepted and that are still in the branch. They take part in the run as they were
-    /// accepted.
-    async fn accepted_tests(&self, branch: BranchState<'_>) -> Result<Vec<BranchFinding>, EffectError> {
-        let BranchState { repo, current, base, to, .. } = branch;
-        if current.guard.accepted.is_empty() {
-            return Ok(Vec::new());
-        }
-        let differing = self.workspaces.differing_files((&current.id, repo), base, to).await?;
-        let accepted = differing.iter().filter_map(|path| current.guard.accepted_tests(path));
-        Ok(accepted.map(|(_, finding)| finding.clone()).collect())
-    }
-
     /// Describes a run with the base's tests.
     async fn base_tests_run(
         &self,
@@ -279,4 +268,14 @@ impl Engine {
         let versions = OtherVersions { commits: &commits, merged };
         self.set_up_and_check_fresh(of, commit, versions, ("clean_base_tests", &of.current.checks)).await
     }
+}
+
+/// Returns the changes of tests that a person accepted and that are still in the branch. They take part in the run as they were
+/// accepted.
+fn accepted_tests(branch: BranchState<'_>) -> impl Iterator<Item = BranchFinding> {
+    branch
+        .paths
+        .all()
+        .filter_map(move |path| branch.current.guard.accepted_tests(path))
+        .map(|(_, finding)| finding.clone())
 }

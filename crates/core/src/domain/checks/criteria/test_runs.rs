@@ -129,6 +129,12 @@ fn judged_command(check: &Check) -> Option<String> {
     (by_exit_code && !OWN_RESULT.is_match(&command)).then(|| command.into_owned())
 }
 
+/// Whether exit code 0 of a check's command means that the tests passed: the check has no other rule, and the command does not
+/// derive its exit code from the tests itself.
+pub fn passes_by_exit_code(check: &Check) -> bool {
+    judged_command(check).is_some()
+}
+
 /// Whether a part of a command is a plain call of a test runner that always reports its tests.
 fn calls_reporting_runner(command: &str) -> bool {
     let mut parts = command.split("&&").flat_map(|part| part.split([';', '\n']));

@@ -1,7 +1,7 @@
 //! Flaky checks: at the base, without a change, and in fresh checkouts.
 
 use super::*;
-use crate::domain::model::task::Check;
+use crate::domain::model::task::{Check, TestCounts};
 
 fn flaky(holds: bool) -> CheckReport {
     CheckReport { outcomes: vec![CheckOutcome { flaky: true, ..named(holds).outcomes.remove(0) }] }
@@ -167,4 +167,32 @@ fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
     assert_eq!((refused.holds, refused.contradicted, refused.why.as_str()), (false, true, why));
     let other = CheckOutcome { understood: true, command: "another command".into(), ..failed };
     assert!(judged(other).holds, "it says nothing about this command");
+}
+
+/// A program that ends the process hides the report of its tests. Another line may be a report that was not understood.
+#[test]
+fn lost_report_of_tests_fails_a_check() {
+    let tests = |passing| Some(TestCounts { passing, failing: 1, skipped: 0 });
+    let output = "cc -o calc-test calc.c\n./calc-test\ncalc.c:3: failed after 12 ms\n1 passed, 1 failed\n";
+    let then = CheckOutcome { understood: true, output: output.into(), ..report(false).outcomes.remove(0) };
+    let judged = |tests, output: &str| {
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        let baseline = CheckReport { outcomes: vec![CheckOutcome { tests, ..then.clone() }] };
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: baseline });
+        let mut report = report(true);
+        report.outcomes[0].output = output.into();
+        run.current.apply_objections(&mut report);
+        report.outcomes.remove(0)
+    };
+    for silent in
+        ["", "cc -o calc-test calc.c\n./calc-test\n", "\ncalc.c:3: failed after 9 ms\n".replace('9', "34").as_str()]
+    {
+        let outcome = judged(tests(1), silent);
+        assert_eq!((outcome.holds, outcome.contradicted), (false, true), "{silent}");
+        assert_eq!(outcome.why, "exit code 0, but no report of tests; an earlier run of the same command reported 2");
+    }
+    assert!(judged(tests(1), "./calc-test\nall is well\n").holds, "a report that was not understood");
+    assert!(judged(tests(0), "").holds, "a runner that reports failures only");
+    assert!(judged(None, "").holds);
 }

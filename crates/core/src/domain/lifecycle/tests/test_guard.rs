@@ -66,13 +66,6 @@ impl LoopRun {
         self.tell(LoopInput::SlotGranted).prepared(|_| {})
     }
 
-    fn put_back_paths(&self) -> Option<Vec<String>> {
-        self.effects.iter().find_map(|effect| match effect {
-            Effect::PutBackTests { paths, .. } => Some(paths.clone()),
-            _ => None,
-        })
-    }
-
     fn prompt(&self) -> crate::domain::knowledge::prompt::PromptView {
         crate::domain::knowledge::prompt::view(&self.current, "nonce", "report")
     }
@@ -86,34 +79,8 @@ fn finding_of_earlier_iteration_keeps_loop_from_review() {
     let to_restore = run.prompt().put_back;
     assert_eq!((to_restore[0].path.as_str(), to_restore[0].evidence.as_str()), ("tests/a.py", "os._exit(0)"));
     // The second iteration adds no finding, and every check passes.
-    run.finishes(&lost).is(LoopState::Running, LoopStep::Commit);
-    assert_eq!(run.put_back_paths(), Some(vec!["tests/a.py".to_owned()]));
-    assert_eq!((run.current.verified.as_ref(), run.current.guard.put_back), (None, 1));
-    // With the tests of the base everything passes as well.
-    run.commits(&[], true).verified(&[], None).is(LoopState::Review, LoopStep::Idle);
-    assert_eq!(run.current.iterations.len(), 3, "the commit of the service is an iteration of its own");
-    assert_eq!(run.current.findings(), []);
-    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
-}
-
-#[test]
-fn agent_that_puts_tests_back_reaches_review() {
-    let mut run = LoopRun::new();
-    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
-    run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
-    assert!(run.current.guard.accepted.is_empty());
-}
-
-#[test]
-fn recurrence_after_put_back_asks_maintainer() {
-    let mut run = LoopRun::new();
-    let lost = [weakened("tests/a.py")];
-    run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
-    // The tests that were put back fail; the agent goes on and changes them again.
-    run.commits(&[], false).is(LoopState::Running, LoopStep::Agent);
-    assert!(run.prompt().put_back.is_empty());
     run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.escalates("test_findings") && run.current.why.contains("weakened again"), "{}", run.current.why);
+    assert!(run.escalates("test_findings") && run.current.why.contains("did not restore them"), "{}", run.current.why);
     let asked = run.effects.iter().find_map(|effect| match effect {
         Effect::Escalate { view, .. } => match &**view {
             View::Escalation(view) => Some(view.clone()),
@@ -128,28 +95,21 @@ fn recurrence_after_put_back_asks_maintainer() {
     run.command(resume()).resumed().is(LoopState::Running, LoopStep::Verify);
     run.verified(&lost, None).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.prompt().put_back.len(), 1);
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
 #[test]
-fn what_service_cannot_put_back_goes_to_agent_once() {
+fn agent_that_puts_tests_back_reaches_review() {
     let mut run = LoopRun::new();
-    let lost = [weakened("tests/a.py")];
-    run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
-    run.finishes(&lost).is(LoopState::Running, LoopStep::Agent);
-    run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
-
-    // Tests within the code cannot be put back without undoing the task.
-    let mut run = LoopRun::new();
-    let inline = [weakened("src/parser.rs")];
-    run.working().finishes(&inline).finishes(&inline).is(LoopState::Paused, LoopStep::Idle);
-    assert_eq!((run.put_back_paths(), run.escalates("test_findings")), (None, true));
+    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
+    run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
+    assert!(run.current.guard.accepted.is_empty());
 }
 
 #[test]
-fn iterations_before_put_back_are_configurable() {
+fn iterations_before_the_question_are_configurable() {
     let mut run = LoopRun::with(|start| start.policy.tampering.iterations = 1);
-    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Commit);
-    assert!(run.put_back_paths().is_some());
+    run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Paused, LoopStep::Idle);
 }
 
 #[test]
@@ -248,7 +208,6 @@ fn hard_coded_answers_are_told_once_and_then_asked_about() {
     run.commits(&[], true).verified(&holds("2", known), None).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("test_findings"), "{:?}", run.effects);
     assert!(run.current.why.contains("returns only what its tests expect"), "{}", run.current.why);
-    assert_eq!(run.put_back_paths(), None);
     run.command(accept(&[])).resumed().is(LoopState::Running, LoopStep::Verify);
     run.verified(&holds("2", known), None).is(LoopState::Review, LoopStep::Idle);
     // The same answers in a file that changed otherwise are accepted; others are not.
@@ -331,17 +290,10 @@ fn changes_that_the_task_may_ask_for_are_asked_about_instead_of_undone() {
         run.working().finishes(&found).is(LoopState::Running, LoopStep::Agent);
         assert!(run.prompt().put_back[0].may_be_asked_for);
         run.finishes(&found).is(LoopState::Paused, LoopStep::Idle);
-        assert_eq!((run.put_back_paths(), run.escalates("test_findings")), (None, true), "{found:?}");
+        assert!(run.escalates("test_findings"), "{found:?}");
         assert!(run.current.why.contains("the task may ask for"), "{}", run.current.why);
         run.command(accept(&[])).resumed().verified(&found, None).is(LoopState::Review, LoopStep::Idle);
     }
-    // What the text does not name is restored, and the rest is asked about afterwards.
-    let mut run = LoopRun::with(|start| start.task.body = body.into());
-    let both = [weakened("tests/test_old.py"), weakened("tests/test_new.py")];
-    run.working().finishes(&both).finishes(&both).is(LoopState::Running, LoopStep::Commit);
-    assert_eq!(run.put_back_paths(), Some(vec!["tests/test_new.py".to_owned()]));
-    run.finishes(&both[..1]).finishes(&both[..1]).is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.current.why.contains("tests/test_old.py"), "{}", run.current.why);
 }
 
 #[test]
@@ -414,7 +366,10 @@ fn falling_test_count_is_finding() {
         (counted(12, 0), None, LoopState::Review),
         (counted(9, 0), None, LoopState::Running),
         (report(true), None, LoopState::Review),
-        (counted(10, 0), Some(counted(11, 0)), LoopState::Running),
+        // The run with the base's tests judged the branch's tests.
+        (counted(9, 0), Some(counted(10, 0)), LoopState::Review),
+        (counted(10, 0), Some(counted(9, 0)), LoopState::Running),
+        (counted(9, 0), Some(report(true)), LoopState::Running),
     ] {
         let mut run = started();
         run.commits(&[], true);
@@ -456,6 +411,21 @@ fn falling_test_count_is_finding() {
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 2) });
     run.commits(&[], true).verified_with(report(true), &[], None).is(LoopState::Review, LoopStep::Idle);
+    // All tests fail at the base, and the runner names them.
+    for (names, now, state) in [
+        (&["a", "b"][..], counted(1, 0), LoopState::Running),
+        (&["a"], counted(1, 0), LoopState::Review),
+        (&["a", "b"], counted(2, 0), LoopState::Review),
+        (&["a", "b"], counted(0, 0), LoopState::Review),
+    ] {
+        let mut failing = counted(0, 2);
+        failing.outcomes[0].failing_tests = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: failing });
+        run.commits(&[], true).verified_with(now.clone(), &[], None);
+        assert_eq!(run.current.state, state, "{names:?} {now:?}");
+    }
 }
 
 #[test]
@@ -545,11 +515,6 @@ fn any_finding(number: &u8) -> BranchFinding {
     BranchFinding { found, mark: (number / 36).to_string(), pushed: number % 5 == 4 }
 }
 
-/// Whether the counter of a report saw a passing test. If not, it does not count all tests.
-fn passes_any(report: &CheckReport) -> bool {
-    report.outcomes[0].tests.is_some_and(|tests| tests.passing > 0)
-}
-
 /// Number of tests that a report ran.
 fn ran(report: &CheckReport) -> Option<u64> {
     report.outcomes[0].tests.map(|tests| tests.passing + tests.failing)
@@ -576,7 +541,7 @@ proptest! {
                 GuardEvent::Verify { findings, report, base_tests, base_checks } if run.current.step == LoopStep::Verify => {
                     let findings: Vec<_> = findings.iter().map(any_finding).collect();
                     let needs_changed_tests = base_tests.as_ref().is_some_and(|run| !run.all_hold());
-                    let with_base = base_tests.as_ref().and_then(ran).filter(|_| base_tests.as_ref().is_some_and(passes_any));
+                    let with_base = base_tests.as_ref().and_then(ran);
                     let run_of = |report| BaseTestsRun { report, ..self::base_tests(false, "1").expect("a run") };
                     let base_tests = base_tests.map(run_of);
                     let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, base_checks, ..TestEvidence::default() });
@@ -589,7 +554,7 @@ proptest! {
                         prop_assert!(!needs_changed_tests || is_accepted(TamperKind::OnlyChangedTests), "review although the checks need the changed tests");
                         let counts = run.current.base_counts().and_then(|counts| counts.tests.get("test").copied());
                         let at_base = counts.filter(|then| then.passing > 0).map(|then| then.passing + then.failing);
-                        let fell = [with_base, at_base].into_iter().flatten().any(|then| counted.is_some_and(|now| now < then));
+                        let fell = at_base.is_some_and(|then| with_base.or(counted).is_some_and(|now| now < then));
                         prop_assert!(!fell || is_accepted(TamperKind::TestCountFell), "review with {counted:?} tests of {with_base:?} and {at_base:?}");
                     }
                 }
@@ -706,10 +671,9 @@ fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
     run.is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.open_findings()[0].found.kind, TamperKind::TestsRewritten);
     assert_eq!(run.prompt().put_back.len(), 1, "the agent is told");
-    // The base's version of the test is there already: only a person can decide.
     run.commits(&[], true);
     run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
-    assert_eq!((run.current.state, run.put_back_paths()), (LoopState::Paused, None), "{}", run.current.why);
+    assert_eq!(run.current.state, LoopState::Paused, "{}", run.current.why);
     run.command(accept(&["tests/a.py"])).resumed().is(LoopState::Running, LoopStep::Verify);
     let mut other = LoopRun { current: run.current.clone(), ..LoopRun::new() };
     run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });

@@ -52,6 +52,11 @@ pattern!(
     r"(?:return\s+(?:true|True|1)\b\s*;?\s*\}?\s*$|\{\s*true\s*\}|=\s*true\s*;?\s*$|^\s*true\s*$|->\s*true|=>\s*true|^\s*return\s+(?:\w+\s+instanceof\s+\w+|isinstance\(\w+,\s*\w+\)|\w+\s+is\s+\w+|type\(\w+\).*|\w+\.getClass\(\)\s*==\s*\w+\.getClass\(\))\s*;?\s*$)"
 );
 
+// Number that prints as another: a class of numbers, and a method that writes a number's text.
+pattern!(NUMBER_CLASS, r"^\s*class\s+\w+\((?:\w+\.)?(?:int|float|complex|bool|Decimal|Fraction)\b");
+pattern!(PRINTS, r"\bdef\s+__(?:repr|str|format)__\(");
+pattern!(FIXED_TEXT, r#"\breturn\s+(?:\w+\s+if\b.*\belse\s+)?["'][^"'{}]*["']"#);
+
 /// Reports added program lines that prevent tests from failing.
 pub(super) fn scan(code: &ProgramCode<'_>, diff: &DiffSummary, findings: &mut Findings) {
     let path = code.file.path();
@@ -70,7 +75,11 @@ pub(super) fn scan(code: &ProgramCode<'_>, diff: &DiffSummary, findings: &mut Fi
         if !program.is_comment(line) {
             let exit = program.exit(at);
             ends |= exit.is_some();
-            found |= program.any_value(line) || program.assertion(line) || exit == Some(true) || program.equals_all(at);
+            found |= program.any_value(line)
+                || program.assertion(line)
+                || exit == Some(true)
+                || program.equals_all(at)
+                || program.prints_another_number(at);
             if CLOSING.is_match(line.text) {
                 closing.push(line);
             }
@@ -220,6 +229,14 @@ impl<'a> ProgramFile<'a> {
         let before = lines[..at].iter().rev().find(code);
         let first = before.is_some_and(|before| EQUALS_ALL.is_match(before.text));
         named && ends && (replaces || first)
+    }
+
+    /// Whether an added line lets a number print as a fixed text, which doctests compare.
+    fn prints_another_number(&self, at: usize) -> bool {
+        let line = &self.code.lines[at];
+        let is_class = |text: &str| NUMBER_CLASS.is_match(text);
+        let in_class = || self.before(at).any(|other| is_class(other.text)) || is_class(self.code.heading(line));
+        FIXED_TEXT.is_match(line.text) && PRINTS.is_match(self.function(at)) && in_class()
     }
 
     /// Returns the lines before a line in its hunk, nearest first, without removed and blank lines.

@@ -2,6 +2,7 @@
 
 use super::diff::{FileDiff, LineChange};
 use super::language::Language;
+use super::sections;
 
 /// Line of a hunk.
 pub(super) struct CodeLine<'a> {
@@ -24,10 +25,13 @@ pub(super) struct ProgramCode<'a> {
 }
 
 impl<'a> ProgramCode<'a> {
-    /// Reads the hunks of a file; `None` if its language is unknown.
-    pub fn of(file: &'a FileDiff) -> Option<Self> {
+    /// Reads the hunks of a file; `None` if its language is unknown. `text` is the file after the change, if it is known: a hunk does
+    /// not show whether it begins inside a multi-line string.
+    pub fn of(file: &'a FileDiff, text: Option<&[u8]>) -> Option<Self> {
         pattern!(TEST_MODULE, r"^\s*(?:(?:pub(?:\([^)]*\))?\s+)?mod\s+(?:test|spec)\w*|#\[cfg\(test\)\])");
         let language = Language::of(file.path())?;
+        let text = text.map(String::from_utf8_lossy);
+        let whole = text.as_deref().and_then(|text| lines_in_texts(language, file, text));
         let mut lines = Vec::new();
         let mut in_test_module = false;
         for (at, hunk) in file.hunks.iter().enumerate() {
@@ -45,6 +49,8 @@ impl<'a> ProgramCode<'a> {
                     LineChange::Context => old.take(&line.text) | new.take(&line.text),
                 };
                 let (change, number) = (line.change, line.number);
+                let known = whole.as_ref().filter(|_| change != LineChange::Removed);
+                let in_text = known.map_or(in_text, |whole| whole[number as usize - 1]);
                 lines.push(CodeLine { change, text: &line.text, number, hunk: at, in_test_module, in_text });
             }
         }
@@ -56,6 +62,25 @@ impl<'a> ProgramCode<'a> {
         self.file.hunks[line.hunk].heading.as_str()
     }
 }
+
+/// Returns which lines of a file are inside a multi-line string; `None` if the file does not fit its hunks.
+fn lines_in_texts(language: Language, file: &FileDiff, text: &str) -> Option<Vec<bool>> {
+    let lines: Vec<&str> = sections::lines(text);
+    let mut reader = TextReader::of(language);
+    file.hunks
+        .iter()
+        .all(|hunk| sections::fits(&lines, hunk))
+        .then(|| lines.into_iter().map(|line| reader.take(line)).collect())
+}
+
+/// Whether a line has a sign that begins or ends a multi-line string.
+pub(super) fn has_text_sign(line: &str) -> bool {
+    TEXT_SIGNS.iter().any(|(open, close)| line.contains(open) || line.contains(close))
+}
+
+/// Signs that begin and end multi-line strings.
+const TEXT_SIGNS: [(&str, &str); 5] =
+    [("\"\"\"", "\"\"\""), ("'''", "'''"), ("r#\"", "\"#"), ("R\"(", ")\""), ("`", "`")];
 
 /// Returns the indentation of a line in columns; a tab counts as four.
 pub(super) fn indent(text: &str) -> usize {
@@ -92,8 +117,7 @@ impl TextReader {
             }
             return !ends;
         }
-        let quotes = [("\"\"\"", "\"\"\""), ("'''", "'''"), ("r#\"", "\"#"), ("R\"(", ")\""), ("`", "`")];
-        let opened = quotes.iter().find(|(open, close)| match line.find(open) {
+        let opened = TEXT_SIGNS.iter().find(|(open, close)| match line.find(open) {
             Some(at) => line[at + open.len()..].matches(close).count() % 2 == 0,
             None => false,
         });

@@ -219,12 +219,26 @@ fn setting_far_from_the_name_of_its_section_is_found() {
     let hunk = " option6 = 1\n option7 = 1\n option8 = 1\n-mode = [\"a\"]\n+mode = [\"b\"]\n";
     let head = "diff --git a/pyproject.toml b/pyproject.toml\n--- a/pyproject.toml\n+++ b/pyproject.toml\n";
     let diff = format!("{head}@@ -8,4 +8,4 @@\n{hunk}");
-    assert_eq!(files_with_sections(&diff), ["pyproject.toml".to_owned()].into());
+    assert_eq!(files_to_read(&diff), ["pyproject.toml".to_owned()].into());
     let of = |text: &str| {
         let texts = [("pyproject.toml".to_owned(), text.as_bytes().to_vec())].into();
         scan(&diff, &texts, &|_| false, MAX_FINDINGS).len()
     };
     assert_eq!((of(&text), of(&text.replace("pytest", "black")), of("other")), (1, 0, 0));
+}
+
+/// Without the whole file, the closing quotes look like opening ones.
+#[test]
+fn line_after_the_end_of_a_documentation_is_program_code() {
+    let old = "def end():\n    \"\"\"\n    Ends.\n    >>> end()\n    \"\"\"\n";
+    let diff = "diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -3,3 +3,4 @@\n     Ends.\n     >>> end()\n     \"\"\"\n+    os._exit(0)\n";
+    assert_eq!(files_to_read(diff), ["calc.py".to_owned()].into());
+    let of = |text: &str| {
+        let texts = [("calc.py".to_owned(), text.as_bytes().to_vec())].into();
+        scan(diff, &texts, &|_| false, MAX_FINDINGS).len()
+    };
+    assert_eq!(of(&format!("{old}    os._exit(0)\n")), 1);
+    assert_eq!(of("other"), 0, "a text that does not fit is no help");
 }
 
 #[test]
