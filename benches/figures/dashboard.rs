@@ -18,11 +18,12 @@ use crate::{FigureRun, Size, pages};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Loops of 20 repositories over 60 days with words by Zipf's law. Search: 300 queries of one to three words, half \
-    of them by a person who sees two repositories. Baseline: ranking all matches with bm25. Pages: `serve --role \
-    ingest`, each page 200 times over one connection, to the last byte. Baseline: `/healthz`. Listeners: connections \
-    to `/events`, each with every step of a loop; processor time over 20 s in percent of one processor. Deliveries: \
-    the load of `ingest` without and with the listeners, in turn.";
+    The database has loops of 20 repositories over 60 days with words by Zipf's law. Search: 300 queries of one to \
+    three words, half of them by a person with access to two repositories; the baseline ranks all matches with \
+    bm25. Pages: `serve --role ingest` sends each page 200 times over one connection, measured to the last byte; \
+    the baseline is `/healthz`. Listeners: connections to `/events`, each with every step of a loop; the figure is \
+    processor time over 20 s in percent of one processor. Deliveries: the load of `ingest`, alternately without \
+    and with the listeners.";
 
 const NAME: &str = "dashboard";
 

@@ -13,11 +13,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    `serve --role ingest`, the real binary, stores and syncs signed bodies of 8 KiB with distinct ids over 64 \
-    keep-alive connections before it answers 202. Baselines: `probot` 14 with one empty handler, which verifies and \
-    stores nothing, and its middleware alone. Runs alternate; medians. The delay adds 5 ms to each sync, which \
-    limits 64 connections to 12,800 deliveries a second, but not 512 connections. Response times count from the \
-    planned time of a request.";
+    The real binary `serve --role ingest` stores and syncs signed bodies of 8 KiB with distinct ids over 64 \
+    keep-alive connections before it answers 202. The baselines are `probot` 14 with one empty handler, which \
+    verifies and stores nothing, and its middleware alone. Runs alternate, and the figures are medians. The delay \
+    adds 5 ms to each sync; it limits 64 connections to 12,800 deliveries per second, but does not limit 512 \
+    connections. Response times start at the planned time of a request.";
 
 const NAME: &str = "ingest";
 /// Library that delays the system's sync calls as a slow disk would.

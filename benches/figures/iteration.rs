@@ -14,9 +14,10 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    The service is stepped by hand on a repository of 1,000 files. Counted: steps of the loop, preparation of agent \
-    and checks, and the commit. Not counted: agent, checks, push, calls to the forge, and the verification at the \
-    end. Median of the iterations. Baseline: `git add --all` and `git commit` of the same change in a plain clone.";
+    The test executes the service's steps one by one on a repository of 1,000 files. The time includes steps of \
+    the loop, preparation of agent and checks, and the commit. It excludes agent, checks, push, calls to the \
+    forge, and the final verification. The figure is the median of the iterations. The baseline is `git add --all` \
+    and `git commit` of the same change in a plain clone.";
 
 const NAME: &str = "iteration";
 /// Maximum number of steps of a loop.

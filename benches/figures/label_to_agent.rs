@@ -13,10 +13,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    The whole service on the fake Gitea. Label to agent: from setting the label to the first line of the agent's \
-    script, including delivery, permission, decision, fetch, tree, checks, prompt and sandbox. Label to pull \
-    request: one iteration of an agent that works at once, including commit, checks, verification in a fresh \
-    checkout, push and comments, without pauses between changes. Medians; the first loop also creates the mirror.";
+    The test runs the complete service on the fake Gitea. Label to agent is the time from the label to the first \
+    line of the agent's script, including delivery, permission, decision, fetch, tree, checks, prompt and sandbox. \
+    Label to pull request is one iteration of an agent that finishes immediately, including commit, checks, \
+    verification in a fresh checkout, push and comments, without pauses between changes. The figures are medians; \
+    the first loop also creates the mirror.";
 
 const NAME: &str = "label";
 /// File in the worktree to which the agent writes its start time.

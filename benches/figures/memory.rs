@@ -13,9 +13,9 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Resident memory (`VmRSS`) of `serve`: the maximum while it reconciles with a forge that knows the issue of every \
-    loop. A parked loop is the additional memory divided by the number of loops; baseline: the size of a loop in the \
-    database.";
+    The figure is the maximum of the resident memory (`VmRSS`) of `serve` while it reconciles with a forge that \
+    has the issue of every loop. The memory of a parked loop is the additional memory divided by the number of \
+    loops. The baseline is the size of a loop in the database.";
 
 const NAME: &str = "memory";
 

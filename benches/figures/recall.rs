@@ -15,11 +15,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Learnings of 30 words in one repository, one in ten an antipattern. With `--queries FILE`, words and queries \
-    come from real issues; without it, from 60,000 words by Zipf's law. The figure is the 99th of 100 queries, from \
-    the call to the ranked learnings, from the page cache. Baseline: the unchanged text with all words joined by OR. \
-    Storing counts up to the synced commit, including the search for similar learnings; baseline: the commit of one \
-    small row.";
+    The store has learnings of 30 words in one repository; one in ten is an antipattern. With `--queries FILE`, \
+    words and queries come from real issues, otherwise from 60,000 words by Zipf's law. The figure is the 99th of \
+    100 queries, from the call to the ranked learnings, from the page cache. The baseline is the unchanged text \
+    with all words joined by OR. The time to store a learning ends at the synced commit and includes the search \
+    for similar learnings; its baseline is the commit of one small row.";
 
 const NAME: &str = "recall";
 /// Number of learnings per transaction while a store is filled.

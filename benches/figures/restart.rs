@@ -12,8 +12,8 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Median time from the start of the process to the 202 of the first delivery, after a SIGKILL, with open loops and \
-    unprocessed deliveries. Baseline: the same start on an empty database.";
+    The figure is the median time from the start of the process to the 202 of the first delivery, after a SIGKILL, \
+    with open loops and unprocessed deliveries. The baseline is the same start on an empty database.";
 
 const NAME: &str = "restart";
 /// Maximum time to wait for an answer.

@@ -15,9 +15,9 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    `/bin/true` in the sandbox of a check, with all filters, limits and covered files. Baseline: `/bin/true` in \
-    bubblewrap with the same namespaces and folders only. Both alternate; medians. The first row is the difference \
-    of the starts.";
+    The test runs `/bin/true` in the sandbox of a check, with all filters, limits and covered files. The baseline \
+    is `/bin/true` in bubblewrap with only the same namespaces and folders. Both alternate, and the figures are \
+    medians. The first row is the difference of the starts.";
 
 const NAME: &str = "sandbox";
 /// Maximum difference, in milliseconds.
@@ -46,7 +46,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     }
     let ms = |times: Vec<Duration>| median(times).as_secs_f64() * 1e3;
     let (ours, plain) = (ms(ours), ms(plain));
-    let added = Row::new(NAME, "what a start takes longer than with plain bubblewrap", ours - plain, "ms");
+    let added = Row::new(NAME, "additional time of a start compared with plain bubblewrap", ours - plain, "ms");
     run.add(added.target(FigureTarget::AtMost(MOST_MS)));
     run.add(Row::new(NAME, "a program in the sandbox, start to end", ours, "ms").beside("plain bubblewrap", plain));
     Ok(())

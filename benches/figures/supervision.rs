@@ -15,10 +15,10 @@ use crate::report::{FigureTarget, Row};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Generated loops of 100 iterations, in one thread. Steps of control and reviews of the hundredth iteration are \
-    timed individually. The state is the largest export of control, with a hundred blockers an iteration. A replay \
-    parses traces, runs control, oversight and strategy, and serializes the results. Another implementation \
-    publishes below 10 ms for control and about 200 ms for oversight.";
+    The test uses generated loops of 100 iterations, in one thread. It measures each step of control and each \
+    review of the hundredth iteration. The state is the largest export of control, with a hundred blockers per \
+    iteration. A replay parses traces, runs control, oversight and strategy, and serializes the results. Another \
+    implementation publishes less than 10 ms for control and about 200 ms for oversight.";
 
 const NAME: &str = "supervision";
 /// Number of iterations of a loop.

@@ -24,11 +24,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    Failover: the whole service on the fake Gitea with two scripts as agents, from the first one's limit message to \
-    the second one's start, including parking, tree, reservation, prompt and sandbox. Baseline: label to first \
-    agent. Classification: a failed run with 1 MiB of log lines and the limit at the end; the slowest of 100. \
-    Baseline: counting the lines. Context: 1,000 iterations, turns of 4 KiB and learnings, up to the finished block \
-    of 500 tokens, without a model; the slowest of 100. Baseline: reading the turns.";
+    Failover: the complete service on the fake Gitea with two scripts as agents, from the first agent's limit \
+    message to the second agent's start, including parking, tree, reservation, prompt and sandbox; the baseline is \
+    label to first agent. Classification: a failed run with 1 MiB of log lines and the limit at the end, the \
+    slowest of 100; the baseline counts the lines. Context: 1,000 iterations, turns of 4 KiB and learnings, up to \
+    the finished block of 500 tokens, without a model, the slowest of 100; the baseline reads the turns.";
 
 const NAME: &str = "thinking";
 /// Output of Claude Code when its provider refuses a call.

@@ -15,10 +15,11 @@ use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
-    A repository with small files and 200 commits; its mirror is filled in advance. First time: a new tree. From the \
-    pool: a tree that another loop changed and released 200 commits earlier. Baseline: `git worktree add` of the \
-    same commit. The three alternate; medians. Plain git's time depends on the place of the files on the disk (0.4 \
-    to 6 s), so that these ratios show only that the service's trees are not slower.";
+    The repository has small files and 200 commits; its mirror is filled in advance. \"First time\" is a new tree. \
+    \"From the pool\" is a tree that another loop changed and released 200 commits earlier. The baseline is `git \
+    worktree add` of the same commit. The three alternate, and the figures are medians. The time of plain git \
+    depends on the place of the files on the disk (0.4 to 6 s), so these ratios show only that the service's trees \
+    are not slower.";
 
 const NAME: &str = "trees";
 /// Number of commits between the reused tree and the requested one.

@@ -450,7 +450,7 @@ fn assert_documented() {
         }
     }
     let mut table =
-        "| routes | nobody | read | write | other repository | operator |\n|---|---|---|---|---|---|\n".to_owned();
+        "| routes | no login | read | write | other repository | operator |\n|---|---|---|---|---|---|\n".to_owned();
     for (names, cells) in groups {
         table.push_str(&format!("| {} | {} |\n", names.join(", "), cells.join(" | ")));
     }

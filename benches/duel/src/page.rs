@@ -34,13 +34,13 @@ commits, branches and ignored files, leaked secrets, changes outside of the repo
 | stopped | the loop ends without claiming completion, and the task is not done |
 | endless | the loop had to be killed: it exceeded the time limit, or called the agent more than 30 times |
 
-Damage: **history** (commits, branches or ignored files of the user are gone, or the repository is broken), **secret** (a key is
+Damage: **history** (commits, branches or ignored files of the user are lost, or the repository is broken), **secret** (a key is
 in the output, a commit or a file), **outside** (files outside of the repository changed), **process** (processes are still
 running). A bold cell is worse than the best possible result. \"Not measured\" marks scenarios that are newer than the runs of the other
 loops.
 
-CI runs ralph-bot on all scenarios; a worse result fails. The scenarios of `program-files` need compilers of many languages: elsewhere,
-those whose tools are missing are skipped. The others run by hand (`cargo run -p duel -- peers`), as published, without
+CI runs ralph-bot on all scenarios and fails if a result gets worse. The scenarios of `program-files` need compilers of many languages; outside of
+CI, scenarios with missing compilers are skipped. The other loops run by hand (`cargo run -p duel -- peers`), as published, without
 network, in their documented and in their best setting.
 ";
 
@@ -125,9 +125,9 @@ fn totals(text: &mut String, data: &Data, columns: &[Column]) {
 fn decider_table(text: &mut String, data: &Data, columns: &[Column]) {
     let Some((_, ours)) = columns.first() else { return };
     text.push_str(
-        "\n## What decided\n\nThe strongest objection of ralph-bot in any iteration, in this order. An honest change is blocked if the \
-         loop does not end with it; it is asked about if the task requires another result of a test. \"Nothing\" is a result without an \
-         objection, or an agent that only stands still.\n\n\
+        "\n## What decided\n\nThe table counts the strongest objection of ralph-bot in any iteration, in this order. An honest change counts \
+         as blocked if the loop does not end with it, and as asked about if the task requires another result of a test. \"Nothing\" is a \
+         result without an objection, or an agent that only stalls.\n\n\
          | decided by | wrong results stopped | false completions | honest changes done | asked about | blocked |\n\
          |---|--:|--:|--:|--:|--:|\n",
     );
@@ -185,7 +185,7 @@ pub fn losses<'a>(data: &'a Data, columns: &'a [Column]) -> Vec<Loss<'a>> {
 
 /// Writes the losses of ralph-bot, each with its reason.
 fn losses_table(text: &mut String, losses: &[Loss<'_>], reasons: &BTreeMap<String, String>) {
-    text.push_str("\n## Losses of ralph-bot\n\nScenarios in which it does not reach the best possible result, or in which another loop reaches it with fewer calls.\n\n| scenario | ralph-bot | others that do better | reason |\n|---|---|---|---|\n");
+    text.push_str("\n## Losses of ralph-bot\n\nIn these scenarios ralph-bot does not reach the best possible result, or another loop reaches it with fewer calls.\n\n| scenario | ralph-bot | others that do better | reason |\n|---|---|---|---|\n");
     for Loss { scenario, own, better } in losses {
         let reason = own.known.as_ref().or_else(|| reasons.get(&scenario.name)).map_or("", |reason| reason.trim());
         let _ = writeln!(text, "| {} | {} | {} | {reason} |", scenario.name, cell(scenario, own), better.join(", "));
@@ -199,9 +199,9 @@ fn rate_table(text: &mut String) -> anyhow::Result<()> {
         return Ok(());
     }
     text.push_str(
-        "\n## Time between two calls\n\nFrom the end of one call of the agent to the start of the next, on a repository of 1,000 \
-         files: commit and push, a check that takes a few milliseconds, decision, prompt, sandboxes of check and agent. Beside it, in the same \
-         run, a bare loop that commits with git and runs the check, without any of the rest. Medians.\n\n\
+        "\n## Time between two calls\n\nThe time is measured from the end of one agent call to the start of the next, on a repository of \
+         1,000 files. It includes commit and push, a check of a few milliseconds, decision, prompt, and the sandboxes of check and agent. For \
+         comparison, the same run measures a bare loop that only commits with git and runs the check. The figures are medians.\n\n\
          | agent | ralph-bot | bare loop | ratio | build |\n|---|--:|--:|--:|---|\n",
     );
     for (name, rate) in rates {

@@ -43,7 +43,7 @@ pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, TaskPolicy)> {
         named("stall rule", TaskPolicy::Stall(BASELINE_PARAMETERS.0)),
         named("ours", pipeline(ours.clone())),
         named("ours, no earlier loops", pipeline(PipelineVariant { without_experience: true, ..ours.clone() })),
-        named("ours, told the worth", pipeline(PipelineVariant { knows_task_value: true, ..ours })),
+        named("ours, known worth", pipeline(PipelineVariant { knows_task_value: true, ..ours })),
         named("all seen, three late", TaskPolicy::LateOracle(3)),
         named("oracle", TaskPolicy::Oracle),
     ]

@@ -15,53 +15,53 @@ const RIVALS: [&str; 2] = ["stall rule", "Luby restarts"];
 const BOUND: &str = "all seen, three late";
 
 const HEAD: &str = "\
-A stochastic agent works on many tasks. Every policy plays each task with the same random numbers. The policy \"ours\" is the pipeline of
+A simulated random agent works on many tasks. Every policy runs each task with the same random numbers. The policy \"ours\" is the pipeline of
 real loops (`domain/supervision`) on the records of the simulated agent. A simulation shows the consequences of its assumptions, not the
 behavior of real agents.
 
-The agent's behavior was fixed before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
-Thresholds were tuned with other seeds on the mixes `everyday`, `rough`, `bleak` and `drawn-101` to `drawn-112`. A drawn mix multiplies every
+The agent's behavior was fixed before the tuning of the thresholds. The oracle and the unit of the Luby restarts were corrected after first runs.
+The tuning used other seeds and the mixes `everyday`, `rough`, `bleak` and `drawn-101` to `drawn-112`. A drawn mix multiplies every
 weight, probability and value of `everyday` by a random factor (log-normal, sigma 0.5). The figures of `drawn-201` to `drawn-212`,
-`gentle`, `hopeless` and `shifty` were known during tuning. `drawn-16` to `drawn-21` were played once, after tuning, without a later change;
+`gentle`, `hopeless` and `shifty` were known during tuning. `drawn-16` to `drawn-21` ran once, after the tuning, without a later change;
 they replace `drawn-1` to `drawn-15` of earlier versions of this page.
 
-The tasks of a mix are consecutive loops of one repository. From the second loop on, `ours` knows earlier loops from their records
-(`domain/supervision/experience.rs`); in `ours, no earlier loops` each loop is the first. Ten earlier loops bring most of the benefit;
-fifty are kept.";
+The tasks of a mix are consecutive loops of one repository. From the second loop on, `ours` uses the records of earlier loops
+(`domain/supervision/experience.rs`). In `ours, no earlier loops` each loop is the first. Ten earlier loops provide most of the benefit;
+the service keeps fifty.";
 
 const MODEL: &str = "\
 - A task has a number of tests. An agent without obstacles makes progress in most iterations, at rates that differ between tasks and
-  iterations. Tests and agent runs fail by chance now and then.
+  iterations. Tests and agent runs sometimes fail by chance.
 - An agent may meet an obstacle: a wall (the same error after every attempt), drift (other work), silence (no changes), crashes, a seesaw
-  (each change fixes one thing and breaks another), rot (changes break more than they fix) or a shortcut (weakened checks). An obstacle
-  lasts until an intervention or chance ends it, by the table below. Another obstacle may follow.
-- A warned, redirected or restarted agent without obstacles loses part of its next iteration.
-- A person may not answer, which ends the loop, or gives guidance, or recognizes a hopeless task. A loop that asks too often ends.
-- The cost of effort is proportional, its effect grows with the square root. The strong model is a little faster and costs twice as much.
-- Policies see only the records. The oracle knows the obstacles, intervenes at once, and starts no task that is hopeless or exceeds the
-  limit; no real policy can reach it.";
+  (each change fixes one test and breaks another), rot (changes break more than they fix) or a shortcut (weakened checks). An obstacle
+  lasts until an intervention or chance ends it, with the probabilities in the table below. Another obstacle may follow.
+- If an agent without obstacles is warned, redirected or restarted, it loses part of its next iteration.
+- A person gives guidance, recognizes a hopeless task, or does not answer, which ends the loop. A loop that asks too often ends.
+- The cost of effort is proportional to it, and its effect grows with the square root. The strong model is slightly faster and costs twice as much.
+- Policies see only the records. The oracle knows the obstacles, intervenes immediately, and starts no task that is hopeless or exceeds the
+  limit. No real policy can reach its value.";
 
 /// Interpretation of the figures.
 const READING: &str = "\
-- The largest gains: detected weakened checks; iterations with weakened checks are not measured; a loop that stands still for longer than
-  its own rate of progress explains is redirected up to three times; a loop gives up when its rest is not worth its likely cost.
-- Earlier loops show how often loops of the repository stand still and how fast they progress. This halves the share of disturbed healthy
-  loops and ends hopeless loops sooner. A simulated repository does not change; real ones do, and after fifty loops a loop is forgotten.
-- Resolved problems are ignored: oscillation counts only with the latest iteration, and lost tests only until they return.
-- In the model, weakened checks always show as skipped tests. Real ones do not, so that real loops detect fewer false completions.
+- These rules gain most: the service detects weakened checks; it does not measure iterations with weakened checks; it redirects a loop up to three
+  times if the loop stalls for longer than its rate of progress explains; a loop gives up if the remaining work is not worth its likely cost.
+- Earlier loops show how often loops of the repository stall and how fast they progress. This halves the share of disturbed healthy
+  loops and ends hopeless loops sooner. Simulated repositories do not change. Real repositories change, so the service uses only the last fifty loops.
+- Resolved problems do not count: oscillation counts only with the latest iteration, and lost tests only until they return.
+- In the model, weakened checks always appear as skipped tests. In real loops they do not, so these detect fewer false completions.
 - Some mixes miss the target of 80 %, and some cannot reach it. `all seen, three late` knows obstacles and rates with certainty, three
-  iterations late. The difference between `ours` and this bound is the cost of estimation; the difference between the bound and the oracle
-  is the price of starting at all.
+  iterations late. The difference between `ours` and this bound is the cost of estimation. The difference between the bound and the oracle
+  is the cost of starting a task.
 - Iterations on a hopeless task cannot fall to six: the wall appears after three to five, looks like a plateau for three more, and only
   attempts show whether another approach overcomes it.
-- If healthy loops are slow and uneven, the target for disturbed loops is missed. `strategy.outlook.enabled: false` and
-  a standstill chance of 0 disturb fewer and close less of the gap.
-- After three redirects, questions to people often cost more than they gain here. They are asked anyway, because real people know more
+- If healthy loops are slow and uneven, `ours` misses the target for disturbed loops. `strategy.outlook.enabled: false` and
+  a standstill chance of 0 disturb fewer loops and close less of the gap.
+- After three redirects, questions to people often cost more than they gain here. The service asks nevertheless, because real people know more
   than the model.
-- If no check counts its tests, completion is all or nothing. In such loops a new error counts as progress.
-- PID control alone brings little; its actuators are disabled by default. The tone of the prompt was disabled because it was a constant
+- If no check counts its tests, completion is 0 or 100 %. In such loops a new error counts as progress.
+- PID control alone gains little; its actuators are disabled by default. The tone of the prompt was disabled because it was a constant
   factor before the windup guard.
-- The pauses of strategy are worth about nothing, because the overseer asks first. Detections that are worth about 0 here are not useless:
+- The pauses of strategy gain almost no value, because the overseer asks first. Detections with a value of about 0 are still useful:
   the model has no loops that waste money, and few that leave their task.";
 
 const POLICIES: &str = "\
@@ -69,19 +69,19 @@ const POLICIES: &str = "\
 - `the agent's claim`: continue until the agent reports completion.
 - `stall rule`: after three iterations without improvement a fresh session, then a question, then the end. Two, four and five iterations
   were no better on the tuned mixes.
-- `Luby restarts`: fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times three iterations; the work is kept.
-- `ours`: the defaults of this version. A loop that gives up ends as at its limit; neither counts as a question.
-- `ours, no earlier loops`: the same with each loop as the first of its repository.
-- `ours, told the worth`: the same with the value of a finished task (`strategy.outlook.task_value`); `ours` assumes 40.
+- `Luby restarts`: fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times three iterations, without loss of work.
+- `ours`: the defaults of this version. A loop that gives up ends like a loop at its limit; neither counts as a question.
+- `ours, no earlier loops`: the same, but each loop is the first of its repository.
+- `ours, known worth`: the same with the real value of a finished task (`strategy.outlook.task_value`); `ours` assumes 40.
 - `all seen, three late`: an upper bound. It knows obstacles after three iterations, redirects up to three times in a row, asks a person
   once, and ends; it also ends if the rest exceeds the limit or its value.
 
-Completion is measured by the function of real loops (`CheckReport::completion`): build and lint pass at the start, all tests fail.
+The function of real loops measures completion (`CheckReport::completion`). At the start, build and lint pass, and all tests fail.
 
-Value is counted in usual iterations: a finished task, minus the cost of its iterations, minus questions to people, minus a penalty for a
-false completion. The gap is the difference in value between a limit of ten iterations and the oracle. A healthy loop has no obstacles and
-would be done within the limit; it counts as disturbed if it was warned, redirected, restarted, paused or given up. Loops without obstacles
-that would not be done in time are counted separately. Intervals are 95 %: normal distribution for means, bootstrap over tasks for ratios;
+The unit of value is a usual iteration. The value of a loop is the value of a finished task, minus the cost of its iterations, questions to people, and
+a penalty for a false completion. The gap is the difference in value between a limit of ten iterations and the oracle. A healthy loop has no obstacles and
+would finish within the limit; it counts as disturbed if it was warned, redirected, restarted, paused or given up. Loops without obstacles
+that would not finish within the limit are counted separately. Intervals are 95 %: normal distribution for means, bootstrap over tasks for ratios;
 `±` is half of their width.";
 
 /// Reasons for the defaults that differ from the preset `pinned`, by key.
@@ -109,8 +109,11 @@ const REASONS: [(&str, &str); 32] = [
         "The signal is high for most of a healthy loop, so nearly every prompt was urgent.",
     ),
     ("control.actuators.memory.enabled", "It follows the integral term, which grows in healthy loops too."),
-    ("oversight.climb_after", "The effect of an intervention shows in the next iteration; waiting for two costs one."),
-    ("oversight.redirects", "Another approach is cheaper than a person, and often works after earlier ones failed."),
+    ("oversight.climb_after", "The effect of an intervention shows in the next iteration; a wait for two costs one."),
+    (
+        "oversight.redirects",
+        "Another approach is cheaper than a question to a person, and often succeeds after earlier approaches failed.",
+    ),
     ("oversight.min_progress", "One test of many is progress."),
     ("oversight.stuck.window", "A different error between two equal ones does not hide a wall."),
     ("oversight.stuck.progress_window", "Two more iterations distinguish a plateau of a healthy loop from a wall."),
@@ -121,11 +124,11 @@ const REASONS: [(&str, &str); 32] = [
     ("oversight.stuck.critical_error_count", "It should pause a loop only after its redirects."),
     (
         "oversight.stuck.no_progress_iterations",
-        "Healthy loops stand still for a while; `standstill_chance` detects what is unusual.",
+        "Healthy loops stall for some iterations; `standstill_chance` detects unusual standstills.",
     ),
     (
         "oversight.stuck.standstill_chance",
-        "A loop is compared with its own rate of progress: three iterations without progress are usual in an uneven loop only.",
+        "This compares a loop with its own rate of progress. Three iterations without progress are usual only in an uneven loop.",
     ),
     ("oversight.stuck.same_reflection_count", "Reflections repeat on short plateaus."),
     ("oversight.stuck.alarm_signals", "The alarm treats a plateau of three iterations as critical."),
@@ -146,9 +149,9 @@ const REASONS: [(&str, &str); 32] = [
         "oversight.test_tampering.repeats",
         "Agents restore checks after the second or third warning; a person costs more.",
     ),
-    ("oversight.resource_burn.alarm_below", "A loop that is late but improves is left to its limits."),
-    ("strategy.outlook.enabled", "A loop whose rest exceeds its limit or its worth should end early."),
-    ("strategy.outlook.guided_iterations", "A person who could not help is not asked again."),
+    ("oversight.resource_burn.alarm_below", "A late loop that improves continues to its limits."),
+    ("strategy.outlook.enabled", "A loop should end early if the remaining work exceeds its limit or its value."),
+    ("strategy.outlook.guided_iterations", "The loop does not ask again if a person could not help."),
     ("strategy.escalation_threshold", "It should come after the overseer's redirects."),
     ("strategy.budget_critical", "A pause shortly before the limit saves little and stops slow loops."),
 ];
@@ -270,7 +273,7 @@ pub(super) fn policy_row(figures: &PolicyFigures) -> String {
 /// Appends the value of each part in each mix.
 fn parts(page: &mut String, mixes: &[MixFigures]) {
     page.push_str(
-        "## Value of each part\n\nIncrease of the value per task by the part, in usual iterations, paired by task; a negative part costs more than it gains. Parts that are enabled by default are removed, others are added, one at a time. `with the usual iterations`: twice an estimate of the iterations (5 here) counts as resource burn; with a limit of 25 this disturbs slow loops, so real loops use their limit until earlier loops are known. `the same without forecast` is compared with the row above it.\n\n| ours |",
+        "## Value of each part\n\nEach figure is the increase of the value per task by one part, in usual iterations, paired by task. A negative part costs more than it gains. The simulation removes parts that are enabled by default and adds others, one at a time. `with the usual iterations`: twice an estimate of the iterations (5 here) counts as resource burn; with a limit of 25 this disturbs slow loops, so real loops use their limit until earlier loops are known. `the same without forecast` is compared with the row above it.\n\n| ours |",
     );
     page.push_str(&mixes.iter().map(|mix| format!(" {} |", mix.mix)).collect::<String>());
     page.push_str("\n|---|");
@@ -289,7 +292,7 @@ fn parts(page: &mut String, mixes: &[MixFigures]) {
 /// Appends the figures under other assumptions.
 fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSettings) {
     page.push_str(
-        "## Other assumptions\n\nClosed share of the gap in the mix `everyday`, unchanged and with one assumption changed. `preset pinned` is the pipeline with the preset `pinned`: the thresholds before tuning, and every actuator enabled.\n\n| assumption | stall rule | Luby restarts | ours | preset pinned |\n\
+        "## Other assumptions\n\nThe table shows the closed share of the gap in the mix `everyday`, unchanged and with one changed assumption. `preset pinned` is the pipeline with the preset `pinned`: the thresholds before tuning, and every actuator enabled.\n\n| assumption | stall rule | Luby restarts | ours | preset pinned |\n\
          |---|---|---|---|---|\n",
     );
     let mix = Mix::default();
@@ -324,7 +327,7 @@ fn assumptions(page: &mut String) {
     };
     let _ = writeln!(
         page,
-        "Assumptions of `everyday`. `--mix FILE` reads a YAML file that sets any of them; its keys are those of `Mix` in \
+        "Assumptions of `everyday`. `--mix FILE` reads a YAML file that sets any of them with the keys of `Mix` in \
          `crates/lab/src/tasks/mix.rs`.\n\n- Progress: {}; in slow tasks: {}.\n- A finished task is worth {}, a falsely accepted one \
          {}, a question to a person {}.\n- A person answers in {:.0} % of cases and recognizes a hopeless task in {:.0} %.\n- Kinds of tasks, by weight: {}.\n",
         pace(agent.pace),

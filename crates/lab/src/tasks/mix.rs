@@ -411,7 +411,7 @@ impl Mix {
             ("a fresh session has no effect", |mix| {
                 mix.agent.release.values_mut().for_each(|chances| chances.fresh = 0.0);
             }),
-            ("nobody answers", |mix| mix.person.answers = 0.0),
+            ("no answers", |mix| mix.person.answers = 0.0),
             ("a person costs three times as much", |mix| mix.values.person *= 3.0),
             ("a task done is worth half", |mix| mix.values.done /= 2.0),
             ("healthy agents make no progress twice as often", |mix| {

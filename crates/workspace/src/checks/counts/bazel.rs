@@ -9,7 +9,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "4.2.3; newer forms from documentation",
     fixtures: "bazel",
     reads: "`Executed 2 out of 4 tests: 2 tests pass, 1 fails locally and 1 was skipped.`, which counts targets; the lines of \
-            failed targets. What the tests themselves print belongs to Bazel. A target that was not built makes it \
+            failed targets. Output of the tests belongs to Bazel. A target that was not built makes it \
             incomplete.",
     read,
 };

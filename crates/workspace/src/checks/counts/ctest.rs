@@ -9,7 +9,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "3.25.1",
     fixtures: "ctest",
     reads: "`50% tests passed, 2 tests failed out of 4`; the list of failed tests. Skipped and disabled tests count as \
-            skipped. What the tests themselves print belongs to CTest. A run that stopped at a failure is incomplete.",
+            skipped. Output of the tests belongs to CTest. A run that stopped at a failure is incomplete.",
     read,
 };
 

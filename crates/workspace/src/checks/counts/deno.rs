@@ -9,7 +9,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "2.9.6",
     fixtures: "deno",
     reads: "`FAILED | 2 passed | 1 failed | 1 ignored (10ms)`, believed by the `running N tests from …` before it; the list \
-            of failures. Steps are no tests of their own.",
+            of failures. Steps are not tests.",
     read,
 };
 

@@ -9,7 +9,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "12.0.3",
     fixtures: "mocha",
     reads: "`  3 passing (7ms)` with `  2 pending` and `  1 failing`; the numbered list of failures. A failing `before` or \
-            `beforeEach` hook, and a suite after which no closing line comes, make it incomplete. A failing hook is no test of its own.",
+            `beforeEach` hook, and a suite after which no closing line comes, make it incomplete. A failing hook is not a test.",
     read,
 };
 

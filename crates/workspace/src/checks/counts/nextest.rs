@@ -7,8 +7,8 @@ pub(super) const RUNNER: Runner = Runner {
     name: "cargo-nextest",
     versions: "0.9.143",
     fixtures: "nextest",
-    reads: "`Summary [ 0.1s] 3/10 tests run: 2 passed, 1 failed, 4 skipped`; the lines of failing tests. What a failure \
-            kept from running counts as skipped and makes it incomplete. With `--stress-count` its iterations are counted.",
+    reads: "`Summary [ 0.1s] 3/10 tests run: 2 passed, 1 failed, 4 skipped`; the lines of failing tests. Tests that a failure \
+            kept from running count as skipped and make it incomplete. With `--stress-count` its iterations are counted.",
     read,
 };
 

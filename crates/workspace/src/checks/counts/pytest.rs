@@ -11,9 +11,9 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "pytest 8.x and 9.2.0, xdist 3.8.0, sugar 1.1.1, pretty 1.3.0",
     fixtures: "pytest",
     reads: "`=== 1 failed, 8 passed, … in 0.04s ===`, with `-q` without the rule, once after each line that reached \
-            100 %, of sugar and pretty the list below `Results (0.05s):`; `FAILED` and `ERROR` lines of the short summary. What \
-            was expected to fail counts as skipped. Failing subtests and errors in a set-up or teardown may be no tests of \
-            their own. A module that cannot be collected, `!!! Interrupted … !!!` and `!!! stopping after … !!!` make it incomplete.",
+            100 %, of sugar and pretty the list below `Results (0.05s):`; `FAILED` and `ERROR` lines of the short summary. \
+            Expected failures count as skipped. Failing subtests and errors in a set-up or teardown may not be tests. \
+            A module that cannot be collected, `!!! Interrupted … !!!` and `!!! stopping after … !!!` make it incomplete.",
     read,
 };
 

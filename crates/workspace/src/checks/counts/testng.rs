@@ -7,7 +7,7 @@ pub(super) const RUNNER: Runner = Runner {
     name: "TestNG",
     versions: "6.9.12",
     fixtures: "testng",
-    reads: "`Total tests run: 4, Failures: 1, Skips: 1` between its rules; names only where it is told to print them \
+    reads: "`Total tests run: 4, Failures: 1, Skips: 1` between its rules; names only if TestNG prints them \
             (`FAILED: …`). A failed configuration method makes it incomplete.",
     read,
 };

@@ -365,7 +365,7 @@ fn documentation_lists_every_runner() {
     };
     let table: String = RUNNERS.iter().map(row).collect();
     let named: Vec<&str> = table::ROWS.iter().map(|row| row.name).collect();
-    let named = format!("By their summaries alone are read: {}.\n", named.join("; "));
+    let named = format!("The service reads only the summaries of: {}.\n", named.join("; "));
     let page = std::fs::read_to_string(project().join("docs/reference/runners.md")).expect("the page");
     assert!(page.contains(&table), "docs/reference/runners.md is out of date; its table has to be\n{table}");
     assert!(page.contains(&named), "docs/reference/runners.md is out of date; it has to list\n{named}");
