@@ -14,6 +14,7 @@ on_one_forge!(
     removed_assertion_that_the_base_tests_do_not_need_costs_no_run,
     failed_tests_in_the_output_outweigh_exit_code,
     change_that_the_task_names_is_asked_about_instead_of_undone,
+    script_of_a_manifest_is_judged_by_the_run,
     files_that_the_first_run_wrote_are_not_there_in_the_second,
     better_state_before_first_iteration_is_restored_at_limit,
 );
@@ -150,21 +151,37 @@ async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
 }
 
 async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Dialect) {
-    let manifest = |script: &str| format!("{{\n  \"scripts\": {{\n    \"test\": \"{script}\"\n  }}\n}}\n");
-    let agent = "sed -i 's/\"jest\"/\"jest --silent\"/' package.json\necho 42 >answer.txt\n";
-    let mut setup = Setup::new(dialect).file("package.json", &manifest("jest")).agent(agent);
-    setup.body = "Run jest with --silent in package.json, and answer 42.".into();
+    let settings = |bail: u8| format!("export default {{\n  test: {{\n    bail: {bail},\n  }},\n}};\n");
+    let agent = "sed -i 's/bail: 0/bail: 1/' vite.config.js\necho 42 >answer.txt\n";
+    let mut setup = Setup::new(dialect).file("vite.config.js", &settings(0)).agent(agent);
+    setup.body = "Let vitest end at the first failure in vite.config.js, and answer 42.".into();
     story(setup, async |world| {
         let paused = world.run().await;
         assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
-        assert!(paused.why.contains("which the task may ask for: `package.json`"), "{}", paused.why);
+        assert!(paused.why.contains("which the task may ask for: `vite.config.js`"), "{}", paused.why);
         assert!(world.prompt(2).await.contains("leave it only if the task asks for this change"));
-        let config = world.file(&paused.branch, "package.json").await;
-        assert_eq!(config, Some(manifest("jest --silent")), "nothing was undone");
+        let config = world.file(&paused.branch, "vite.config.js").await;
+        assert_eq!(config, Some(settings(1)), "nothing was undone");
         world.comment("/ralph accept-tests").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+    })
+    .await;
+}
+
+/// The check starts the manifest's script; its scripts are the base's in the second run.
+async fn script_of_a_manifest_is_judged_by_the_run(dialect: Dialect) {
+    let manifest = |script: &str| format!("{{ \"name\": \"app\", \"scripts\": {{ \"test\": \"{script}\" }} }}\n");
+    let check = "sh -c \"$(sed 's/.*\"test\": \"\\([^\"]*\\)\".*/\\1/' package.json)\"\n";
+    let agent = "sed -i 's/grep -q 42 answer.txt/true/; s/\"app\"/\"app2\"/' package.json\n";
+    let setup = Setup::new(dialect).file("package.json", &manifest("grep -q 42 answer.txt")).file("check.sh", check);
+    story(setup.agent(agent), async |world| {
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("only with the changes to `package.json`"), "{}", paused.why);
+        let evidence = &paused.open_findings()[0].found.evidence;
+        assert!(evidence.starts_with("with the base's version of scripts.test"), "{evidence}");
     })
     .await;
 }

@@ -321,4 +321,21 @@ mod tests {
         let tests = of(&[("src/a.rs", Some(BASE.as_bytes()), Some(&branch))]);
         assert_eq!((tests.files.len(), tests.findings.len()), (0, 1));
     }
+
+    #[test]
+    fn manifest_gets_the_settings_of_the_base() {
+        let base = "{\"scripts\": {\"test\": \"node --test\"}}";
+        let branch = "{\"scripts\": {\"test\": \"echo pass 6\"}, \"dependencies\": {\"a\": \"1\"}}";
+        let tests = of(&[("package.json", Some(base.as_bytes()), Some(branch.as_bytes()))]);
+        let [file @ MergedFile { text, changed, .. }] = &tests.files[..] else { panic!("one file") };
+        assert!(text.contains("node --test") && text.contains("dependencies"), "{text}");
+        assert_eq!((changed.regions.as_slice(), changed.is_new), (&["scripts.test".to_owned()][..], false));
+        let notice = TamperFinding::new("package.json", TamperKind::TestsChanged, "scripts.test: +1 -1");
+        assert_eq!(file.notice().map(|notice| notice.found), Some(notice));
+        // Another dependency is no other change of the settings.
+        let later = of(&[("package.json", Some(base.as_bytes()), Some(branch.replace("\"1\"", "\"2\"").as_bytes()))]);
+        assert_eq!(later.files[0].changed.mark, changed.mark);
+        let honest = base.replace("{\"scripts", "{\"name\": \"a\", \"scripts");
+        assert!(of(&[("package.json", Some(base.as_bytes()), Some(honest.as_bytes()))]).files.is_empty());
+    }
 }
