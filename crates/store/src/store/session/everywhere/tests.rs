@@ -1,4 +1,4 @@
-//! Tests of the search over all loops: rights, order, pages, early ends, and what retention removes.
+//! Tests of the search over all loops: permissions, order, pages, early ends, and the effect of retention.
 
 use super::*;
 use crate::domain::knowledge::session::transcript::TextSource;
@@ -253,7 +253,7 @@ fn texts_that_retention_removes_are_not_found() {
     assert_eq!(found(&c, &query("zebra")), [(2, "title", 1)]);
 }
 
-/// A mark in the middle of a secret would hide its parts from the masker.
+/// A highlight in the middle of a secret would hide its parts from the masker.
 #[test]
 fn secrets_are_masked_before_snippets_are_cut() {
     let c = database();
