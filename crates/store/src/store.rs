@@ -181,7 +181,7 @@ struct StoreInner {
     _schema: Option<SchemaShare>,
 }
 
-/// How a database is opened.
+/// Mode in which a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// The service's own database.
@@ -189,7 +189,7 @@ enum Mode {
     /// Opened by a command while a service may be running; leaves the schema, the clean-stop mark and the write-ahead log
     /// unchanged.
     Beside,
-    /// In-memory database with one connection: reads use the writer.
+    /// Database in memory, with one connection: reads use the writer.
     Memory,
 }
 

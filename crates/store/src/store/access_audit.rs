@@ -14,7 +14,7 @@ const MAX_PATH: usize = 300;
 /// Login stored for the machine's operator, who has no account.
 const OPERATOR: &str = "operator";
 
-/// How a request is authenticated.
+/// Authentication of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessVia {
     /// Login: the request starts a session.
@@ -46,7 +46,7 @@ pub struct AccessRequest {
     pub account: Option<(ForgeName, User)>,
     /// IP address of the client.
     pub from: IpAddr,
-    /// How the request is authenticated.
+    /// Authentication.
     pub via: AccessVia,
     /// HTTP method.
     pub method: String,
