@@ -1,4 +1,4 @@
-//! Page about a simulation: targets, figures, assumptions, and the defaults that were changed because of them.
+//! Page about a simulation: targets, results, assumptions, and the defaults changed because of the results.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{MixFigures, OURS, SimulateArgs, about, interval, percent, simulate_mix};
 use crate::tasks::{Mix, PolicyFigures, ProgressModel, ReleaseChances, TaskKind};
 
-/// Policies that the pipeline has to beat.
+/// Policies that the pipeline must beat.
 const RIVALS: [&str; 2] = ["stall rule", "Luby restarts"];
 
 /// Name of the policy that serves as an upper bound.
@@ -41,7 +41,7 @@ const MODEL: &str = "\
 - Policies see only the records. The oracle knows the obstacles, intervenes at once, and starts no task that is hopeless or exceeds the
   limit; no real policy can reach it.";
 
-/// Interpretation of the figures.
+/// Interpretation of the results.
 const READING: &str = "\
 - The largest gains: detected weakened checks; iterations with weakened checks are not measured; a loop that stands still for longer than
   its own rate of progress explains is redirected up to three times; a loop gives up when its rest is not worth its likely cost.
@@ -286,7 +286,7 @@ fn parts(page: &mut String, mixes: &[MixFigures]) {
     page.push('\n');
 }
 
-/// Appends the figures under other assumptions.
+/// Appends the results under other assumptions.
 fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSettings) {
     page.push_str(
         "## Other assumptions\n\nClosed share of the gap in the mix `everyday`, unchanged and with one assumption changed. `preset pinned` is the pipeline with the preset `pinned`: the thresholds before tuning, and every actuator enabled.\n\n| assumption | stall rule | Luby restarts | ours | preset pinned |\n\
