@@ -1,4 +1,4 @@
-//! Settings: defaults, deep merging, and errors that name the key, its value and the allowed values.
+//! Tests of settings: defaults, deep merging, and errors that name the key, its value and the allowed values.
 
 use super::*;
 use crate::domain::model::settings::{Settings, lines, without_range};
