@@ -316,7 +316,7 @@ fn structure(markdown: &str) -> Vec<String> {
 
 /// See docs/research/threats.md#i6, docs/research/threats.md#i8, docs/research/threats.md#i9.
 #[test]
-fn hostile_text_changes_no_structure_and_mentions_nobody() {
+fn hostile_text_adds_no_structure_and_no_mentions() {
     let renderer = renderer();
     let live = regex::Regex::new(r"(?im)@(?:octocat|dependabot)|#[12]\b|://evil|^[/!](?:approve|merge)").unwrap();
     let in_html = regex::Regex::new(r"://|www\.|@\w|#\d+\b[^;]").unwrap();
@@ -429,7 +429,7 @@ fn marker_contains_no_comment_end() {
 
 /// See docs/research/threats.md#i8.
 #[test]
-fn titles_mention_nobody() {
+fn titles_contain_no_mentions() {
     assert_eq!(renderer().pull_title(&pull()).as_str(), "Parser fails on empty input (no. 42) for (at)mona");
     assert_eq!(renderer().pull_title(&PullView { title: "\u{200b}".into(), ..pull() }).as_str(), "Work on issue 42");
     assert_eq!(

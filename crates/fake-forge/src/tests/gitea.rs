@@ -7,7 +7,7 @@ use crate::{Dialect, GiteaVersion, PullDraft};
 use ralph_types::ids::AccountKind;
 
 #[tokio::test]
-async fn membership_is_told_to_members_and_owners() {
+async fn members_and_owners_can_read_memberships() {
     let world = world(Dialect::Gitea).await;
     let (member, owner, other) = world.forge.with(|state| {
         let add = |state: &mut crate::FakeState, login: &str| state.add_account(login, AccountKind::User, false);
@@ -29,7 +29,7 @@ async fn membership_is_told_to_members_and_owners() {
 }
 
 #[tokio::test]
-async fn empty_post_tells_the_scope() {
+async fn empty_post_reports_the_required_scope() {
     let world = world(Dialect::Gitea).await;
     let client = reqwest::Client::new();
     for (scope, expected) in [("read:issue", 403), ("write:issue", 422)] {

@@ -87,7 +87,7 @@ fn without_figures(page: &str) -> Vec<String> {
 
 /// If supervision or its defaults change, these figures change, and the page must be regenerated.
 #[test]
-fn published_figures_are_those_of_this_version() {
+fn published_figures_match_this_version() {
     let (tasks, seed) = PUBLISHED;
     let page = published();
     assert!(

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_hash_of_a_plan_are_those_of_its_fields() {
+    fn plan_text_and_hash_depend_on_its_fields() {
         insta::assert_snapshot!(plan().text(), @r"
         Return an empty list.
 

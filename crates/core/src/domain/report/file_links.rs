@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_on_a_line_that_is_gone_links_the_file() {
+    fn finding_on_a_removed_line_links_the_file() {
         let mut view = view("", &[]);
         if let View::Iteration(view) = &mut view {
             let mut finding = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+1 -0");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_and_iterations_are_guessed_where_nobody_states_them() {
+    fn missing_scope_and_iterations_are_estimated() {
         let mut current = samples::fresh();
         current.task.body =
             (0..8).map(|n| format!("`src/part{n}/mod.rs` ")).chain(["src/part0/mod.rs".into()]).collect();

@@ -112,7 +112,7 @@ fn running_turn_is_read_with_its_batches_and_stored_once_at_its_end() {
 }
 
 #[test]
-fn cut_turn_is_stored_with_what_was_written_when_the_run_is_lost_or_another_begins() {
+fn interrupted_turn_is_stored_with_its_output() {
     for lost in [true, false] {
         let c = database();
         let turn = begin(&c);
@@ -325,7 +325,7 @@ fn damaged_text_is_reported_without_allocating() {
 }
 
 #[test]
-fn summaries_replace_those_of_the_same_iterations() {
+fn summary_replaces_an_older_one_of_the_same_iterations() {
     let c = filled();
     assert_eq!(summarized_to(&c, &own()).expect("a number"), 2);
     assert_eq!(summarized_to(&c, &other()).expect("a number"), 0);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_of_a_count_is_that_of_the_runner() {
+    fn test_count_uses_the_unit_of_the_runner() {
         for (command, unit) in [
             ("go test ./...", "packages"),
             ("go vet ./... && go test -count=1 ./...", "packages"),

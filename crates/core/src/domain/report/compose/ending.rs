@@ -487,7 +487,7 @@ mod tests {
 
     /// `linguist-generated` folds a file on the pull request's page.
     #[test]
-    fn settings_that_fold_files_are_told() {
+    fn settings_that_fold_files_cause_a_warning() {
         let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
         let folded = |paths: &[&str]| folding(&DiffStat { files: paths.iter().map(|path| file(path)).collect() });
         assert_eq!(folded(&["src/a.rs", "x.gitattributes", ".gitattributes.md"]), None);

@@ -53,7 +53,7 @@ async fn known_rule_is_not_proposed() {
 }
 
 #[tokio::test]
-async fn proposals_are_told_once_by_one_loop() {
+async fn proposal_is_published_once_by_one_loop() {
     let store = Store::in_memory().expect("opened");
     recurring(&store).await;
     let reserved = async |id: &'static str| {

@@ -90,7 +90,7 @@ fn memory_gets_requested_share_of_block() {
 }
 
 #[test]
-fn news_are_the_facts_that_were_not_told() {
+fn resumed_session_gets_only_new_facts() {
     let mut context = rich();
     let first = context.block(5_000);
     assert_eq!(first.left_out, 0);
@@ -130,7 +130,7 @@ fn news_leave_out_the_background_and_keep_failures_first() {
 }
 
 #[test]
-fn learning_is_told_once_whatever_its_words_and_confidence_become() {
+fn reworded_learning_is_not_repeated() {
     let mut context = rich();
     let digests = context.block(5_000).told;
     context.recall[0].text = "Run `make format` and `make lint` before the checks.".into();

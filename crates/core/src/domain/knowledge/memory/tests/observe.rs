@@ -319,7 +319,7 @@ fn accepted_proposal_is_a_rule_even_after_the_end() {
 }
 
 #[test]
-fn proposals_are_told_with_the_review() {
+fn published_proposals_are_observed_with_the_review() {
     let (_, mut before) = after(&[8, 0], |_| {});
     before.proposals = vec![crate::domain::loops::PublishedProposal { number: 3, text: "x".into(), loops: 3 }];
     let mut after = before.clone();

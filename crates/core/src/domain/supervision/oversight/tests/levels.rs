@@ -68,7 +68,7 @@ fn oscillation_of_four_cycles_pauses() {
 }
 
 #[test]
-fn what_is_over_is_not_held_against_the_loop_again() {
+fn ended_detection_causes_no_further_intervention() {
     let trees = ["a", "b", "a", "b", "c", "d", "e"];
     let back_and_on = flat(7, |at, r| r.tree = Some(trees[at].to_owned()));
     assert_eq!(
@@ -303,7 +303,7 @@ fn the_most_severe_wins_and_the_others_are_recorded() {
 }
 
 #[test]
-fn people_are_told_by_level() {
+fn notifications_depend_on_the_level() {
     let cases = [
         (InterventionLevel::Log, EscalationLevel::Info, false),
         (InterventionLevel::Warn, EscalationLevel::Warning, false),
@@ -318,7 +318,7 @@ fn people_are_told_by_level() {
 }
 
 #[test]
-fn what_is_observed_is_only_recorded() {
+fn observed_detections_are_only_recorded() {
     let mut it = ReviewedLoop::default();
     it.settings.stuck.observe = true;
     let verdicts = it.run(&flat(9, same_error));

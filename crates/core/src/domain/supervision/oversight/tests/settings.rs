@@ -37,7 +37,7 @@ fn every_detection_has_its_switches() {
 }
 
 #[test]
-fn faults_say_what_is_allowed() {
+fn setting_errors_name_the_allowed_values() {
     let faults = |over: serde_json::Value| match pinned_settings().merged(&over) {
         Ok(_) => String::new(),
         Err(problems) => lines(&problems),
