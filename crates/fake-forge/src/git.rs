@@ -99,8 +99,8 @@ impl GitStore {
     }
 
     /// Returns a git command that ignores the calling process's configuration and repository. Its program is an absolute
-    /// path. Otherwise, the lookup of a program by name in a command with its own environment would cause a fork, which
-    /// copies the calling process's page tables.
+    /// path. With a program name, a command with a custom environment would have to fork, which copies the calling process's
+    /// page tables.
     pub(super) fn command(&self) -> Command {
         self.part("git")
     }

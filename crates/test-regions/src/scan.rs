@@ -12,9 +12,9 @@ pub(crate) struct ProgramItem {
     pub path: String,
     /// Path of the enclosing item.
     pub parent: String,
-    /// Conditions around the item, including its attributes.
+    /// Conditions around the item, including its own conditions.
     pub condition: String,
-    /// Conditions around the item, excluding its attributes.
+    /// Conditions around the item, excluding its own conditions.
     pub outer: String,
     /// Byte range of the item, including documentation and attributes.
     pub range: Range<usize>,

@@ -219,7 +219,7 @@ fn check_targets(result: &SeedFigures) {
     assert!(result.loss <= if result.seed.is_some() { 0.1 } else { 0.05 }, "poison costs too much: {result:?}");
 }
 
-/// Compares docs/research/memory.md with the results. By default, plays only one of its seeds. Plays all with
+/// Compares docs/research/memory.md with the results. By default, plays only one of the page's seeds. Plays all with
 /// `RALPH_TEST_LAB_SEEDS=10`, or with `UPDATE_DOCS=1`, which writes the page.
 #[tokio::test]
 async fn memory_page_matches_the_figures() {

@@ -71,7 +71,7 @@ pub fn dependency_folders() -> impl Iterator<Item = &'static str> {
     ECOSYSTEMS.iter().flat_map(|ecosystem| ecosystem.folders).copied()
 }
 
-/// Returns the hosts that the setup commands can reach: the hosts in `network`, where an ecosystem's name stands for its
+/// Returns the hosts that the setup commands can reach: the hosts in `network`, in which an ecosystem's name means its
 /// registries, or by default the registries of the ecosystems with files among `paths`.
 pub fn registries(network: Option<&[String]>, paths: &[&str]) -> Vec<String> {
     let owned = |hosts: &[&str]| hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>();

@@ -199,7 +199,7 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// Creates an empty value.
+    /// Creates a value without additions.
     pub fn off() -> Self {
         Self { intelligence: Intelligence::Off, ..Self::default() }
     }

@@ -94,7 +94,7 @@ pub struct CommentSnapshot {
     pub html: Option<String>,
     /// Author; `None` if the account was deleted.
     pub author: Option<User>,
-    /// Whether the comment may have been edited after its creation.
+    /// Time of creation.
     pub created_at: Timestamp,
     /// Whether the comment may have been edited since it was created.
     pub edited: bool,

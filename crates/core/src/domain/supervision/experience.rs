@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn settings_apply_without_earlier_loops() {
         assert_eq!(Experience::default().step_threshold(THRESHOLD), THRESHOLD);
-        // Loops without information change nothing, either.
+        // Loops without information have no effect, either.
         let silent = Experience::of([
             EarlierLoop::of(&[], None, THRESHOLD),
             EarlierLoop::of(&records(&[0.0]), Some(9), THRESHOLD),

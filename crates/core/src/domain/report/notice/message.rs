@@ -36,8 +36,8 @@ pub enum MessageStep<'m> {
 impl MessageStep<'_> {
     /// Returns the step for a notice. `posted` is the loop's last message, which counts only if it is in `place`.
     ///
-    /// Edits do not alert people, which is right for reminders, repetitions and resolutions. If a loop needs a decision
-    /// again or became worse, a person has to notice it, so a new message is posted.
+    /// Edits do not alert people, so they suit reminders, repetitions and resolutions. If a loop needs a decision again or
+    /// became worse, a person must notice it, so a new message is posted.
     pub fn of<'m>(
         kind: ChannelKind,
         notice: &Notice,

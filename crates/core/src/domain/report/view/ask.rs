@@ -88,7 +88,7 @@ pub struct WhoMayView {
 pub struct CommandReply {
     /// Command as written.
     pub command: String,
-    /// Whether the command succeeded.
+    /// Whether the command was executed.
     pub ok: bool,
     /// Results or errors, one sentence each.
     pub lines: Vec<String>,

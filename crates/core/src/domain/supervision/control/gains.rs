@@ -51,7 +51,7 @@ pub struct ProfileTransition {
 }
 
 impl ControlSettings {
-    /// Returns the name of the profile with which a loop starts and to which it returns.
+    /// Returns the name of the profile at the start of a loop, to which the gains later return.
     pub(super) fn base_profile(&self, facts: &TaskFacts, complexity: f64) -> &str {
         if self.base_profile != AUTO {
             &self.base_profile

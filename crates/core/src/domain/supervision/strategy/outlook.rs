@@ -206,7 +206,7 @@ mod tests {
         let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
         assert!(slow.expected_gain < 0.0 && fast.expected_gain > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
         assert!(slow.text().starts_with("at its rate and those of 50 earlier loops the rest takes "));
-        // A few slow loops prove nothing, and the chance of a good loop is worth some more iterations.
+        // A few slow loops do not determine the result: the chance of a good loop is worth some more iterations.
         assert!(among(&[0.01; 5], standing).unwrap().expected_gain > 0.0);
         assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().expected_gain > 0.0);
         // The loop's measured progress outweighs the earlier loops.
