@@ -30,7 +30,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     };
     let folder = run.folder()?;
     let mut content: Vec<_> = (0..files).map(|n| (format!("src/part{}/file{n}.txt", n % 20), lines(n))).collect();
-    // The check counts its runs as progress, because a loop without progress would be paused.
+    // The check reports each line as a passed test, because a loop without progress would be paused.
     let check = format!(
         r#"checks:
   - name: enough

@@ -59,7 +59,7 @@ pub enum Best {
     Done,
     /// The loop ends without claiming completion.
     Stopped,
-    /// The task is solved, and the loop asks a maintainer, because the task requires another result of a test.
+    /// The task is solved, and the loop asks a maintainer, because the task requires a different test result.
     Asked,
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Shape {
     Doc,
     /// Documents the file or module that contains it.
     InnerDoc,
-    /// Stand-alone item.
+    /// Separate item.
     Item,
 }
 

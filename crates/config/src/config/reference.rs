@@ -395,7 +395,7 @@ impl Reference<'_> {
     }
 }
 
-/// Moves rows shared by several sections to a common table.
+/// Moves a section's rows to the shared table of several sections if the section contains all rows of this table.
 fn share_common_rows(sections: &mut [SectionTable]) {
     for group in 0..sections.len() {
         if sections[group].paths.len() < 2 {
