@@ -1,4 +1,4 @@
-//! Learnings and queries for `recall`: generated, or made of the words of a file of real texts.
+//! Learnings and queries for `recall`: generated, or composed of the words in a file with real texts.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestam
 
 /// Time of all learnings and queries.
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000);
-/// Sentences about software that generated queries contain.
+/// Sentences about software, used in generated queries.
 const SENTENCES: &str = include_str!("../../tests/fixtures/memory/queries.jsonl");
 /// Size of the generated vocabulary, in words.
 const VOCABULARY: usize = 60_000;
@@ -19,7 +19,7 @@ const VOCABULARY: usize = 60_000;
 /// Words with the frequencies of natural language, and texts of queries.
 pub struct Corpus {
     luck: fastrand::Rng,
-    /// Words, the most frequent first.
+    /// Words, most frequent first.
     words: Vec<String>,
     /// Cumulative frequencies of the words.
     sums: Vec<f64>,
@@ -36,7 +36,7 @@ enum Texts {
 }
 
 impl Corpus {
-    /// Creates a corpus of the words of the sentences and of generated words, with frequencies by Zipf's law.
+    /// Creates a corpus from the words in the sentences and from generated words, with frequencies according to Zipf's law.
     pub fn made(seed: u64) -> Self {
         let mut luck = fastrand::Rng::with_seed(seed);
         let sentences = texts(SENTENCES).unwrap_or_default();
@@ -47,7 +47,7 @@ impl Corpus {
                 words.push(word);
             }
         }
-        // The other words are made of syllables, like identifiers in code.
+        // The other words consist of syllables, like identifiers in code.
         const SYLLABLES: [&str; 24] = [
             "con", "par", "ser", "tok", "map", "ren", "der", "que", "bat", "sync", "lo", "ad", "fig", "ma", "ter",
             "val", "id", "ex", "port", "ur", "li", "nk", "ed", "ge",
@@ -63,10 +63,10 @@ impl Corpus {
         Self::new(luck, words, &weights, Texts::Made(sentences))
     }
 
-    /// Creates a corpus of real texts and their words with their frequencies. `file` is JSON Lines with a field `text`.
+    /// Creates a corpus from real texts and the frequencies of their words. `file` is JSON Lines with a field `text`.
     ///
     /// # Errors
-    /// If the file cannot be read, has no text, or has an invalid line.
+    /// The file cannot be read, contains no text, or has an invalid line.
     pub fn of_file(seed: u64, file: &Path) -> anyhow::Result<Self> {
         let held = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
         let mut texts = texts(&held).with_context(|| format!("{} is no JSON Lines of texts", file.display()))?;
@@ -98,7 +98,7 @@ impl Corpus {
         Self { luck, sums: sums.collect(), words, asked, made: 0 }
     }
 
-    /// Number of real texts; `None` if texts are generated.
+    /// Returns the number of real texts; `None` for generated texts.
     pub fn real_texts(&self) -> Option<usize> {
         match &self.asked {
             Texts::Real(texts, _) => Some(texts.len()),
@@ -112,7 +112,7 @@ impl Corpus {
         &self.words[place.min(self.words.len() - 1)]
     }
 
-    /// Returns words with their frequencies.
+    /// Returns random words according to their frequencies.
     pub fn text(&mut self, count: usize) -> String {
         let mut text = String::new();
         for _ in 0..count {
@@ -138,7 +138,7 @@ impl Corpus {
         LearningQuery { text, task_type: TaskType::TestFix, repository: repository(), embedding: None }
     }
 
-    /// Returns a random learning of 30 words: an antipattern in one of ten cases, else a strategy.
+    /// Returns a random learning of 30 words: an antipattern in one of ten cases, otherwise a strategy.
     pub fn learning(&mut self, of: &RepoRef) -> Learning {
         self.made += 1;
         let (gist, more, about) = (self.text(14), self.text(8), self.text(8));

@@ -1,4 +1,4 @@
-//! Cost of the dashboard: its pages, its live listeners, its lists, and the search over all loops.
+//! Cost of the dashboard: pages, live listeners, lists, and the search over all loops.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ fn few() -> RepoScope {
     ])
 }
 
-/// Measures ranking all matches of all words of a text.
+/// Measures the ranking of all matches of all words in a text.
 async fn rank_all(store: &Store, text: &str) -> anyhow::Result<Duration> {
     let words: Vec<String> = text.split_whitespace().map(|word| format!("\"{word}\"")).collect();
     let asked = words.join(" ");

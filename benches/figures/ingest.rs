@@ -20,7 +20,7 @@ pub const DESCRIPTION: &str = "\
     connections. Response times start at the planned time of a request.";
 
 const NAME: &str = "ingest";
-/// Library that delays the system's sync calls as a slow disk would.
+/// Library that delays sync calls like a slow disk.
 const SLOW_DISK: &str = r#"#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <unistd.h>
@@ -33,9 +33,9 @@ static int later(const char *name, int file) {
 int fsync(int file) { return later("fsync", file); }
 int fdatasync(int file) { return later("fdatasync", file); }
 "#;
-/// Number of connections at which the delay of a sync does not limit the throughput.
+/// Number of connections at which a delayed sync does not limit the throughput.
 const MANY: usize = 512;
-/// `probot` as started by `probot run`, without log output.
+/// `probot` as started by `probot run`, without logging.
 pub const PROBOT: &str = r#"import { createServer } from "node:net";
 import { generateKeyPairSync } from "node:crypto";
 import { pino } from "pino";
@@ -53,7 +53,7 @@ const free = createServer().listen(0, "127.0.0.1", async () => {
   console.log(`127.0.0.1:${port}`);
 });
 "#;
-/// Middleware of `probot` in a plain Node server, without log and other routes.
+/// Middleware of `probot` in a plain Node server, without logging and other routes.
 const MIDDLEWARE: &str = r#"import { createServer } from "node:http";
 import { generateKeyPairSync } from "node:crypto";
 import { Probot, createNodeMiddleware } from "probot";
@@ -165,19 +165,19 @@ fn measured(run: &FigureRun, wrap: &[&str], load: Load) -> anyhow::Result<LoadAn
     Ok(answers)
 }
 
-/// Median rate of several runs; `None` if there are none.
+/// Returns the median rate of several runs; `None` without runs.
 fn middle(runs: &[LoadAnswers]) -> Option<f64> {
     let mut rates: Vec<f64> = runs.iter().map(LoadAnswers::rate).collect();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied()
 }
 
-/// Folder of third-party programs.
+/// Folder with third-party programs.
 fn parts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/parts")
 }
 
-/// A running probot.
+/// Running probot.
 pub struct Probot {
     child: Child,
     address: SocketAddr,
@@ -199,7 +199,7 @@ impl Probot {
         Ok(probot)
     }
 
-    /// Process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

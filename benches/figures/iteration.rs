@@ -31,7 +31,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     };
     let folder = run.folder()?;
     let mut content: Vec<_> = (0..files).map(|n| (format!("src/part{}/file{n}.txt", n % 20), lines(n))).collect();
-    // The check counts its progress, because a loop without progress would be paused.
+    // The check reports each line as a passed test, because a loop without progress would be paused.
     let check = format!(
         r#"checks:
   - name: enough
@@ -79,7 +79,7 @@ async fn iterate(world: &BenchWorld) -> anyhow::Result<Vec<Duration>> {
         let mut work = watch.elapsed();
         let Some(before) = before else { continue };
         if worked {
-            // The duration of a run is known after the loop has processed it.
+            // The loop's state contains the duration of a run only after the loop has processed it.
             let told = Stopwatch::start();
             engine.loop_step().await?;
             spent += told.elapsed();
@@ -108,12 +108,12 @@ async fn iterate(world: &BenchWorld) -> anyhow::Result<Vec<Duration>> {
     anyhow::bail!("the loop never comes to rest")
 }
 
-/// Duration of all agent runs of the current iteration.
+/// Returns the duration of all agent runs in the current iteration.
 fn agent_time(current: &Loop) -> Duration {
     Duration::from_millis(current.iterations.iter().map(|i| i.agent_ms).sum())
 }
 
-/// Duration of the latest checks.
+/// Returns the duration of the latest checks.
 fn check_time(current: &Loop) -> Duration {
     let newest = current.latest_checks();
     Duration::from_millis(newest.map_or(0, |report| report.outcomes.iter().map(|o| o.duration_ms).sum()))

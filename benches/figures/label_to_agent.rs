@@ -20,7 +20,7 @@ pub const DESCRIPTION: &str = "\
     the first loop also creates the mirror.";
 
 const NAME: &str = "label";
-/// File in the worktree to which the agent writes its start time.
+/// File in the work tree to which the agent writes its start time.
 const NOTE: &str = "began-at.txt";
 
 /// Measures all rows.
@@ -51,7 +51,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Labels a new issue and waits for its pull request. Returns the times to the start of the agent and to the ready pull request.
+/// Labels a new issue and waits for its pull request. Returns the times until the agent starts and until the pull request is
+/// ready.
 async fn one(world: &BenchWorld) -> anyhow::Result<(Duration, Duration)> {
     let issue = world.issue().await?;
     world.forge.flush().await;
@@ -62,7 +63,7 @@ async fn one(world: &BenchWorld) -> anyhow::Result<(Duration, Duration)> {
             let Some(found) = world.newest().await?.filter(|l| l.place.issue == issue) else { return Ok(None) };
             let tree = world.engine().workspaces.tree_dir(&found.id, &found.place.repo);
             let text = std::fs::read_to_string(tree.join(NOTE)).unwrap_or_default();
-            // A tree from the pool may still contain the file of an earlier loop.
+            // A tree from the pool may still contain an earlier loop's file.
             let noted = text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok());
             Ok(noted.filter(|at| *at >= labeled.0))
         })

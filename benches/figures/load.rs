@@ -1,5 +1,5 @@
-//! Load generator: signed deliveries with distinct ids over keep-alive connections. It runs in a separate process, so that
-//! its cost is the same for every server.
+//! Load generator: signed deliveries with distinct ids over keep-alive connections. It runs in a separate process, so its
+//! cost is the same for every server.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::service::SECRET;
 
-/// First argument of the process that generates the load.
+/// First argument of the load generator's process.
 pub const ARGUMENT: &str = "--make-load";
 /// Default number of connections.
 pub const CONNECTIONS: usize = 64;
@@ -45,20 +45,20 @@ pub enum From {
 /// Result of a load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadAnswers {
-    /// Number of deliveries that were answered with 2xx.
+    /// Number of deliveries with a 2xx response.
     pub good: u64,
-    /// Number of deliveries with another response, or without one.
+    /// Number of deliveries with another response, or with no response.
     pub bad: u64,
-    /// Time from the first request to the last answer, in seconds.
+    /// Time from the first request to the last response, in seconds.
     pub seconds: f64,
-    /// Median time from the planned time of a request to its answer, in milliseconds.
+    /// Median time from a request's planned time to its response, in milliseconds.
     pub p50_ms: f64,
-    /// 99th percentile of that time, in milliseconds.
+    /// 99th percentile of this time, in milliseconds.
     pub p99_ms: f64,
 }
 
 impl LoadAnswers {
-    /// Deliveries per second.
+    /// Returns the deliveries per second.
     pub fn rate(&self) -> f64 {
         self.good as f64 / self.seconds
     }
@@ -115,21 +115,21 @@ struct Shared {
     watch: Stopwatch,
 }
 
-/// Sends deliveries over one connection. Returns the times of those that were accepted, and the number of the others.
+/// Sends deliveries over one connection. Returns the times of accepted deliveries, and the number of other deliveries.
 async fn connection(mut stream: TcpStream, shared: Arc<Shared>) -> (Vec<Duration>, u64) {
     let (mut times, mut bad) = (Vec::new(), 0);
     let mut buffer = Vec::with_capacity(1024);
     loop {
         let n = shared.next.fetch_add(1, Ordering::Relaxed);
         let Load { count, seconds, rate, .. } = shared.load;
-        // Measured from the planned moment, so that a stall counts for all requests that it delays.
+        // Measured from the planned time, so a stall counts for all requests that it delays.
         let due = if rate > 0.0 { Duration::from_secs_f64(n as f64 / rate) } else { shared.watch.elapsed() };
         if n >= count || due.as_secs_f64() >= seconds {
             return (times, bad);
         }
         let early = due.saturating_sub(shared.watch.elapsed());
         if !early.is_zero() {
-            // The timer has a resolution of one millisecond; a sleep of zero would take one.
+            // The timer has a resolution of one millisecond, so even a sleep of zero would take one.
             tokio::time::sleep(early).await;
         }
         let sent = async {
@@ -147,7 +147,7 @@ async fn connection(mut stream: TcpStream, shared: Arc<Shared>) -> (Vec<Duration
     }
 }
 
-/// Reads one answer. Returns its status.
+/// Reads one response and returns its status.
 async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Result<u16> {
     buffer.clear();
     loop {
@@ -169,12 +169,12 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Result<
     }
 }
 
-/// Body of a delivery: an edited issue on GitHub, 8 KiB.
+/// Returns a delivery's body: an edited issue on GitHub, 8 KiB.
 pub fn body() -> &'static [u8] {
     include_bytes!("issue_edited.json")
 }
 
-/// Template of requests that differ only in their delivery id.
+/// Template of requests that differ only in their delivery ids.
 struct Request {
     before: String,
     after: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Machine that the figures were measured on: processors, kernel, load, and durations of a sync and of creating a file.
+//! Machine of the measurement: processors, kernel, load, and durations of a sync and of creating a file.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use ralph_bot::clock::Stopwatch;
 
-/// Number of syncs and of created files whose medians are given.
+/// Number of syncs and created files for the medians.
 const ATTEMPTS: usize = 200;
 
 /// Properties of the machine at the start of the run.
 pub struct Machine {
-    /// Profile of Cargo that this program was built with, such as `release` or `dist`: the folder that it is in.
+    /// Cargo profile of this program, such as `release` or `dist`, taken from its folder.
     pub profile: String,
-    /// Number of processors that this process may use.
+    /// Number of processors available to this process.
     pub cores: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -22,8 +22,8 @@ pub struct Machine {
     pub kernel: String,
     /// Median duration of a 4 KiB write with `fdatasync`, in the folder of the databases.
     pub sync: Duration,
-    /// Median duration of creating an empty file in that folder. ext4 without a journal takes almost a millisecond for minutes after
-    /// files were deleted, others a hundredth of that.
+    /// Median duration of creating an empty file in this folder. ext4 without a journal takes almost a millisecond for
+    /// minutes after files were deleted, other file systems a hundredth of this.
     pub create: Duration,
 }
 
@@ -47,32 +47,32 @@ impl Machine {
     }
 }
 
-/// Load average over one minute.
+/// Returns the load average over one minute.
 pub fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Resident memory of a process in KiB.
+/// Returns the resident memory of a process, in KiB.
 pub fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     line.and_then(|text| text.trim().parse().ok()).context("the kernel does not say how large the process is")
 }
 
-/// Processor time of a process so far.
+/// Returns the processor time of a process so far.
 pub fn processor_time(pid: u32) -> anyhow::Result<Duration> {
-    /// Clock ticks per second in `/proc`, which is the same on all Linux systems.
+    /// Clock ticks per second in `/proc`, equal on all Linux systems.
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the process is gone")?;
-    // The name of the program, in parentheses, may contain spaces.
+    // The program's name, in parentheses, may contain spaces.
     let (_, rest) = stat.rsplit_once(')').context("an unknown format of /proc/PID/stat")?;
     let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
     anyhow::ensure!(ticks.len() == 2, "an unknown format of /proc/PID/stat");
     Ok(Duration::from_secs_f64(ticks.iter().sum::<f64>() / TICKS))
 }
 
-/// Median of several durations.
+/// Returns the median of several durations.
 pub fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()

@@ -1,9 +1,10 @@
-//! Benchmarks of the service, each compared with a baseline of the same run.
+//! Benchmarks of the service, each compared with a baseline in the same run.
 //!
-//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names, all run briefly
-//! as a smoke test, which is too short for valid figures; as a test (`cargo test --benches`) only the first runs. `--full`
-//! adds the largest sizes. `--queries` names a file with texts of real issues for `recall`, as JSON Lines with a field
-//! `text`; learnings then consist of their words with their frequencies. `--markdown` replaces the sections of the named figures in a page.
+//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names, all benchmarks
+//! run briefly as a smoke test, which is too short for valid figures. As a test (`cargo test --benches`), only the first one
+//! runs. `--full` adds the largest sizes. `--queries` names a file with texts of real issues for `recall`, as JSON Lines
+//! with a field `text`; learnings then consist of their words with their frequencies. `--markdown` replaces the sections of
+//! the named figures in a page.
 
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 
@@ -56,7 +57,7 @@ const FIGURES: [(&str, &str); 12] = [
 pub enum Size {
     /// Smoke test.
     Brief,
-    /// Sizes that the targets refer to, except the largest repository.
+    /// Sizes of the targets, except the largest repository.
     Usual,
     /// All sizes.
     Full,
@@ -66,7 +67,7 @@ pub enum Size {
 pub struct FigureRun {
     /// Extent of the measurement.
     pub size: Size,
-    /// File with texts for the queries of `recall`; `None` to generate them.
+    /// File with texts for the queries of `recall`; `None` to generate texts.
     pub queries: Option<PathBuf>,
     rows: Vec<Row>,
     notes: Vec<String>,
@@ -89,7 +90,7 @@ impl FigureRun {
         self.rows.push(row);
     }
 
-    /// Records a remark about an omitted measurement.
+    /// Records a note about an omitted measurement.
     pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             println!("note: {note}");
@@ -144,7 +145,7 @@ async fn main() -> anyhow::Result<()> {
         return load::make(&arguments[1..]).await;
     }
     let asked = asked(arguments.into_iter())?;
-    // On the disk of the build, because the system's temporary folder may be in memory.
+    // On the build's disk, because the system's temporary folder may be in memory.
     let scratch = tempfile::Builder::new().prefix("figures-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let machine = Machine::look(scratch.path())?;
     println!(

@@ -1,4 +1,4 @@
-//! A database with many loops, as a service has it after a year: transcripts, logs, calls, costs, deliveries, tokens.
+//! Database with many loops, like a service after a year: transcripts, logs, calls, costs, deliveries, tokens.
 
 use anyhow::Context;
 use ralph_bot::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole};
@@ -19,13 +19,13 @@ use crate::corpus::Corpus;
 const BATCH: usize = 20;
 /// Number of repositories.
 pub const REPOSITORIES: usize = 20;
-/// Number of processed deliveries, and of changes in the audit of accesses.
+/// Number of processed deliveries, and of changes in the audit log of accesses.
 pub const DELIVERIES: i64 = 50_000;
-/// Time of the first loop: 2026-09-21. Loops begin one after the other over sixty days.
+/// Time of the first loop: 2026-09-21. Loops start one after another over sixty days.
 const FIRST: i64 = 1_790_000_000_000;
 const DAYS: i64 = 60;
 const DAY_MS: i64 = 86_400_000;
-/// States of twenty loops in turn; most have ended.
+/// States of twenty loops in rotation; most have ended.
 const STATES: [LoopState; 20] = {
     let mut states = [LoopState::Merged; 20];
     states[0] = LoopState::Running;
@@ -38,7 +38,7 @@ const STATES: [LoopState; 20] = {
     states
 };
 
-/// A loop with its texts, ready to be stored.
+/// Loop with its texts, ready to be stored.
 struct MadeLoop {
     start: LoopStart,
     state: LoopState,
@@ -47,7 +47,7 @@ struct MadeLoop {
     events: Vec<NewEvent>,
 }
 
-/// Identifier of the nth loop.
+/// Returns the nth loop's identifier.
 pub fn id_of(nth: usize) -> LoopId {
     LoopId::from_parts(Number(nth as u64 + 1), nth as u32)
 }
@@ -62,7 +62,7 @@ pub async fn fill(store: &Store, corpus: &mut Corpus, count: usize, iterations: 
     store.write(finish).await.context("filling the store")
 }
 
-/// Stores a loop: its beginning as the service does, and what follows from the rows that the service would write.
+/// Stores a loop: its start like the service, and its further rows as the service would write them.
 fn store_loop(c: &Connection, made: &MadeLoop) -> StoreResult<()> {
     let MadeLoop { start, state, iterations, turns, events } = made;
     let (id, now) = (&start.id, iterations.first().map_or(Timestamp(FIRST), |one| one.started_at));
@@ -125,7 +125,7 @@ fn store_loop(c: &Connection, made: &MadeLoop) -> StoreResult<()> {
     Ok(())
 }
 
-/// Adds the sums of days and deliveries, and ends what the beginnings of the loops wanted done.
+/// Adds the daily sums and the deliveries, and completes the pending effects of the loops' starts.
 fn finish(c: &Connection) -> StoreResult<()> {
     c.execute_batch(
         "UPDATE outbox SET state = 'done', ended_at = 1 WHERE state = 'ready';

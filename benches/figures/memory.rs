@@ -48,7 +48,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the largest resident memory of a service during `time`, in KiB.
+/// Returns the maximum resident memory of a service during `time`, in KiB.
 async fn largest(service: &BenchService, time: Duration) -> anyhow::Result<u64> {
     let watch = Stopwatch::start();
     let mut most = 0;

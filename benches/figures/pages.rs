@@ -26,7 +26,7 @@ const NAME: &str = "dashboard";
 /// Maximum size of a page, in KiB.
 const LARGEST_KIB: f64 = 100.0;
 
-/// Asked pages: name, and whether it is one for people, whose size is bounded.
+/// Requested pages: name, and whether people see it, which limits its size.
 const PAGES: [(&str, bool); 19] = [
     ("/", true),
     ("/?page=N", true),
@@ -49,7 +49,7 @@ const PAGES: [(&str, bool); 19] = [
     ("/api/v1/costs?by=repository", false),
 ];
 
-/// Measures pages and listeners on the database of a folder.
+/// Measures pages and listeners on a folder's database.
 pub async fn measure(
     run: &mut FigureRun,
     folder: &Path,
@@ -62,7 +62,7 @@ pub async fn measure(
     };
     let service = BenchService::start(folder, &Seat::nobody(), "ingest", &[])?;
     let token = service.token.clone().context("the service has no dashboard")?;
-    // Another part of this process may have done so.
+    // Another part of this process may already have installed it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build()?;
     let root = format!("http://{}", service.address);
@@ -110,7 +110,7 @@ pub async fn measure(
     measure_listeners(run, folder, &service, (&token, listeners, seconds)).await
 }
 
-/// Measures the processor time of listeners, idle and with a step each second, and what they take from deliveries.
+/// Measures the listeners' processor time, idle and with one step per second, and their effect on deliveries.
 async fn measure_listeners(
     run: &mut FigureRun,
     folder: &Path,
@@ -144,7 +144,7 @@ async fn measure_listeners(
     let load =
         Load { count: u64::MAX, seconds: if seconds > 1 { 4.0 } else { 0.5 }, rate: 0.0, connections: CONNECTIONS };
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
-    // In turns, because each delivery makes the database larger.
+    // Alternate, because each delivery enlarges the database.
     for with in [false, true, true, false, false, true] {
         let _listeners = if with { Some(Listeners::connect(service, token, count).await?) } else { None };
         let answers = tokio::task::block_in_place(|| load::send(service.address, load))?;
@@ -160,7 +160,7 @@ async fn measure_listeners(
     Ok(())
 }
 
-/// Adds a step to the log of a loop, as the process that works on loops does.
+/// Adds a step to a loop's log, like the process that runs loops.
 async fn step(folder: &Path, nth: u64) -> anyhow::Result<()> {
     let store = Store::attach(&data(folder).join("ralph.db"))?;
     let id = id_of(0);
@@ -175,14 +175,14 @@ async fn step(folder: &Path, nth: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Connections to the stream of events, each read by a task. Dropping it closes them.
+/// Connections to the event stream, each read by a task. Dropping it closes them.
 struct Listeners {
     _tasks: JoinSet<()>,
     events: Arc<AtomicU64>,
 }
 
 impl Listeners {
-    /// Connects, and waits until each stream has begun.
+    /// Connects, and waits until each stream has started.
     async fn connect(service: &BenchService, token: &str, count: usize) -> anyhow::Result<Self> {
         let (mut tasks, events) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
         for _ in 0..count {
@@ -197,7 +197,7 @@ impl Listeners {
             let heard = events.clone();
             tasks.spawn(async move {
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
-                    // An event is much smaller than the buffer, and comes alone.
+                    // An event is much smaller than the buffer, and arrives alone.
                     let found = buffer[..read].windows(6).filter(|part| *part == b"event:").count();
                     heard.fetch_add(found as u64, Ordering::Relaxed);
                 }

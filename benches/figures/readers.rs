@@ -1,4 +1,4 @@
-//! Time and memory of the readers of bytes that an agent or an outsider chose.
+//! Time and memory of readers whose input an agent or an outsider chooses.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -34,13 +34,13 @@ pub const DESCRIPTION: &str = "\
     maximum size adds to the process.";
 
 const NAME: &str = "readers";
-/// Maximum ratio of the times for twice the input; a tenth is noise.
+/// Maximum ratio of the times for twice the input; a tenth is measurement noise.
 const MOST_GROWTH: f64 = 2.2;
 /// Maximum memory for one input, in MiB.
 const MOST_MIB: f64 = 384.0;
 const SECRET: &str = "sk-canary-5b2d9e7f41c8a603";
 
-/// Reader with the generator of its most expensive input.
+/// Reader with a generator for its most expensive input.
 struct Reader {
     name: &'static str,
     /// Maximum size of an input, in bytes.
@@ -102,7 +102,7 @@ fn file(content: &[u8]) {
     black_box(Masker::new([SECRET]).found_in_file(content, &mut left));
 }
 
-/// Returns an archive that contains this many bytes.
+/// Returns an archive with this many bytes.
 fn archive(size: usize) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     let written = gzip.write_all(&tokens(size - 64));
@@ -177,7 +177,7 @@ fn time(input: &[u8], read: fn(&[u8])) -> Duration {
     watch.elapsed()
 }
 
-/// Returns by how much reading an input raises the process's memory at most, in MiB.
+/// Returns the maximum increase of the process's memory while reading an input, in MiB.
 fn added_memory(input: &[u8], read: fn(&[u8])) -> anyhow::Result<f64> {
     // Resets the maximum.
     std::fs::write("/proc/self/clear_refs", "5").context("the maximum of the memory cannot be reset")?;
@@ -186,7 +186,7 @@ fn added_memory(input: &[u8], read: fn(&[u8])) -> anyhow::Result<f64> {
     Ok((memory("VmHWM:")? - before).max(0.0) / 1024.0)
 }
 
-/// Returns a figure of the kernel about this process, in KiB.
+/// Returns a kernel figure about this process, in KiB.
 fn memory(name: &str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a line is missing")?;

@@ -1,4 +1,4 @@
-//! Cost of memory: search and storage of learnings in stores of growing size.
+//! Cost of memory: search and storage of learnings in stores of increasing size.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub const DESCRIPTION: &str = "\
     for similar learnings; its baseline is the commit of one small row.";
 
 const NAME: &str = "recall";
-/// Number of learnings per transaction while a store is filled.
+/// Number of learnings per transaction while filling a store.
 const BATCH: usize = 5_000;
 
 /// Measures all rows.
@@ -102,7 +102,7 @@ async fn timed(store: &Store, query: &LearningQuery) -> anyhow::Result<Duration>
     Ok(watch.elapsed())
 }
 
-/// Measures a query with all words of the text.
+/// Measures a query with all words in the text.
 async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
@@ -117,7 +117,7 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     Ok(watch.elapsed())
 }
 
-/// Measures the times of storing learnings, and of small commits between them.
+/// Measures the times of storing learnings, and of small commits in between.
 async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
     for n in 0..count {

@@ -1,4 +1,4 @@
-//! Results as a table for the terminal and as the page in `docs/`.
+//! Formats results as a table for the terminal and as the page in `docs/`.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ pub enum FigureTarget {
     None,
 }
 
-/// A measured figure.
+/// Measured figure.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// Name of the benchmark.
@@ -37,7 +37,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Creates a figure without baseline and target.
+    /// Creates a figure without a baseline and a target.
     pub fn new(figure: &'static str, what: impl Into<String>, measured: f64, unit: &'static str) -> Self {
         let load = machine::load();
         Self { figure, what: what.into(), measured, unit, baseline: None, target: FigureTarget::None, load }
@@ -59,7 +59,7 @@ impl Row {
         self.baseline.as_ref().map(|(_, baseline)| self.measured / baseline)
     }
 
-    /// Description of the target, and whether it is met; `None` without a target, and in debug builds.
+    /// Returns the target's description, and whether it is met; `None` without a target, and in debug builds.
     fn verdict(&self) -> Option<(String, bool)> {
         if cfg!(debug_assertions) {
             return None;
@@ -102,7 +102,7 @@ fn number(value: f64) -> String {
 /// Column headings.
 const HEAD: [&str; 6] = ["what", "measured", "baseline of the same run", "ratio", "target", "load"];
 
-/// Renders rows for a terminal, with their targets if `judge`.
+/// Renders rows for a terminal, including their targets if `judge` is set.
 pub fn table(rows: &[Row], judge: bool) -> String {
     let mut text = String::new();
     for row in rows {
@@ -114,7 +114,7 @@ pub fn table(rows: &[Row], judge: bool) -> String {
     text
 }
 
-/// Renders the page: the figures of this run, and the other sections of an older page.
+/// Renders the page: this run's figures, and the other sections of an older page.
 pub fn page(
     machine: &Machine,
     figures: &[(&'static str, &'static str)],
@@ -174,14 +174,14 @@ fn new_section(machine: &Machine, name: &str, words: &str, rows: &[&Row]) -> Str
     text
 }
 
-/// Returns a section of a page with its heading.
+/// Returns a page's section with its heading.
 fn section<'a>(page: &'a str, name: &str) -> Option<&'a str> {
     let from = page.find(&format!("\n## {name}\n"))? + 1;
     let rest = &page[from..];
     Some(rest.find("\n## ").map_or(rest, |end| &rest[..end]))
 }
 
-/// Returns the entry of a table's line in the list of missed targets; `None` for a line without a missed target.
+/// Returns the entry of a table line for the list of missed targets; `None` for a line without a missed target.
 fn missed(line: &str) -> Option<String> {
     let cells: Vec<&str> = line.strip_prefix("| ")?.split(" | ").collect();
     let [what, measured, _, ratio, target, ..] = cells[..] else { return None };

@@ -1,4 +1,4 @@
-//! Downtime after the service was killed.
+//! Downtime after the service is killed.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub const DESCRIPTION: &str = "\
     with open loops and unprocessed deliveries. The baseline is the same start on an empty database.";
 
 const NAME: &str = "restart";
-/// Maximum time to wait for an answer.
+/// Maximum wait for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures all rows.
@@ -42,7 +42,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the service and waits for its first answer. Returns the duration.
+/// Starts the service and waits for its first response. Returns the duration.
 async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(BenchService, Duration)> {
     let watch = Stopwatch::start();
     let service = BenchService::start(folder, &parked.seat, "all", &[])?;

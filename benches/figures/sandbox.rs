@@ -1,4 +1,4 @@
-//! Cost of starting a program in the service's sandbox compared with plain bubblewrap.
+//! Cost of starting a program in the service's sandbox, compared with plain bubblewrap.
 
 use std::path::Path;
 use std::sync::Arc;

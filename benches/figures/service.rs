@@ -1,4 +1,4 @@
-//! The service as operators run it: the real binary with a configuration and a database.
+//! The service as run by operators: the real binary with a configuration and a database.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -22,19 +22,19 @@ pub const SECRET: &str = "a-webhook-secret-of-the-figures-0123456789";
 /// Configuration without a sandbox, because neither sandbox nor agent affects these figures.
 const REST: &str =
     "sandbox: { required: none }\nbackends: { mine: { type: script, command: [/bin/true], roles: [agent] } }\n";
-/// Number of rows per transaction while a database is prepared.
+/// Number of rows per transaction while preparing a database.
 const ROWS_AT_ONCE: u64 = 500;
 
-/// A running service; dropping it kills the process.
+/// Running service; dropping it kills the process.
 pub struct BenchService {
     child: Child,
     /// Address of its listener.
     pub address: SocketAddr,
-    /// Token of its operator, if it has a dashboard without a login.
+    /// Operator's token, if the dashboard has no login.
     pub token: Option<String>,
 }
 
-/// Forge in the configuration of the service.
+/// Forge in the service's configuration.
 pub struct Seat {
     kind: &'static str,
     url: String,
@@ -43,14 +43,15 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// github.com, for a service that accepts deliveries and makes no calls.
+    /// Returns github.com, for a service that accepts deliveries and makes no calls.
     pub fn nobody() -> Self {
         Self { kind: "github", url: "https://github.com".into(), token: "none".into(), own: 1 }
     }
 }
 
 impl BenchService {
-    /// Starts the binary and waits until it listens. `wrap` is a program with arguments that runs it; may be empty.
+    /// Starts the binary and waits until it listens. `wrap` is a program that runs the binary, with its arguments; may be
+    /// empty.
     pub fn start(folder: &Path, seat: &Seat, role: &str, wrap: &[&str]) -> anyhow::Result<Self> {
         let Seat { kind, url, token, own } = seat;
         let file = folder.join("ralph-control.yaml");
@@ -80,7 +81,7 @@ impl BenchService {
         Ok(Self { child, address, token })
     }
 
-    /// Process id of the service, or of the program that runs it.
+    /// Returns the process id of the service, or of the program that runs it.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -92,7 +93,7 @@ impl Drop for BenchService {
     }
 }
 
-/// Starts a program in a new process group, and reads the line that reports that it is ready.
+/// Starts a program in a new process group, and reads the line that reports its readiness.
 pub fn first_line(mut command: Command) -> anyhow::Result<(Child, String)> {
     let mut child = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
@@ -111,22 +112,22 @@ pub fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Data folder of a service.
+/// Returns a service's data folder.
 pub fn data(folder: &Path) -> PathBuf {
     folder.join("data")
 }
 
-/// A forge with issues, and a database with a paused loop for each of them.
+/// Forge with issues, and a database with a paused loop for each issue.
 pub struct Parked {
     /// Running forge; dropping it stops the forge.
     pub _forge: FakeForge,
-    /// Forge in the configuration of a service on this database.
+    /// Forge in the configuration of a service with this database.
     pub seat: Seat,
 }
 
 impl Parked {
-    /// Creates `count` issues, each with a loop that is paused and has no effects to execute; then stores `deliveries`
-    /// unprocessed deliveries.
+    /// Creates `count` issues, each with a paused loop that has no pending effects; then stores `deliveries` unprocessed
+    /// deliveries.
     pub async fn prepare(folder: &Path, count: u64, deliveries: u64) -> anyhow::Result<Self> {
         let forge = FakeForge::start(Dialect::Gitea, ralph_bot::clock::Clock::System).await?;
         let maintainer = forge.add_user("mira", AccountKind::User);
@@ -167,12 +168,12 @@ fn refused(refusal: fake_forge::FakeRefusal) -> anyhow::Error {
     anyhow::anyhow!("the forge refused: {refusal:?}")
 }
 
-/// Text of an issue of typical length.
+/// Returns the text of an issue of typical length.
 fn body() -> String {
     "The parser drops the last field of a line without a newline. Please make the tests pass. ".repeat(12)
 }
 
-/// Creates a paused loop whose effects are executed.
+/// Creates a paused loop whose effects are complete.
 fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) -> Result<(), StoreError> {
     let repo = RepoRef { forge: ForgeName::new("forge"), id: repo, owner: "mira".into(), name: "app".into() };
     let id = LoopId::from_parts(issue, issue.0 as u32);
@@ -217,7 +218,7 @@ fn waiting(n: u64) -> StoredDelivery {
     StoredDelivery { forge: ForgeName::new("forge"), delivery: format!("waiting-{n}"), event: "push".into(), body }
 }
 
-/// Number of deliveries in a database.
+/// Returns the number of deliveries in a database.
 pub async fn stored(folder: &Path) -> anyhow::Result<u64> {
     let store = Store::attach(&data(folder).join("ralph.db"))?;
     let counts = store.read(inbox::counts).await?;

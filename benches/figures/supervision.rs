@@ -23,7 +23,7 @@ pub const DESCRIPTION: &str = "\
 const NAME: &str = "supervision";
 /// Number of iterations of a loop.
 const HISTORY: usize = 100;
-/// Number of loops that are timed.
+/// Number of timed loops.
 const LOOPS: u64 = 2000;
 
 /// Measures all rows.
@@ -42,7 +42,7 @@ pub fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Records of a loop that is never finished: random progress with plateaus and setbacks, errors that repeat.
+/// Returns the records of a loop that never finishes: random progress with plateaus and setbacks, and recurring errors.
 fn history(seed: u64) -> Vec<Record> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut passing, mut error, mut tree) = (0.0_f64, 0_u8, 0_u64);
@@ -80,8 +80,7 @@ fn history(seed: u64) -> Vec<Record> {
     (1..=HISTORY).map(record).collect()
 }
 
-/// Returns two 99th percentiles: of the time that a control step takes, and of the time that a review of the last
-/// iteration takes.
+/// Returns two 99th percentiles: the time of a control step, and the time of a review of the last iteration.
 fn times(histories: &[Vec<Record>], facts: &TaskFacts) -> (Duration, Duration) {
     let (control, oversight) = (ControlSettings::default(), OversightSettings::default());
     let (mut steps, mut reviews) = (Vec::new(), Vec::new());
@@ -108,7 +107,7 @@ fn percentile(times: &mut [Duration]) -> Duration {
     times.get(times.len() * 99 / 100).copied().unwrap_or_default()
 }
 
-/// Size of the largest exported state, in KiB.
+/// Returns the size of the largest exported state, in KiB.
 fn state_kib(histories: &[Vec<Record>], facts: &TaskFacts) -> f64 {
     let settings = ControlSettings::default();
     let mut largest = 0;
@@ -123,7 +122,7 @@ fn state_kib(histories: &[Vec<Record>], facts: &TaskFacts) -> f64 {
     largest as f64 / 1024.0
 }
 
-/// Replayed iterations per second, from text to text.
+/// Returns the number of replayed iterations per second, from text to text.
 fn replayed(histories: &[Vec<Record>]) -> anyhow::Result<f64> {
     let settings = SupervisionSettings::default();
     let lines = |history: &Vec<Record>| -> Result<String, serde_json::Error> {

@@ -1,4 +1,4 @@
-//! Overhead of model calls: failover to the next backend, classification of a refusal, and composition of a prompt's
+//! Overhead of model calls: failover to the next backend, classification of a rejection, and composition of a prompt's
 //! context.
 
 use std::path::Path;
@@ -31,9 +31,9 @@ pub const DESCRIPTION: &str = "\
     the finished block of 500 tokens, without a model, the slowest of 100; the baseline reads the turns.";
 
 const NAME: &str = "thinking";
-/// Output of Claude Code when its provider refuses a call.
+/// Output of Claude Code when its provider rejects a call.
 const REFUSED: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: Request rejected (429) · rate limit exceeded, try again in 90s","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
-/// Lines that mention limits but do not report one.
+/// Lines that mention limits without reporting one.
 const HARMLESS: &str = include_str!("../../tests/fixtures/limits/harmless.jsonl");
 /// Number of turns of the loop whose context is composed.
 const TURNS: u32 = 1_000;
@@ -63,7 +63,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         gaps.push(gap);
         last = Some(ended);
     }
-    // The first loop warms the caches.
+    // The first loop warms up the caches.
     gaps.remove(0);
     firsts.remove(0);
     let row =
@@ -84,8 +84,8 @@ fn slowest(times: Vec<Duration>) -> Duration {
     times.into_iter().max().unwrap_or_default()
 }
 
-/// Runs one loop whose first backend refuses. Returns the time from the label to the first agent, the time from the end
-/// of the first agent to the start of the second, and the ended loop.
+/// Runs one loop whose first backend rejects the call. Returns the time from the label to the first agent, the time from the
+/// end of the first agent to the start of the second, and the ended loop.
 async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, Duration, Loop)> {
     let engine = world.engine();
     let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
@@ -118,7 +118,7 @@ async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, 
     Ok((span(labeled.0, left), span(left, began), ended))
 }
 
-/// Time in the output of an agent, in milliseconds since 1970.
+/// Returns the time in an agent's output, in milliseconds since 1970.
 fn noted(log: &Path) -> Option<i64> {
     let text = std::fs::read_to_string(log).ok()?;
     text.lines().find_map(|line| line.strip_prefix("at:")?.trim().parse().ok())
@@ -145,7 +145,7 @@ fn classifying(run: &mut FigureRun) {
     let now = Timestamp(1_700_000_000_000);
     for (what, signals) in [("1 MiB in one message", all(&output)), ("1 MiB in 1,000 messages", many)] {
         let (mut times, mut plain) = (Vec::new(), Vec::new());
-        // The first classification compiles the patterns; the service does that while the first agent runs.
+        // The first classification compiles the patterns; the service does this while the first agent runs.
         let known = classify(&signals, now).is_some();
         for _ in 0..rounds {
             let watch = Stopwatch::start();

@@ -1,4 +1,4 @@
-//! Cost of a loop's worktree compared with `git worktree add`.
+//! Cost of a loop's work tree, compared with `git worktree add`.
 
 use std::io::Write;
 use std::path::Path;
@@ -98,7 +98,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates the repository with the branch `old`, and `main` some commits later.
+/// Creates the repository with the branch `old`, and `main` several commits later.
 fn generate(folder: &Path, origin: &Path, files: usize) -> anyhow::Result<()> {
     git(folder, &["init", "--quiet", "--bare", "--initial-branch=main", &origin.display().to_string()])?;
     let mut import = Command::new("git");

@@ -1,4 +1,4 @@
-//! A forge with a repository, an agent that is a shell script, and the service in this process.
+//! Forge with a repository, an agent that is a shell script, and the service in this process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use ralph_bot::store::loops;
 
 use crate::service::SECRET;
 
-/// Maximum time to wait for the service.
+/// Maximum wait for the service.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Forge, repository, agent and service.
@@ -32,12 +32,12 @@ pub struct BenchWorld {
 }
 
 impl BenchWorld {
-    /// Starts the service. `agent` is a shell script, `role` the parts of the service that run on their own.
+    /// Starts the service. `agent` is a shell script, `role` the parts of the service that run independently.
     pub async fn start(folder: PathBuf, files: &[(String, String)], agent: &str, role: Role) -> anyhow::Result<Self> {
         Self::start_with(folder, files, agent, role, "").await
     }
 
-    /// Starts the service with additional configuration: further backends, indented by two, and other keys after them.
+    /// Starts the service with additional configuration: further backends, indented by two, followed by other keys.
     pub async fn start_with(
         folder: PathBuf,
         files: &[(String, String)],
@@ -68,11 +68,11 @@ impl BenchWorld {
         let env = Env::of([("TOKEN", token.as_str()), ("SECRET", SECRET), ("PATH", &path), ("HOME", &home)]);
         let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env);
         let config = config.map_err(|problems| anyhow::anyhow!("{problems}"))?;
-        // The second between two writes that real forges require would hide the overhead of the service.
+        // The second between two writes that real forges require would hide the service's overhead.
         let rates = RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() };
         let tune = |settings: &mut EngineSettings| {
             settings.partial_clone = false;
-            // The current executable is the benchmark, which lacks the subcommands of the service.
+            // The current executable is the benchmark, which lacks the service's subcommands.
             settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
         };
         let options = Options { role, rates, sandbox: Some(sandbox), tune, ..Options::default() };

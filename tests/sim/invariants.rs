@@ -1,4 +1,4 @@
-//! Conditions of loops and world that are true whenever nothing is pending.
+//! Invariants of loops and world whenever no work is pending.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ pub fn at_rest(world: &SimWorld, loops: &[Loop]) {
     }
 }
 
-/// State that does not depend on timing: it must be equal with and without faults.
+/// Returns the state that does not depend on timing: it must be equal with and without faults.
 pub fn outcome(world: &SimWorld, loops: &[Loop]) -> serde_json::Value {
     let loops: BTreeMap<_, _> = loops
         .iter()

@@ -1,5 +1,5 @@
-//! Simulation: the real state machine and the real store against a world of plain values, under seeded schedules with
-//! crashes, lost answers, late calls, repeated and lost deliveries, and processes that were wrongly considered dead.
+//! Simulation: the real state machine and the real store against a world of plain values, with seeded schedules of crashes,
+//! lost responses, late calls, repeated and lost deliveries, and processes wrongly considered dead.
 //!
 //! `RALPH_SIM_SEEDS=n` plays n seeds; `RALPH_SIM_SEED=n` plays one seed and prints each step.
 
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ralph_bot::store::loops;
 use run::Sim;
 
-/// Number of seeds that are played by default; CI plays 200.
+/// Default number of seeds; CI plays 200.
 const SEEDS: u64 = 40;
 
-/// Plays a seed with faults; if the script allows it, also without faults, and compares the outcomes.
+/// Plays a seed with faults and, if the script allows it, also without faults, and compares the outcomes.
 fn play(seed: u64, trace: bool) {
     let end = |faults: bool| {
         let mut sim = Sim::new(seed, faults, trace);

@@ -1,4 +1,4 @@
-//! splitmix64: the only source of randomness in the simulation, so that a seed determines a run.
+//! splitmix64: the only source of randomness in the simulation, so a seed determines a run.
 
 /// Random number generator.
 #[derive(Debug, Clone)]

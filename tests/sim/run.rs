@@ -22,7 +22,7 @@ use crate::world::{SimReceipt, SimWorld, StoreState};
 
 /// Duration of a lease, in milliseconds.
 const LEASE_MS: i64 = 60_000;
-/// Time after which an effect with an unknown outcome is looked up, in milliseconds.
+/// Time before an effect with an unknown outcome is looked up, in milliseconds.
 const AMBIGUITY_MS: i64 = 10_000;
 /// Maximum number of steps of a run.
 const MOST_STEPS: usize = 20_000;
@@ -48,19 +48,19 @@ pub struct Sim {
     trace: bool,
     process: u32,
     flights: Vec<RunningEffect>,
-    /// Effects of processes that were wrongly considered dead.
+    /// Effects of processes wrongly considered dead.
     zombies: Vec<RunningEffect>,
     /// Calls that reach the forge after their caller gave up, with their times.
     late: Vec<(i64, ClaimedEffect, StoreState)>,
     /// Inputs of loops, for repeated deliveries.
     told: Vec<(LoopId, String, LoopInput)>,
-    /// Lost events, until a reconciliation.
+    /// Lost events, until the next reconciliation.
     lost: Vec<(LoopId, String, LoopInput)>,
     last: BTreeMap<LoopId, Loop>,
     round: BTreeMap<u64, u32>,
     steps: usize,
     crashes: usize,
-    /// Whether inputs, timers, forge effects and work may be pending; skips queries that were empty before.
+    /// Whether inputs, timers, forge effects and work may be pending; avoids queries that were empty before.
     stirred: [bool; 4],
 }
 
@@ -128,13 +128,13 @@ impl Sim {
         IssueRef { repo, issue: Number(issue) }
     }
 
-    /// Newest loop of an issue.
+    /// Returns an issue's newest loop.
     pub fn newest(&self, issue: u64) -> Option<Loop> {
         let round = *self.round.get(&issue)?;
         self.write(move |c| loops::get(c, &loop_id(issue, round)))
     }
 
-    /// Plays the complete script, then answers everything that waits until nothing is pending.
+    /// Plays the complete script, then answers all waiting loops until no work is pending.
     pub fn play(&mut self) {
         let script = self.script.events.clone();
         for (sequence, (issue, event)) in script.into_iter().enumerate() {
@@ -195,7 +195,7 @@ impl Sim {
             ScriptEvent::HumanPush => self.world.human_push(&current.branch),
             ScriptEvent::BranchDeleted => {
                 self.world.branches.remove(&current.branch);
-                // A person who deletes a branch discards the commits of others on it; the service must not.
+                // A person who deletes a branch discards other people's commits on it; the service must not.
                 self.world.others.retain(|(branch, _)| *branch != current.branch);
             }
             ScriptEvent::Conflict if current.state == LoopState::Review => self.world.base_moves(),
@@ -218,7 +218,7 @@ impl Sim {
         self.write(move |c| leases::renew(c, &owner, &held, until));
     }
 
-    /// Advances the time while nothing happens but heartbeats.
+    /// Advances the time while only heartbeats happen.
     fn jump(&mut self, ms: i64) {
         self.renew(ms + LEASE_MS);
         self.world.now += ms;
@@ -297,7 +297,7 @@ impl Sim {
         }
     }
 
-    /// Steps until nothing is pending or due.
+    /// Steps until no work is pending or due.
     pub fn settle(&mut self) {
         loop {
             while self.advance() {}
@@ -317,7 +317,7 @@ impl Sim {
         self.check_rest();
     }
 
-    /// Makes one step; returns `false` if none is possible.
+    /// Makes one step; returns `false` if no step is possible.
     fn advance(&mut self) -> bool {
         self.steps += 1;
         assert!(self.steps < MOST_STEPS, "it never comes to rest");
@@ -367,14 +367,15 @@ impl Sim {
         }
     }
 
-    /// Whether the process may crash: if faults must not change the outcome, a crash must not use up the attempts of an
-    /// iteration.
+    /// Whether the process may crash. If faults must not change the outcome, a crash must not use up an iteration's
+    /// attempts.
     fn may_crash(&self) -> bool {
         let last = |f: &RunningEffect| matches!(f.claimed.effect, Effect::Agent { attempt, .. } if attempt >= 3);
         !self.script.staged || !self.flights.iter().any(last)
     }
 
-    /// Kills the process, or wrongly considers it dead; its running effects have happened, have not, or will happen later.
+    /// Kills the process, or wrongly considers it dead. Its running effects have happened, have not happened, or will happen
+    /// later.
     fn crash(&mut self) {
         self.stirred = [true; 4];
         let dead = self.owner();
@@ -543,7 +544,7 @@ impl Sim {
         true
     }
 
-    /// Fails a call before it has an effect, after it, or with an unknown outcome.
+    /// Fails a call before its effect, after its effect, or with an unknown outcome.
     fn fail(&mut self, flight: RunningEffect) -> bool {
         let (claimed, known) = (&flight.claimed, self.known(&flight.claimed));
         let first = claimed.attempts == 0;
@@ -588,7 +589,7 @@ impl Sim {
         self.write(move |c| outbox::reschedule(c, &claimed, &owner, at, began, "put off"));
     }
 
-    /// Executes a call whose caller gave up; it is not looked up first.
+    /// Executes a call whose caller gave up, without a lookup.
     fn arrive(&mut self) -> bool {
         let Some(at) = self.late.iter().position(|(at, ..)| *at <= self.world.now) else { return false };
         let (_, claimed, known) = self.late.swap_remove(at);
@@ -631,7 +632,7 @@ impl Sim {
         crate::invariants::at_rest(&self.world, &all);
     }
 
-    /// Asserts that the log of every loop reproduces its row.
+    /// Asserts that each loop's log reproduces its row.
     fn check_logs(&self) {
         for current in self.write(|c| loops::list(c, false, 1_000)) {
             let id = current.id.clone();
@@ -642,7 +643,7 @@ impl Sim {
     }
 }
 
-/// Id of the nth loop of an issue.
+/// Returns the id of an issue's nth loop.
 fn loop_id(issue: u64, round: u32) -> LoopId {
     LoopId::new(format!("r-{issue}-{round}"))
 }

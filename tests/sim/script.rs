@@ -10,7 +10,7 @@ use crate::world::SimWorld;
 /// Behavior of an agent in an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentPlan {
-    /// Changes a file; whether the checks pass in the tree, and in a fresh checkout.
+    /// Changes a file; the fields state whether the checks pass in the tree and in a fresh checkout.
     Change { tree: bool, clean: bool },
     /// Changes nothing.
     Nothing,
@@ -18,7 +18,7 @@ pub enum AgentPlan {
     Fail,
     /// Reaches its provider's limit, once.
     Limited,
-    /// Cannot be started, once.
+    /// Cannot start, once.
     Unavailable,
     /// Makes a change that must not be pushed.
     Blocked,
@@ -51,7 +51,7 @@ pub enum ScriptEvent {
 /// Script of a run.
 #[derive(Debug, Clone)]
 pub struct RunScript {
-    /// Whether each event waits until nothing is pending; then faults must not change the outcome.
+    /// Whether each event waits until no work is pending; faults must then not change the outcome.
     pub staged: bool,
     /// Issue and event, in order.
     pub events: Vec<(u64, ScriptEvent)>,
@@ -119,12 +119,12 @@ impl RunScript {
     }
 }
 
-/// Person on the forge.
+/// Returns a person on the forge.
 pub fn person(login: &str) -> User {
     User { id: UserId(login.len() as i64), login: login.into(), kind: AccountKind::User }
 }
 
-/// Input for a loop from an event in the current state; `None` if the event has no effect.
+/// Returns a loop's input for an event in the current state; `None` if the event has no effect.
 pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld) -> Option<LoopInput> {
     let options = RunOptions::default();
     let comment = Some(CommentRef { on: current.place.issue, id: Some(CommentId(sequence as i64)) });

@@ -1,4 +1,4 @@
-//! Forge, git and agent as plain values, and the effects of the service on them.
+//! Forge, git and agent as plain values, and the service's effects on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use ralph_bot::store::outbox::ClaimedEffect;
 
 use crate::script::AgentPlan;
 
-/// A commit.
+/// Commit.
 #[derive(Debug, Clone)]
 pub struct SimCommit {
     pub parents: Vec<Sha>,
@@ -47,7 +47,7 @@ pub struct SimEscalation {
     pub open: bool,
 }
 
-/// State of everything outside of the service.
+/// State of everything outside the service.
 #[derive(Debug, Default)]
 pub struct SimWorld {
     pub now: i64,
@@ -60,20 +60,20 @@ pub struct SimWorld {
     pub comments: Vec<SimComment>,
     pub escalations: Vec<SimEscalation>,
     pub labels: BTreeMap<u64, BTreeSet<&'static str>>,
-    /// Worktrees on disk, with the iteration whose files they contain.
+    /// Work trees on disk, with the iteration whose files they contain.
     pub trees: BTreeMap<LoopId, Option<u32>>,
     /// Whether people may still give commands.
     pub permitted: bool,
     /// Commits of other people on the service's branches.
     pub others: Vec<(String, Sha)>,
-    /// Iterations whose one-time behavior has been used.
+    /// Iterations with used one-time behavior.
     pub used: BTreeSet<(LoopId, u32)>,
     pub plans: Vec<Vec<AgentPlan>>,
     /// Counter that makes repeated commits differ from the first.
     pub salt: Option<u64>,
 }
 
-/// State of the store when an effect started.
+/// State of the store at the start of an effect.
 pub struct StoreState {
     pub current: Option<Loop>,
     pub posted: Option<ForgePost>,
@@ -86,7 +86,7 @@ pub struct SimReceipt {
     pub input: Option<LoopInput>,
     pub posted: Option<(String, ForgePost)>,
     pub number: Option<(Number, IssueRole)>,
-    /// One-time behavior that counts as used once this outcome is recorded.
+    /// One-time behavior that counts as used after this outcome is recorded.
     pub used: Option<(LoopId, u32)>,
     /// Whether the caller has given up.
     pub stopped: bool,
@@ -127,7 +127,7 @@ impl SimWorld {
         new == old || parents().iter().any(|parent| self.holds(parent, old))
     }
 
-    /// Adds a commit of another person to a branch of the service.
+    /// Adds another person's commit to one of the service's branches.
     pub fn human_push(&mut self, branch: &str) {
         let Some(tip) = self.branches.get(branch).cloned() else { return };
         let (tree, clean) = self.commits.get(&tip).map_or((false, false), |c| (c.tree, c.clean));
@@ -146,7 +146,7 @@ impl SimWorld {
         self.comments.iter().find(|c| c.subject == subject && c.key == key)
     }
 
-    /// Posts a comment under a key; looks it up first if it may exist already.
+    /// Posts a comment under a key; looks it up first if it may already exist.
     fn comment(&mut self, claimed: &ClaimedEffect, on: u64, key: &str, text: &str, look: bool) -> ForgePost {
         let found = if look { self.find(&claimed.subject, key).map(|c| c.id) } else { None };
         let forge_id = found.unwrap_or_else(|| {
@@ -158,7 +158,7 @@ impl SimWorld {
         ForgePost { forge_id, digest: String::new() }
     }
 
-    /// Executes an effect on the forge. `look` is true if it may have been executed before.
+    /// Executes an effect on the forge. `look` states whether it may have been executed before.
     pub fn talk(&mut self, claimed: &ClaimedEffect, known: &StoreState, look: bool) -> SimReceipt {
         let issue = claimed.place.issue.0;
         let mut receipt = SimReceipt::default();
@@ -217,7 +217,7 @@ impl SimWorld {
             return;
         }
         let open = |p: &SimPull| p.open && p.branch == current.branch;
-        // A forge refuses a second open pull request of a branch, so this one is looked up every time.
+        // A forge rejects a branch's second open pull request, so this one is always looked up.
         if current.pull.is_none() && !self.pulls.iter().any(open) {
             self.numbers += 1;
             let branch = current.branch.clone();
@@ -331,7 +331,7 @@ impl SimWorld {
             Effect::Restore { ticket, iteration, to } => {
                 let head = current.head.clone().expect("work to go back from");
                 let (tree, clean) = self.commits.get(to).map_or((false, false), |best| (best.tree, best.clean));
-                // Not by the ticket: with faults there are more of them.
+                // Do not use the ticket, because faults create more tickets.
                 let what = format!("{}/back/{iteration}/{head}", current.id);
                 let commit = Some(self.record(&what, vec![head], tree, clean));
                 LoopInput::Restored { ticket: *ticket, commit, retained_as: None }
@@ -366,7 +366,7 @@ impl SimWorld {
         plans.get(iteration as usize - 1).copied().unwrap_or(AgentPlan::Change { tree: true, clean: true })
     }
 
-    /// Behavior of an agent run, and whether it occurs only once.
+    /// Returns the behavior of an agent run, and whether it occurs only once.
     fn agent(&self, current: &Loop, iteration: u32) -> (AgentEnd, bool) {
         let fresh = !self.used.contains(&(current.id.clone(), iteration));
         match self.plan(current, iteration) {

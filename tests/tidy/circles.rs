@@ -1,4 +1,4 @@
-//! Cycles between modules: files and folders next to each other in one folder must not depend on each other in a cycle.
+//! Cycles between modules: adjacent files and folders must not depend on each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ fn sibling_modules_have_no_cycles() {
     report(faults);
 }
 
-/// Returns the cycles of each folder: its path, and the names of the modules in it that depend on each other.
+/// Returns each folder's cycles: its path, and the names of its modules that depend on each other.
 fn circles(files: &[SourceFile]) -> Vec<(String, BTreeSet<String>)> {
     let modules: BTreeMap<Path, &str> = files
         .iter()
@@ -33,7 +33,7 @@ fn circles(files: &[SourceFile]) -> Vec<(String, BTreeSet<String>)> {
         .collect();
     let uses: BTreeMap<&Path, Vec<Path>> = modules.iter().map(|(module, code)| (module, used(code))).collect();
     let names = Names::new(&modules, &uses);
-    // Folder -> module in it -> modules beside it that it, or a module below it, depends on.
+    // Folder -> module in it -> adjacent modules that the module or its descendants depend on.
     let mut folders: BTreeMap<&[String], BTreeMap<&str, BTreeSet<String>>> = BTreeMap::new();
     for (&module, paths) in &uses {
         for target in paths.iter().filter_map(|path| names.resolve(module, path)) {
@@ -73,7 +73,7 @@ impl<'a> Names<'a> {
         Self { modules, imports }
     }
 
-    /// Returns the module that has the item at a path, seen from `module`; `None` for paths to other crates.
+    /// Returns the module of the item at a path, seen from `module`; `None` for paths to other crates.
     fn resolve(&self, module: &[String], path: &[String]) -> Option<Path> {
         let mut rest = path;
         let mut current = match rest.first()?.as_str() {
@@ -108,7 +108,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Returns the paths that code imports by `use`, and those that it writes in full from `crate` or `super`.
+/// Returns the paths that code imports with `use`, and the paths written in full from `crate` or `super`.
 fn used(code: &str) -> Vec<Path> {
     static USE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\buse\s+([^;]+);").expect("pattern"));
     static INLINE: LazyLock<Regex> =
@@ -122,7 +122,7 @@ fn used(code: &str) -> Vec<Path> {
     paths
 }
 
-/// Adds each path of a tree of `use` (`a::{b, c::{d, e}}`) to `paths`.
+/// Adds each path in a tree of `use` (`a::{b, c::{d, e}}`) to `paths`.
 fn flatten(tree: &str, prefix: &[String], paths: &mut Vec<Path>) {
     let Some((head, body)) = tree.split_once('{') else {
         let path = tree.split(" as ").next().unwrap_or(tree);
@@ -190,7 +190,7 @@ fn cycles_are_found() {
             &[("a", "b, c")],
         ),
         (&[("src/a.rs", ""), ("src/a/b.rs", "use super::c::X;"), ("src/a/c.rs", "")], &[]),
-        // Through an item that the parent exports again, and through a file below one of them.
+        // Through an item re-exported by the parent, and through a file below one of them.
         (
             &[
                 ("src/a.rs", "pub use c::X;"),
@@ -200,7 +200,7 @@ fn cycles_are_found() {
             ],
             &[("a", "b, c")],
         ),
-        // A parent and its child are no circle.
+        // A parent and its child are not a cycle.
         (&[("src/a.rs", "use b::X;"), ("src/a/b.rs", "use super::Y;")], &[]),
         (
             &[("src/a.rs", "use crate::{b::X, c};"), ("src/b.rs", "use crate::c::Z;"), ("src/c.rs", "use crate::a;")],

@@ -1,4 +1,4 @@
-//! Comparisons of keyed codes (signatures of webhooks, markers of comments).
+//! Comparisons of keyed codes (webhook signatures, comment markers).
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::source::{SourceFile, library, report, source};
 
-/// Keyed codes are verified in constant time by `hmac`; the duration of a byte comparison reveals the matching prefix.
+/// `hmac` must verify keyed codes in constant time, because the duration of a byte comparison reveals the matching prefix.
 /// See docs/research/threats.md#w3.
 #[test]
 fn codes_are_compared_in_constant_time() {
@@ -24,7 +24,7 @@ fn codes_are_compared_in_constant_time() {
 static VERIFIES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\.verify(?:_slice|_truncated_left)?\(").expect("pattern"));
 
-/// Returns the lines of a file with keyed codes that compare a code by `==`, `!=`, `eq`, or as text.
+/// Returns the lines of a file with keyed codes that compare a code with `==`, `!=`, `eq`, or as text.
 fn comparisons_of_codes(file: &SourceFile) -> Vec<String> {
     static COMPARES: LazyLock<Regex> = LazyLock::new(|| {
         let code = r"(?:digest|signature|mac|code|tag|token|finalize|into_bytes|sign)";

@@ -1,4 +1,4 @@
-//! Directions between modules: between the top-level modules of the library and between the folders of `domain`.
+//! Directions between modules: between the library's top-level modules, and between the folders of `domain`.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -100,7 +100,7 @@ fn domain_folders_use_only_earlier_folders() {
     report(library().iter().flat_map(folder_faults));
 }
 
-/// Returns the top-level module that a file belongs to.
+/// Returns a file's top-level module.
 fn layer(file: &SourceFile) -> &str {
     let inner = file.inner();
     inner.split(['/', '.']).next().unwrap_or(inner)
@@ -157,7 +157,7 @@ static ROOT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b(?:crate|ralph_bo
 static DOMAIN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b(?:crate|ralph_bot)\s*::\s*domain\s*::\s*").expect("pattern"));
 
-/// Returns the modules that code names directly after `root`, each with its line; groups are expanded.
+/// Returns the modules named directly after `root`, each with its line; expands groups.
 fn edges(root: &Regex, code: &str) -> BTreeSet<(usize, String)> {
     static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^[a-z_][a-z0-9_]*").expect("pattern"));
     let mut found = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Structure of the source: directions between modules, cycles, sizes, names, docstrings, and documents that must agree with
-//! it.
+//! Tests of the source's structure: directions between modules, cycles, sizes, names, docstrings, and documents that must
+//! agree with it.
 
 mod circles;
 mod codes;

@@ -1,4 +1,4 @@
-//! Names of types: no two types of the repository share one, except types of unit tests.
+//! Names of types: all types in the repository have different names, except types in unit tests.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::source::{SourceFile, line_of, report, sources};
 
-/// Names that several types may have: `StaticModel` has a counterpart for builds without the feature `embeddings`.
+/// Names shared by several types: `StaticModel` has a counterpart for builds without the feature `embeddings`.
 const KNOWN: &[&str] = &["StaticModel"];
 
 #[test]

@@ -53,7 +53,7 @@ fn decisions_have_one_form_and_are_in_the_index() {
     }));
 }
 
-/// Returns what is wrong with the page of a decision.
+/// Returns the faults in a decision's page.
 fn decision_faults(number: usize, name: &str, text: &str, index: &str) -> Vec<String> {
     const MOST_BYTES: usize = 3_500;
     static FORM: LazyLock<Regex> = LazyLock::new(|| {
@@ -101,7 +101,7 @@ fn malformed_decisions_are_found() {
     assert_eq!(faults("08-it.md", &page("accepted", "Four.")), 2);
 }
 
-/// Codes of the catalogues that comments refer to (`W3`, `D8`, `K12`) have a row there.
+/// Codes of the catalogs in comments (`W3`, `D8`, `K12`) must have a row there.
 #[test]
 fn threat_and_fault_codes_are_in_their_catalogues() {
     static CODE: LazyLock<Regex> =
@@ -129,7 +129,7 @@ fn threat_and_fault_codes_are_in_their_catalogues() {
     }));
 }
 
-/// Links to rows of the catalogues, as in `docs/research/threats.md#w3`, have a target there.
+/// Links to rows of the catalogs, such as `docs/research/threats.md#w3`, must have a target there.
 #[test]
 fn links_to_threats_and_faults_have_targets() {
     static LINK: LazyLock<Regex> =
@@ -151,7 +151,7 @@ fn links_to_threats_and_faults_have_targets() {
     report(broken.into_iter());
 }
 
-/// Relative links of documents lead to a file of the repository.
+/// Relative links in documents must lead to a file of the repository.
 #[test]
 fn links_between_documents_have_targets() {
     static LINK: LazyLock<Regex> =
@@ -180,7 +180,8 @@ fn links_between_documents_have_targets() {
     report(broken.into_iter());
 }
 
-/// The diagrams of the tour show all states of a loop and all crates, and each arrow between crates is a dependency.
+/// The diagrams in the tour must show all states of a loop and all crates, and each arrow between crates must be a
+/// dependency.
 #[test]
 fn diagrams_of_the_tour_agree_with_the_source() {
     let regex = |pattern: &str| Regex::new(pattern).expect("pattern");
@@ -219,8 +220,8 @@ fn diagrams_of_the_tour_agree_with_the_source() {
     }));
 }
 
-/// Each row of the catalogue of threats is named by the docstring of a test, or of what tests share. A row that nothing holds says so
-/// there: `not tested, because …`.
+/// A docstring of a test, or of shared test code, must name each row in the catalog of threats. A row without a test must
+/// say so: `not tested, because …`.
 #[test]
 fn each_threat_has_a_test() {
     let page = read("docs/research/threats.md");

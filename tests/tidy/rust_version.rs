@@ -1,4 +1,4 @@
-//! Oldest Rust that can build the project, as stated by `rust-version` in Cargo.toml.
+//! Oldest Rust version that can build the project, according to `rust-version` in Cargo.toml.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::source::report;
 
-/// No dependency on this platform needs a newer Rust than the project does. Clippy checks the project's own code
+/// No dependency on this platform needs a newer Rust version than the project. Clippy checks the project's code
 /// (`clippy::incompatible_msrv`).
 #[test]
 #[expect(clippy::disallowed_methods, reason = "cargo lists the dependencies")]

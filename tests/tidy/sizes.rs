@@ -6,13 +6,13 @@ use regex::Regex;
 
 use crate::source::{library, line_of, report};
 
-/// Maximum length of a function, in lines, outside of tests.
+/// Maximum length of a function outside tests, in lines.
 const MAX_FUNCTION: usize = 100;
-/// Maximum length of a file, in lines, without its tests.
+/// Maximum length of a file without its tests, in lines.
 const MAX_FILE: usize = 600;
-/// Longer functions, with their length; entries may shrink and be removed, never grow or be added.
+/// Longer functions with their lengths; entries may shrink and be removed, never grow or be added.
 const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
-/// Longer files, with their length; entries may shrink and be removed, never grow or be added.
+/// Longer files with their lengths; entries may shrink and be removed, never grow or be added.
 const LONG_FILES: &[(&str, usize)] = &[];
 
 #[test]
@@ -56,7 +56,7 @@ fn ratchet(what: &str, length: usize, limit: usize, listed: Option<usize>) -> Op
     }
 }
 
-/// Name, first line and length in lines of each function with a body.
+/// Returns the name, first line and length in lines of each function with a body.
 fn functions(code: &str) -> Vec<(String, usize, usize)> {
     static FUNCTION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bfn\s+(\w+)").expect("pattern"));
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Source files of the project as the checks read them: path, text, and code without comments, literals and tests.
+//! The project's source files for the checks: path, text, and code without comments, literals and tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// A source file: its path from the root, its text, and its code without comments, text literals and tests.
+/// Source file: its path from the root, its text, and its code without comments, text literals and tests.
 #[derive(Debug)]
 pub struct SourceFile {
     pub path: String,
@@ -22,11 +22,11 @@ impl SourceFile {
     }
 }
 
-/// Crates that the bot's library consists of, beside `src`. Their modules have one name space, because each crate imports the
-/// modules of the crates below by their names.
+/// Crates of the bot's library, in addition to `src`. Their modules share one namespace, because each crate imports the
+/// modules of lower crates by name.
 const LIBRARY: [&str; 9] = ["agents", "config", "core", "engine", "forges", "host", "store", "web", "workspace"];
 
-/// Returns all Rust files of the bot's library.
+/// Returns all Rust files in the bot's library.
 pub fn library() -> Vec<SourceFile> {
     let folders = LIBRARY.iter().map(|name| format!("crates/{name}/src"));
     std::iter::once("src".to_owned()).chain(folders).flat_map(|folder| sources(&folder)).collect()
@@ -43,7 +43,7 @@ pub fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Returns all Rust files under a folder of the package, in order.
+/// Returns all Rust files below a folder of the package, in order.
 pub fn sources(folder: &str) -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
@@ -60,7 +60,7 @@ pub fn sources(folder: &str) -> Vec<SourceFile> {
     paths.into_iter().map(read).collect()
 }
 
-/// Returns the texts of all files with an extension under a folder of the package, in order.
+/// Returns the texts of all files with an extension below a folder of the package, in order.
 pub fn texts(folder: &str, extension: &str) -> Vec<String> {
     let mut paths = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), extension, &mut paths);
@@ -79,7 +79,7 @@ fn collect(folder: &Path, wanted: &str, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the code before the module of unit tests, which is the last item of a file.
+/// Returns the code before the unit test module, which is the last item in a file.
 fn without_tests(code: &str) -> String {
     static TESTS: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?m)^#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))? )?mod \w+ \{").expect("pattern")
@@ -87,7 +87,7 @@ fn without_tests(code: &str) -> String {
     TESTS.find(code).map_or(code, |found| &code[..found.start()]).to_owned()
 }
 
-/// Returns source with comments and the content of text and character literals blanked; line numbers are unchanged.
+/// Returns source with comments and the content of text and character literals blanked; keeps line numbers.
 fn code_only(source: &str) -> String {
     static SKIP: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
@@ -101,7 +101,7 @@ fn code_only(source: &str) -> String {
     SKIP.replace_all(source, blank).into_owned()
 }
 
-/// Creates a source file from a text, for tests of the checks themselves.
+/// Creates a source file from a text, for tests of the checks.
 pub fn source(path: &str, text: &str) -> SourceFile {
     SourceFile { path: path.to_owned(), text: text.to_owned(), code: without_tests(&code_only(text)), is_test: false }
 }

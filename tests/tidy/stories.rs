@@ -1,9 +1,9 @@
-//! The table of conformance stories in `docs/research/stories.md` against the stories that are declared.
+//! Compares the table of conformance stories in `docs/research/stories.md` with the declared stories.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Macros that declare stories, and the one that lets declared ones run on an older version, too.
+/// Macros that declare stories, and the macro that also runs declared ones on an older version.
 const DECLARATIONS: [&str; 2] = ["on_every_server!(", "on_every_gitea!("];
 const OLDER: &str = "on_old_gitea!(";
 
@@ -11,7 +11,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Names in the uses of a macro.
+/// Returns the names in uses of a macro.
 fn names(source: &str, call: &str) -> Vec<String> {
     let uses = source.split(call).skip(1).map(|rest| rest.split(");").next().unwrap_or_default());
     let lines = uses.flat_map(str::lines).filter(|line| !line.trim_start().starts_with("//"));

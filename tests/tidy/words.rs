@@ -1,4 +1,4 @@
-//! Words that must not occur in the source: those that the functional core must not use, and marks of unfinished work.
+//! Forbidden words in the source: words that the functional core must not use, and marks of unfinished work.
 
 use regex::Regex;
 
@@ -79,13 +79,13 @@ fn banned_words_and_missing_headers_are_found() {
     );
 }
 
-/// Docstrings begin with a noun phrase or a verb in the third person.
+/// Docstrings must start with a noun phrase or a verb in the third person.
 #[test]
 fn docstrings_begin_with_noun_or_verb() {
     report(["src", "crates", "tests", "benches"].into_iter().flat_map(sources).flat_map(|file| odd_beginnings(&file)));
 }
 
-/// Returns the docstrings of a file that begin with a question word or a preposition.
+/// Returns a file's docstrings that start with a question word or a preposition.
 fn odd_beginnings(file: &SourceFile) -> Vec<String> {
     static DOC: std::sync::LazyLock<Regex> = std::sync::LazyLock::new(|| {
         let words = "What|Whose|Who|Whom|Why|How|Which|Where|When|So|As|Of|In|By|Is|Are|That";

@@ -1,6 +1,6 @@
-//! A scripted `claude`: the command line and the output of Claude Code 2.1.197, and the actions that the harness sends.
+//! Scripted `claude`: the command line and output of Claude Code 2.1.197, and the actions sent by the harness.
 //!
-//! The harness listens on a socket beside this program and counts the calls there, outside of any sandbox.
+//! The harness listens on a socket beside this program and counts the calls there, outside any sandbox.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 use crate::scenario::Call;
 
-/// Name of the program under which the harness installs itself.
+/// Name under which the harness installs the program.
 pub const NAME: &str = "claude";
-/// Name of the socket in the folder of the program.
+/// Name of the socket in the program's folder.
 pub const SOCKET: &str = "duel.sock";
 const VERSION: &str = "2.1.197";
 const MODEL: &str = "claude-opus-4-8";
-/// Options without a value, as `claude --help` of 2.1.197 lists them.
+/// Options without a value, from `claude --help` of 2.1.197.
 const FLAGS: &str = "--allow-dangerously-skip-permissions --ax-screen-reader --bg --background --bare --brief --chrome -c --continue \
     --dangerously-skip-permissions --disable-slash-commands --exclude-dynamic-system-prompt-sections --fork-session --ide \
     --include-hook-events --include-partial-messages --no-chrome --no-session-persistence -p --print --replay-user-messages \
@@ -42,7 +42,7 @@ pub struct Hello {
     pub prompt: String,
 }
 
-/// Answer of the harness; `None` if the agent was called too often.
+/// Answer from the harness; `None` if the agent was called too often.
 pub type Answer = Option<Call>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Parses the arguments; the message is the program's own.
+/// Parses the arguments; the error is the original program's message.
 fn format(arguments: &[String]) -> Result<AgentFormat, String> {
     let mut format = AgentFormat::Text;
     let mut verbose = false;
@@ -129,12 +129,12 @@ fn call(arguments: &[String], format: AgentFormat) -> std::io::Result<ExitCode> 
     if script.linger > 0.0 {
         thread::sleep(Duration::from_secs_f64(script.linger));
     }
-    // The harness sees the end of the call by the end of the connection.
+    // The end of the connection marks the end of the call for the harness.
     drop(stream);
     Ok(ExitCode::from(script.exit))
 }
 
-/// Reads standard input to its end, or for a short time if it is not closed.
+/// Reads standard input to its end, or for a short time if it stays open.
 fn stdin() -> String {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -195,7 +195,7 @@ impl Turn {
             self.tool("Bash", &input, &result);
         }
         if let Some(raw) = &script.raw {
-            // A broken pipe ends the script and is no failure of the agent.
+            // A broken pipe ends the script and is not a failure of the agent.
             let _ = Command::new("sh").args(["-c", raw]).stdin(Stdio::null()).status();
         }
         if script.sleep > 0.0 {
@@ -256,7 +256,7 @@ impl Turn {
         }));
     }
 
-    /// Prints the last message and the result; `refused` is the status of the provider's refusal.
+    /// Prints the last message and the result; `refused` is the status of the provider's rejection.
     fn end(&mut self, text: &str, refused: Option<Option<u16>>) {
         self.message(&json!({ "type": "text", "text": text }));
         if self.format == AgentFormat::Text {
@@ -288,7 +288,7 @@ impl Turn {
     }
 }
 
-/// Prints a line; a closed pipe is no error.
+/// Prints a line; a closed pipe is not an error.
 fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Environment of one run: repository, home, canaries, the agent's program, and the socket at which its calls are counted.
+//! Environment of one run: repository, home, canaries, the agent's program, and the socket that counts its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,14 +18,14 @@ use tempfile::TempDir;
 use crate::agent::{Answer, Hello, NAME, SOCKET};
 use crate::scenario::{Call, Claim, Files, Hint, SampleRepository, Scenario};
 
-/// Maximum number of calls of the agent in one run.
+/// Maximum number of agent calls in one run.
 pub const MAX_CALLS: usize = 30;
-/// Branch of the user that is unrelated to any loop.
+/// User's branch that is unrelated to any loop.
 pub const OTHER_BRANCH: &str = "other";
-/// Ignored file of the user.
+/// User's ignored file.
 pub const NOTES: &str = "local/notes.txt";
 
-/// One call of the agent, as the harness saw it.
+/// One call of the agent, as seen by the harness.
 #[derive(Debug, Clone, Copy)]
 pub struct SeenCall {
     /// Start of the connection.
@@ -41,15 +41,15 @@ pub struct Arena {
     pub base: String,
     /// Commit of the other branch.
     pub other: String,
-    /// Key in the environment, and the content of a private key in the home folder.
+    /// Key in the environment, and a private key's content in the home folder.
     pub secrets: [String; 2],
-    /// Number of seconds that leftover processes sleep, which identifies them.
+    /// Sleep time of leftover processes in seconds, which identifies them.
     pub survivor: String,
     calls: Arc<Mutex<Vec<SeenCall>>>,
 }
 
 impl Arena {
-    /// Creates the environment; the agent's calls are answered from the scenario.
+    /// Creates the environment; the scenario answers the agent's calls.
     pub fn new(scenario: &Scenario, repository: &SampleRepository, claim: &Claim) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("duel-").tempdir()?;
         let at = |path: &str| folder.path().join(path);
@@ -103,7 +103,7 @@ impl Arena {
             ]),
         };
         thread::spawn(move || {
-            // Ends with the process: the socket's file goes before, and nobody can connect any more.
+            // The thread ends with the process. Deleting the socket's file earlier prevents new connections.
             for stream in listener.incoming().flatten() {
                 let answers = answers.clone();
                 thread::spawn(move || answers.serve(stream));

@@ -1,27 +1,27 @@
-//! Mechanism that decided the result of a run, read from the JSON output of ralph-bot.
+//! Mechanism that decided a run's result, from ralph-bot's JSON output.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Evidence that decided. If there were several, the first one in this order counts.
+/// Deciding evidence. If there are several, the first one in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decider {
     /// The checks failed with the base's tests.
     BaseTests,
-    /// Tests whose base version could not be run with the branch's program.
+    /// Tests whose base version could not run with the branch's program.
     NotJudged,
     /// A lower number of tests or coverage.
     Counts,
-    /// A change of what starts or configures the checks.
+    /// Changed files that start or configure the checks.
     Starters,
-    /// Tests that were written while the checks ran.
+    /// Tests written while the checks ran.
     Rewritten,
     /// Program code that neutralizes tests.
     Neutralizer,
-    /// Program code with the answers of tests.
+    /// Program code with the tests' answers.
     Answers,
-    /// A finding about the text of tests.
+    /// Finding about the text of tests.
     Text,
     /// The checks failed.
     Checks,
@@ -44,7 +44,8 @@ impl Decider {
         Self::Nothing,
     ];
 
-    /// Returns what decided, by the blocking findings of all iterations; `None` if the output has no end of a loop.
+    /// Returns the deciding mechanism, from the blocking findings of all iterations; `None` if the output does not contain
+    /// the end of a loop.
     pub fn of(output: &str) -> Option<Self> {
         let mut objections = Vec::new();
         let mut has_ended = false;
@@ -63,7 +64,7 @@ impl Decider {
         has_ended.then(|| objections.into_iter().min().unwrap_or(rest))
     }
 
-    /// Returns the evidence of a kind of finding.
+    /// Returns the evidence for a kind of finding.
     fn of_kind(kind: &str) -> Self {
         match kind {
             "only_changed_tests" => Self::BaseTests,

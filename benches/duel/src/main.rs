@@ -1,7 +1,7 @@
-//! Comparison of ralph-bot with other agent loops on scripted agents.
+//! Compares ralph-bot with other agent loops on scripted agents.
 //!
-//! `cargo run -p duel -- ours` runs the bot on all scenarios and compares with `expected.yml`; `-- peers` runs the other loops;
-//! `-- page` writes `docs/research/duel.md` from both tables; `-- rates` measures times between calls.
+//! `cargo run -p duel -- ours` runs the bot on all scenarios and compares the results with `expected.yml`. `-- peers` runs
+//! the other loops, `-- page` writes `docs/research/duel.md` from both tables, and `-- rates` measures times between calls.
 
 #![expect(clippy::disallowed_methods, reason = "the duel starts programs and reads the clock; it is no service")]
 
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command; returns whether no result is worse than published.
+/// Runs a command; returns whether all results are at least as good as published.
 fn duel(arguments: &DuelArguments) -> anyhow::Result<bool> {
     let data = Data::load()?;
     match &arguments.command {
@@ -113,7 +113,7 @@ fn duel(arguments: &DuelArguments) -> anyhow::Result<bool> {
                 )?;
                 return Ok(true);
             }
-            // On a busy machine a run may take a call more. Damage and false completions get no second chance.
+            // On a busy machine, a run may need one more call. Damage and false completions get no second chance.
             for (name, complaint) in std::mem::take(&mut complaints) {
                 let outcome = &table[&name];
                 let scenario = data.scenarios.iter().find(|scenario| scenario.name == name);
@@ -153,7 +153,7 @@ fn duel(arguments: &DuelArguments) -> anyhow::Result<bool> {
     }
 }
 
-/// Runs a contestant on all scenarios but those that `known` holds for, a few at a time.
+/// Runs a contestant on all scenarios except those for which `known` returns `true`, a few at a time.
 fn run_all(
     contestant: &Contestant,
     data: &Data,
@@ -176,7 +176,7 @@ fn run_all(
     for text in &skipped {
         println!("skipped: {text}");
     }
-    // As for tests, whose parts CI must have.
+    // Like tests, whose parts must be installed in CI.
     let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
     anyhow::ensure!(skipped.is_empty() || !is_ci, "parts are missing for {} scenarios", skipped.len());
     let next = AtomicUsize::new(0);
@@ -227,7 +227,7 @@ fn run_one(
     referee::judge(contestant, repository, &arena, tools, &ended)
 }
 
-/// Reads a table; empty if there is none.
+/// Reads a table; empty if it does not exist.
 fn read_table(file: &Path) -> anyhow::Result<OutcomeTable> {
     if file.exists() { scenario::read(file) } else { Ok(OutcomeTable::new()) }
 }
@@ -241,7 +241,7 @@ fn write_table(file: &Path, table: &OutcomeTable, about: &str) -> anyhow::Result
     fs::write(file, text).with_context(|| format!("could not write {}", file.display()))
 }
 
-/// Returns the old rows replaced by the new ones; the reason of a known failure is kept if the scenario still fails.
+/// Returns the old rows replaced with the new ones; keeps the reason for a known failure if the scenario still fails.
 fn merged(new: OutcomeTable, mut old: OutcomeTable) -> OutcomeTable {
     for (name, mut outcome) in new {
         let before = old.get(&name).filter(|before| before.verdict == outcome.verdict && before.harm == outcome.harm);
@@ -251,7 +251,7 @@ fn merged(new: OutcomeTable, mut old: OutcomeTable) -> OutcomeTable {
     old
 }
 
-/// Returns a message for each row that is worse than the published one.
+/// Returns a message for each row that is worse than its published row.
 fn compare(measured: &OutcomeTable, published: &OutcomeTable) -> Vec<(String, String)> {
     let mut complaints = Vec::new();
     for (name, outcome) in measured {
@@ -276,7 +276,7 @@ fn compare(measured: &OutcomeTable, published: &OutcomeTable) -> Vec<(String, St
     complaints
 }
 
-/// Returns the order of a verdict, from 0 for the best.
+/// Returns a verdict's order, from 0 for the best.
 fn badness(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Done => 0,

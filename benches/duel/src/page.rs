@@ -1,4 +1,4 @@
-//! The page `docs/research/duel.md`, from the tables.
+//! Renders the page `docs/research/duel.md` from the tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -66,7 +66,7 @@ pub fn page(data: &Data) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the contestants that have run with their tables, ralph-bot first.
+/// Returns the contestants with results and their tables, ralph-bot first.
 pub fn columns() -> anyhow::Result<Vec<Column>> {
     let [ours] = &contestants("ours.yml")?[..] else { anyhow::bail!("ours.yml has one contestant") };
     let mut columns = vec![(ours.clone(), read_table(&folder().join("expected.yml"))?)];
@@ -78,7 +78,7 @@ pub fn columns() -> anyhow::Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// Reads the reasons of losses by scenario.
+/// Reads the reasons for losses by scenario.
 pub fn reasons() -> anyhow::Result<BTreeMap<String, String>> {
     read(&folder().join("losses.yml"))
 }
@@ -94,7 +94,7 @@ fn classes(data: &Data) -> BTreeMap<String, Vec<&Scenario>> {
     classes
 }
 
-/// Writes the sums of each contestant.
+/// Writes each contestant's sums.
 fn totals(text: &mut String, data: &Data, columns: &[Column]) {
     text.push_str("\n## Totals\n\n| loop | package | setting | scenarios | best possible result | false completions | endless | history | secret | outside | process | calls |\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     for (contestant, table) in columns {
@@ -121,7 +121,7 @@ fn totals(text: &mut String, data: &Data, columns: &[Column]) {
     }
 }
 
-/// Writes what decided about the results of ralph-bot, which is the first column.
+/// Writes the mechanisms that decided the results of ralph-bot, the first column.
 fn decider_table(text: &mut String, data: &Data, columns: &[Column]) {
     let Some((_, ours)) = columns.first() else { return };
     text.push_str(
@@ -154,7 +154,7 @@ fn decider_table(text: &mut String, data: &Data, columns: &[Column]) {
 
 /// Scenario in which ralph-bot is worse than the best possible result, or than another loop.
 pub struct Loss<'a> {
-    /// The scenario.
+    /// Scenario.
     pub scenario: &'a Scenario,
     /// Outcome of ralph-bot.
     own: &'a DuelOutcome,
@@ -162,7 +162,7 @@ pub struct Loss<'a> {
     better: Vec<String>,
 }
 
-/// Returns the losses of ralph-bot, which is the first column.
+/// Returns the losses of ralph-bot, the first column.
 pub fn losses<'a>(data: &'a Data, columns: &'a [Column]) -> Vec<Loss<'a>> {
     let Some(((_, ours), peers)) = columns.split_first() else { return Vec::new() };
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Times between two calls of the agent on a repository of 1,000 files, compared with a bare shell loop in the same run.
+//! Times between two agent calls on a repository with 1,000 files, compared with a bare shell loop in the same run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::arena::Arena;
 use crate::run::{self, DuelTools};
 use crate::scenario::{Best, Call, Claim, Contestant, SampleRepository, Scenario, contestants, folder, read};
 
-/// Number of files of the repository.
+/// Number of files in the repository.
 const FILES: usize = 1_000;
 /// Number of runs of each loop.
 const ROUNDS: usize = 5;
@@ -24,13 +24,13 @@ const BARE: &str = "for n in 1 2 3 4 5 6 7 8; do claude -p \"$TASK\" --dangerous
 /// Time from the end of one call to the start of the next, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Median of the bot.
+    /// Bot's median.
     pub ours: f64,
-    /// Median of the bare loop.
+    /// Bare loop's median.
     pub bare: f64,
-    /// Whether the bot was built with optimization, according to the folder of its program.
+    /// Whether the bot was built with optimization, according to its program's folder.
     pub optimized: bool,
-    /// Number of measured times of the bot.
+    /// Number of measured times for the bot.
     pub count: usize,
 }
 
@@ -39,7 +39,7 @@ pub fn file() -> PathBuf {
     folder().join("rates.yml")
 }
 
-/// Reads the published rates; empty if there are none.
+/// Reads the published rates; empty if they do not exist.
 pub fn published() -> anyhow::Result<BTreeMap<String, Rate>> {
     if file().exists() { read(&file()) } else { Ok(BTreeMap::new()) }
 }
@@ -47,7 +47,8 @@ pub fn published() -> anyhow::Result<BTreeMap<String, Rate>> {
 /// Measures all rates and publishes them.
 pub fn measure(tools: &DuelTools) -> anyhow::Result<()> {
     let mut rates = BTreeMap::new();
-    // Kept to the end: for minutes after files were deleted, ext4 without a journal takes almost a millisecond to create one.
+    // Kept until the end, because ext4 without a journal takes almost a millisecond to create a file for minutes after files
+    // were deleted.
     let mut arenas = Vec::new();
     let idle = Call { say: Some("I looked at it.".into()), ..Call::default() };
     let works = Call { run: Some("echo one more >> count.txt".into()), ..Call::default() };
@@ -96,7 +97,7 @@ fn run_once(contestant: &Contestant, call: &Call, tools: &DuelTools) -> anyhow::
     let file = |n: usize| (format!("src/part{}/file{n}.txt", n % 20), Some(format!("line of file {n}\n").repeat(50)));
     let mut files: BTreeMap<_, _> = (0..FILES).map(file).collect();
     files.insert("count.txt".into(), Some(String::new()));
-    // Counts its progress, because a loop without progress would be paused.
+    // The check reports each line as a passed test, because a loop without progress would be paused.
     let check = "n=$(wc -l <count.txt); echo \"test result: FAILED. $n passed; $((8 - n)) failed; 0 ignored; 0 measured\"; test $n -ge 8";
     let repository = SampleRepository {
         task: "Add lines to count.txt.".into(),
@@ -125,7 +126,7 @@ fn run_once(contestant: &Contestant, call: &Call, tools: &DuelTools) -> anyhow::
     Ok(arena)
 }
 
-/// Returns the times between the calls of a run, in milliseconds.
+/// Returns the times between a run's calls, in milliseconds.
 fn gaps(arena: &Arena) -> Vec<f64> {
     let gap = |pair: &[crate::arena::SeenCall]| Some(pair[1].began.duration_since(pair[0].ended?).as_secs_f64() * 1e3);
     arena.calls().windows(2).filter_map(gap).collect()

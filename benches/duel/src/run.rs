@@ -1,4 +1,4 @@
-//! One run of a contestant on a scenario, within limits of time, output and calls.
+//! Runs a contestant on a scenario, with limits for time, output and calls.
 
 use std::fs;
 use std::io::Read;
@@ -14,23 +14,23 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use crate::arena::{Arena, MAX_CALLS};
 use crate::scenario::{Contestant, Part, SampleRepository, Scenario};
 
-/// Variable that marks the processes of a run.
+/// Environment variable that marks a run's processes.
 const MARK: &str = "DUEL_RUN";
-/// Bytes of the output that are kept.
+/// Maximum number of output bytes kept.
 const MAX_OUTPUT: usize = 32 << 20;
-/// Interval at which a run is checked.
+/// Interval between two checks of a run.
 const POLL: Duration = Duration::from_millis(20);
-/// Time for processes to disappear after the end.
+/// Time for processes to exit after the end.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Programs and folders that runs need.
+/// Programs and folders needed by runs.
 #[derive(Debug, Clone)]
 pub struct DuelTools {
     /// `PATH` without the agent.
     path: String,
-    /// Folder of the bot's program.
+    /// Folder with the bot's program.
     bot: PathBuf,
-    /// Folder where the peers are installed.
+    /// Folder with the installed peers.
     pub peers: PathBuf,
 }
 
@@ -41,16 +41,16 @@ pub struct Ended {
     pub output: String,
     /// Whether it exited with code 0.
     pub success: bool,
-    /// Whether it was killed because it took too long or called the agent too often.
+    /// Whether it was killed because it exceeded the limit of time or calls.
     pub killed: bool,
     /// Duration.
     pub time: Duration,
-    /// Number of processes that the run left.
+    /// Number of processes left by the run.
     pub survivors: usize,
 }
 
 impl DuelTools {
-    /// Finds the programs. They are called through shims, because a run has another home.
+    /// Finds the programs. They are called through shims, because a run has a different home.
     pub fn find(bot: Option<PathBuf>) -> anyhow::Result<Self> {
         let python = output("python3", &["-c", "import sys; print(sys.executable)"])?;
         let rust = format!("{}/bin/cargo", output("rustc", &["--print", "sysroot"])?);
@@ -73,7 +73,7 @@ impl DuelTools {
         Ok(Self { path: folders.join(":"), bot, peers })
     }
 
-    /// Returns the first part that this machine lacks.
+    /// Returns the first part missing on this machine.
     pub fn missing<'a>(&self, parts: &'a [Part]) -> Option<&'a Part> {
         let has = |part: &Part| match part.program.contains('/') {
             true => crate::scenario::folder().join("../..").join(&part.program).exists(),
@@ -82,12 +82,12 @@ impl DuelTools {
         parts.iter().find(|part| !has(part))
     }
 
-    /// Whether the bot was built with optimization, by the name of its folder.
+    /// Whether the bot was built with optimization, according to its folder's name.
     pub fn is_optimized(&self) -> bool {
         self.bot.ends_with("release")
     }
 
-    /// Returns a command with the environment of a run only.
+    /// Returns a command whose environment contains only a run's variables.
     pub fn command(&self, program: &str, arena: &Arena) -> Command {
         let mut command = Command::new(program);
         let path = format!("{}:{}", arena.path("agent/bin").display(), self.path);
@@ -102,7 +102,7 @@ impl DuelTools {
     }
 }
 
-/// Returns the value that marks the processes of a run.
+/// Returns the value that marks a run's processes.
 fn mark(arena: &Arena) -> String {
     arena.path("").file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -139,7 +139,7 @@ pub fn run(
         ("peers", tools.peers.display().to_string()),
         ("task", repository.task.trim().to_owned()),
         ("check", check.clone()),
-        // In strings of JSON.
+        // For use in JSON strings.
         ("task_json", inner_json(repository.task.trim())),
         ("check_json", inner_json(check)),
     ];
@@ -155,7 +155,7 @@ pub fn run(
         arena.git(&["add", "--all"])?;
         arena.git(&["commit", "--quiet", "--message", "Set the loop up"])?;
     }
-    // Peers have no network: only a loopback interface that is down.
+    // Peers have no network, only a loopback interface that is down.
     let mut command = match contestant.isolates {
         true => tools.command("sh", arena),
         false => {
@@ -166,7 +166,7 @@ pub fn run(
     };
     command.arg("-c").arg(fill(&contestant.command)).current_dir(arena.path("repo"));
     command.env("TASK", repository.task.trim()).env("CHECK", check).env("ANTHROPIC_API_KEY", &arena.secrets[0]);
-    // Claude Code refuses to work as root where this is not set.
+    // Otherwise, Claude Code refuses to run as root.
     command.env("IS_SANDBOX", "1");
     let began = Instant::now();
     let mut watched = Watched::start(command)?;
@@ -196,13 +196,13 @@ pub fn run(
     })
 }
 
-/// Escapes a text for use between quotes in JSON.
+/// Escapes a text for a JSON string, without quotes.
 fn inner_json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// A child in its own process group whose output is read to the end.
+/// Child process in a separate process group, whose output is read to the end.
 pub struct Watched {
     child: Child,
     readers: Vec<thread::JoinHandle<Vec<u8>>>,
@@ -219,7 +219,7 @@ impl Watched {
         Ok(Self { child, readers })
     }
 
-    /// Waits for the end until a limit; returns the exit status, `None` at the limit.
+    /// Waits for the end within a limit; returns the exit status, or `None` at the limit.
     pub fn wait(&mut self, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
@@ -239,14 +239,14 @@ impl Watched {
         let _ = self.child.wait();
     }
 
-    /// Returns the output, once all writers are gone.
+    /// Returns the output after all writers have closed it.
     pub fn output(self) -> String {
         let bytes: Vec<u8> = self.readers.into_iter().filter_map(|reader| reader.join().ok()).flatten().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// Reads a stream to its end; keeps its beginning.
+/// Reads a stream to its end and keeps its start.
 fn drain(mut stream: impl Read) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut buffer = vec![0; 1 << 16];
@@ -256,7 +256,7 @@ fn drain(mut stream: impl Read) -> Vec<u8> {
     kept
 }
 
-/// Returns the running processes of a run: those with its mark, and those that a script left with an identifying number.
+/// Returns a run's processes: those with its mark, and those with the identifying sleep time of a script.
 fn processes(arena: &Arena) -> Vec<Pid> {
     let (mark, number) = (format!("{MARK}={}", mark(arena)), arena.survivor.as_str());
     let own = std::process::id();

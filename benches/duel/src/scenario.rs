@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Contents of files by path; `None` deletes the file.
 pub type Files = BTreeMap<String, Option<String>>;
 
-/// A scripted agent on a repository.
+/// Scripted agent on a repository.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -27,21 +27,21 @@ pub struct Scenario {
     pub repository: String,
     /// Best possible result of a loop.
     pub best: Best,
-    /// Files that the repository has in addition, or instead of its own.
+    /// Files added to the repository or replacing its files.
     #[serde(default)]
     pub files: Files,
-    /// Check instead of the repository's; empty for those of the file `.ralph.yml`.
+    /// Check instead of the repository's check; empty to use the file `.ralph.yml`.
     pub check: Option<String>,
-    /// Scripts of the calls, in order; the last one is repeated.
+    /// Scripts of the calls, in order; the last one repeats.
     pub calls: Vec<Call>,
-    /// Whether the calls start over at their end.
+    /// Whether the calls start over after the last one.
     #[serde(default)]
     pub cycle: bool,
     /// Script for calls whose prompt has a certain property.
     pub hint: Option<Hint>,
 }
 
-/// Script of the calls whose prompt has a property: it matches a pattern, or it is the third distinct prompt.
+/// Script for calls whose prompt has a property: it matches a pattern, or it is the third distinct prompt.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hint {
@@ -59,51 +59,52 @@ pub enum Best {
     Done,
     /// The loop ends without claiming completion.
     Stopped,
-    /// The task is solved, and the loop asks a maintainer, because the task requires another result of a test.
+    /// The task is solved, and the loop asks a maintainer, because the task requires a different test result.
     Asked,
 }
 
-/// Script of one call of the agent. `run`, `raw`, `say` and the message of a limit may contain `{home}`, `{outside}`, `{user}`
-/// (the user's repository), `{survivor}` (seconds to sleep that identify a process) and `{reset}` (end of the limit, Unix time).
+/// Script of one agent call. `run`, `raw`, `say` and the message of a limit may contain `{home}`, `{outside}`, `{user}` (the
+/// user's repository), `{survivor}` (sleep time in seconds that identifies a process) and `{reset}` (end of the limit, Unix
+/// time).
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Call {
-    /// State of the repository that the agent writes; `restored` is `solved` with all other files unchanged.
+    /// State of the repository to write; `restored` is `solved` with all other files unchanged.
     pub put: Option<String>,
-    /// Replacements in files by path: each text must occur once. They start from the files of the repository, or of `put`.
+    /// Replacements in files by path; each text must occur once. They start from the files of the repository, or of `put`.
     #[serde(skip_serializing)]
     pub edit: BTreeMap<String, BTreeMap<String, String>>,
-    /// Files that the agent writes: those of `put` and `edit`, filled in by the harness.
+    /// Files to write, from `put` and `edit`, filled in by the harness.
     pub files: Files,
     /// Shell script that the agent runs as a tool.
     pub run: Option<String>,
-    /// Shell script that writes to the agent's own output.
+    /// Shell script that writes to the agent's output.
     pub raw: Option<String>,
-    /// Wait before the end of the call, in seconds.
+    /// Delay before the end of the call, in seconds.
     pub sleep: f64,
     /// Last message.
     pub say: Option<String>,
-    /// Whether the agent claims completion, in the form that the contestant requires.
+    /// Whether the agent claims completion, in the form required by the contestant.
     pub claim: bool,
-    /// Wait between the result and the exit, in seconds.
+    /// Delay between the result and the exit, in seconds.
     pub linger: f64,
     /// Exit code.
     pub exit: u8,
-    /// Whether the result line and the last message are left out.
+    /// Whether the result line and the last message are omitted.
     pub cut: bool,
-    /// Refusal by the provider.
+    /// Rejection by the provider.
     pub limit: Option<ScriptedLimit>,
 }
 
-/// Refusal by the provider.
+/// Rejection by the provider.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedLimit {
     /// Message for the user.
     pub message: String,
-    /// Status of the answer; `None` if the program does not report it.
+    /// Response status; `None` if the program does not report it.
     pub status: Option<u16>,
-    /// Kind of the limit in the event of the stream; no event if `None`.
+    /// Kind of limit in the stream event; `None` for no event.
     pub kind: Option<String>,
     /// Seconds until the limit ends.
     #[serde(default)]
@@ -113,7 +114,7 @@ pub struct ScriptedLimit {
     pub resets_at: u64,
 }
 
-/// A small repository whose check fails.
+/// Small repository with a failing check.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleRepository {
@@ -123,27 +124,27 @@ pub struct SampleRepository {
     pub check: String,
     /// Files at the start.
     pub files: Files,
-    /// Files that a solution changes, and may add. The referee copies only these from a result.
+    /// Files that a solution changes or may add. The referee copies only these files from a result.
     pub sources: Vec<String>,
-    /// Files of the referee, hidden from the agent. They contain the test cases and further ones.
+    /// Referee's files, hidden from the agent. They contain the visible test cases and further ones.
     pub hidden: Files,
-    /// Command of the referee, which prints `$PROOF` if all of its cases pass.
+    /// Referee's command, which prints `$PROOF` if all its cases pass.
     pub judge: String,
     /// States that an agent may write.
     #[serde(default)]
     pub states: BTreeMap<String, Files>,
-    /// Parts of the machine that the commands need.
+    /// Parts of the machine needed by the commands.
     #[serde(default)]
     pub needs: Vec<Part>,
 }
 
-/// Part of the machine, and how to install it. In a file: `PROGRAM:PACKAGE` of Debian.
+/// Part of the machine, and how to install it. In a file: `PROGRAM:PACKAGE`, with a Debian package.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Part {
-    /// Program on the `PATH`, or path of a file.
+    /// Program on the `PATH`, or a file's path.
     pub program: String,
-    /// Package of Debian with the program.
+    /// Debian package with the program.
     pub package: String,
 }
 
@@ -156,7 +157,7 @@ impl TryFrom<String> for Part {
     }
 }
 
-/// File of `program-files/`: repositories of one language whose tests stand in program files, with their scenarios.
+/// File in `program-files/`: repositories in one language with tests in program files, and their scenarios.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LanguageFile {
@@ -164,7 +165,7 @@ struct LanguageFile {
     scenarios: BTreeMap<String, Scenario>,
 }
 
-/// A loop with one of its settings.
+/// Loop with one of its settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contestant {
@@ -177,26 +178,26 @@ pub struct Contestant {
     pub setting: String,
     /// Reason why it cannot run here, for the page.
     pub unavailable: Option<String>,
-    /// Files that it needs, by path from the run's folder (`repo/…` for the repository). The same placeholders as in `command`.
+    /// Files needed, by path from the run's folder (`repo/…` for the repository). The same placeholders as in `command`.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
     /// Shell script with `{repo}`, `{task}`, `{check}`, `{dir}`, `{peers}` and `{tools}`; `$TASK` and `$CHECK` are set as
     /// well.
     #[serde(default)]
     pub command: String,
-    /// Pattern in the output that claims completion; exit code 0 if `None`.
+    /// Output pattern that claims completion; exit code 0 if `None`.
     pub done: Option<String>,
-    /// Pattern in the output whose first group is the branch with the result; the work tree if `None`.
+    /// Output pattern whose first group is the result's branch; the work tree if `None`.
     pub branch: Option<String>,
-    /// Form in which an agent claims completion.
+    /// Form of an agent's completion claim.
     #[serde(default)]
     pub claim: Claim,
-    /// Whether the contestant may use the host's network namespace, because it creates its own for the agent.
+    /// Whether the contestant may use the host's network namespace, because it creates a separate one for the agent.
     #[serde(default)]
     pub isolates: bool,
 }
 
-/// Words and actions with which an agent claims completion.
+/// Words and actions that claim completion.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claim {
@@ -206,7 +207,7 @@ pub struct Claim {
     pub run: Option<String>,
 }
 
-/// Folder, and class, of the scenarios with tests in program files.
+/// Folder and class of the scenarios with tests in program files.
 pub const PROGRAM_FILES: &str = "program-files";
 
 /// All data of the duel.
@@ -230,7 +231,7 @@ pub fn read<T: DeserializeOwned>(file: &Path) -> anyhow::Result<T> {
 }
 
 impl Data {
-    /// Reads scenarios and repositories, and verifies that they fit together.
+    /// Reads scenarios and repositories, and verifies their consistency.
     pub fn load() -> anyhow::Result<Self> {
         let mut repositories: BTreeMap<String, SampleRepository> = read(&folder().join("repositories.yml"))?;
         let mut scenarios: Vec<Scenario> = Vec::new();
@@ -271,7 +272,7 @@ impl Data {
 }
 
 impl Call {
-    /// Adds the files that the replacements result in.
+    /// Adds the files that result from the replacements.
     fn apply_edits(&mut self, start: &Files) -> anyhow::Result<()> {
         for (path, replacements) in &self.edit {
             let before = self.files.get(path).or_else(|| start.get(path)).cloned().flatten();

@@ -1,4 +1,4 @@
-//! Tests of the data and of the comparison.
+//! Tests of the data and the comparison.
 
 use super::*;
 use referee::Harm;

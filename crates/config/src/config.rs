@@ -1,5 +1,5 @@
-//! Configuration files of the operator and of repositories. This is the only module that reads the environment. All
-//! errors are found in one pass, each with its position and the most similar valid key.
+//! Configuration files of the operator and of repositories. Only this module reads the environment. One pass finds all
+//! errors, each with its position and the most similar valid key.
 
 mod env;
 pub mod forge_entry;
@@ -71,9 +71,9 @@ const FILE_MAX: u64 = 1 << 20;
 pub enum ConfigScope {
     /// The complete file.
     Service,
-    /// All except forges and channels, which may be missing and whose secrets are not read.
+    /// Everything except forges and channels, which may be missing. Their secrets are not read.
     Local,
-    /// Only the parts needed to read the database; no secrets are read.
+    /// Only the parts needed to read the database, without secrets.
     Store,
 }
 
@@ -96,10 +96,9 @@ pub struct Config {
     pub sandbox: SandboxSection,
     /// Path of the file; `None` if it does not exist.
     pub file: Option<PathBuf>,
-    /// Files from which secrets were read, each with its key in the configuration.
+    /// Files with the secrets that were read, each with its configuration key.
     pub secret_files: Vec<(String, PathBuf)>,
-    /// Secrets that only other programs and libraries use, each with its name, such as signing keys and headers for
-    /// traces.
+    /// Secrets that only other programs and libraries use, each with its name, for example signing keys and trace headers.
     pub other_secrets: Vec<(String, SecretString)>,
     /// Key for signing commits; `None` if commits are not signed.
     pub signing: Option<CommitSigning>,
@@ -127,7 +126,7 @@ pub struct Config {
     pub otlp_endpoint: Option<Url>,
     /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
-    /// Keys that the operator sets, each with the place where it is set.
+    /// Keys set by the operator, each with its source.
     pub key_sources: KeySources,
     /// Warnings about deprecated keys in the file.
     pub warnings: Vec<ConfigProblem>,
@@ -143,7 +142,7 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port for webhooks.
     pub listen: SocketAddr,
-    /// Separate address and port for health and metrics in every role; `None` for none.
+    /// Separate address and port for health and metrics in every role; `None` if not configured.
     pub metrics_listen: Option<SocketAddr>,
     /// Public address for webhooks, `http` or `https`; `None` if there is none.
     pub public_url: Option<Url>,
@@ -154,7 +153,7 @@ pub struct ServerConfig {
 pub struct DashboardConfig {
     /// Whether the dashboard and the API are served.
     pub enabled: bool,
-    /// Accounts of operators, who see all repositories.
+    /// Operators' accounts. Operators see all repositories.
     pub operators: Vec<(ForgeName, UserId)>,
     /// Separate address of the dashboard; `None` for the default.
     pub listen: Option<SocketAddr>,
@@ -173,27 +172,28 @@ pub struct ForgeConfig {
     pub api_url: Option<Url>,
     /// Credentials of the service.
     pub auth: ForgeAuth,
-    /// Source of changes on the forge.
+    /// Source of changes.
     pub updates: ForgeUpdates,
-    /// Accepted secrets of webhook signatures, each at least [`WEBHOOK_SECRET_MIN`] bytes; at least one if webhooks are used.
+    /// Accepted secrets for webhook signatures, each at least [`WEBHOOK_SECRET_MIN`] bytes; at least one if webhooks are
+    /// used.
     pub webhook_secrets: Vec<SecretString>,
-    /// Secrets of single repositories. A repository with its own secret accepts no other.
+    /// Secrets of single repositories. A repository with a separate secret accepts no other secret.
     pub repository_secrets: Vec<webhook_secrets::RepositorySecrets>,
     /// Configured numeric id of the bot's account; `None` to query it.
     pub own_id: Option<UserId>,
-    /// OAuth client for logins, configured or created by `ralph-bot init --login`; `None` without a login.
+    /// OAuth client for logins, from the file or created by `ralph-bot init --login`; `None` without a login.
     pub login: Option<LoginClientConfig>,
 }
 
 impl ForgeConfig {
-    /// Returns the address of GitHub's REST API: the configured one, otherwise a separate host for github.com and
-    /// GHE.com, and a path for Enterprise Server.
+    /// Returns the address of GitHub's REST API: the configured address, or a separate host for github.com and GHE.com and a
+    /// path for Enterprise Server.
     pub fn github_api(&self) -> Url {
         github_api(&self.url, self.api_url.as_ref())
     }
 }
 
-/// Returns the address of the REST API of the GitHub server at `web`: `configured`, or the default one.
+/// Returns the address of the REST API of the GitHub server at `web`: `configured`, or the default.
 pub fn github_api(web: &Url, configured: Option<&Url>) -> Url {
     let usual = match web.host_str() {
         Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
@@ -206,9 +206,9 @@ pub fn github_api(web: &Url, configured: Option<&Url>) -> Url {
 /// Source of changes on a forge: webhooks, polling, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgeUpdates {
-    /// Whether webhooks are received.
+    /// Whether the service receives webhooks.
     pub webhooks: bool,
-    /// Interval of polling; `None` without polling.
+    /// Polling interval; `None` without polling.
     pub poll: Option<Duration>,
 }
 
@@ -239,10 +239,10 @@ pub enum ForgeAuth {
 /// Enabled backend.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
-    /// Settings of the backend. A program with a slash in `command` is resolved. If the file sets no `roles`, those of
-    /// the backend's type are used.
+    /// Settings of the backend. A program with a slash in `command` is resolved. If the file sets no `roles`, the default
+    /// roles of the backend's type apply.
     pub settings: BackendSettings,
-    /// Environment variables of `env` that are set, with their values.
+    /// Variables of `env` that are set in the environment, with their values.
     pub env: Vec<(String, SecretString)>,
     /// Compiled rules of `models`.
     pub rules: ModelRules,
@@ -252,7 +252,7 @@ pub struct BackendConfig {
     pub wire: Option<WireName>,
     /// Key of the HTTP API.
     pub api_key: Option<SecretString>,
-    /// Prices of the backend's models; configured prices take precedence over built-in ones.
+    /// Prices of the backend's models; configured prices override built-in ones.
     pub prices: PriceTable,
 }
 
@@ -266,9 +266,8 @@ pub struct MoneyLimits {
 }
 
 impl MoneyLimits {
-    /// Returns the daily limit of a repository, which is the operator's limit per repository. If that is unset, it is
-    /// `by_file` (the limit of the repository's policy), provided that it is lower than the limit of the service;
-    /// otherwise `None`.
+    /// Returns the daily limit of a repository: the operator's limit per repository or, if unset, `by_file` (the limit in
+    /// the repository's policy) if it is lower than the service's limit; otherwise `None`.
     pub fn of_repository(&self, by_file: Money) -> Option<Money> {
         let is_less = by_file > Money(0) && self.per_service_day.is_none_or(|all| by_file < all);
         [self.per_repository_day, is_less.then_some(by_file)].into_iter().flatten().min()
@@ -278,9 +277,9 @@ impl MoneyLimits {
 /// Hook: a program that decides whether a loop continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookProgram {
-    /// Event that the hook runs at.
+    /// Event that triggers the hook.
     pub event: HookEvent,
-    /// Name, which is unique within the event.
+    /// Name, unique within the event.
     pub name: String,
     /// Program with its arguments; a program with a slash is resolved.
     pub command: Vec<String>,
@@ -288,7 +287,7 @@ pub struct HookProgram {
     pub timeout: Duration,
     /// Whether the hook runs in the sandbox, if sandboxes are enabled.
     pub sandbox: bool,
-    /// Whether the hook only runs for repositories whose configuration file names it.
+    /// Whether the hook runs only for repositories whose configuration file names it.
     pub optional: bool,
 }
 
@@ -303,11 +302,11 @@ pub struct ChannelConfig {
     pub url: SecretString,
     /// Signing key, routing key, bot token or password.
     pub secret: Option<SecretString>,
-    /// Room of Slack; set only with a bot token.
+    /// Slack room; set only with a bot token.
     pub room: Option<String>,
-    /// Settings of mail; set only for mail.
+    /// Mail settings; set only for mail.
     pub mail: Option<MailConfig>,
-    /// Levels that are sent to the channel; never empty.
+    /// Levels sent to the channel; never empty.
     pub levels: Vec<EscalationLevel>,
     /// Whether the channel's address may be private.
     pub allow_private: bool,
@@ -322,13 +321,13 @@ pub struct MailConfig {
     pub from: String,
     /// Recipients, in the format of a mail header; never empty.
     pub to: Vec<String>,
-    /// Whether STARTTLS is required on a connection that does not begin with TLS.
+    /// Whether a connection without implicit TLS requires STARTTLS.
     pub starttls: bool,
-    /// Certificates in PEM format that are trusted in addition to those of the system; empty for none.
+    /// Trusted certificates in PEM format, in addition to the system's; may be empty.
     pub ca: Vec<u8>,
 }
 
-/// Pattern for repositories of one forge; letter case is ignored.
+/// Pattern for repositories of one forge; ignores letter case.
 #[derive(Debug, Clone)]
 pub struct RepoPattern {
     /// Forge of the repositories.
@@ -353,7 +352,7 @@ impl Config {
     /// Reads the operator's file at `path`.
     ///
     /// # Errors
-    /// All problems of the file, in its order.
+    /// All problems in the file, in file order.
     pub fn load(path: &Path, env: &Env) -> Result<Self, ConfigProblems> {
         Self::load_for(ConfigScope::Service, path, env)
     }
@@ -361,7 +360,7 @@ impl Config {
     /// Reads the part of the operator's file at `path` that a command needs.
     ///
     /// # Errors
-    /// All problems of that part, in the order of the file.
+    /// All problems in this part, in file order.
     pub fn load_for(reach: ConfigScope, path: &Path, env: &Env) -> Result<Self, ConfigProblems> {
         let text = read_limited(path).map_err(|message| {
             let file = path.display().to_string();
@@ -370,10 +369,10 @@ impl Config {
         Self::parse_for(reach, path, &text, env)
     }
 
-    /// Parses `text` as the operator's file; `path` is used in messages and to resolve relative paths.
+    /// Parses `text` as the operator's file; `path` appears in messages and is the base of relative paths.
     ///
     /// # Errors
-    /// All problems of the file, in its order.
+    /// All problems in the file, in file order.
     pub fn parse(path: &Path, text: &str, env: &Env) -> Result<Self, ConfigProblems> {
         Self::parse_for(ConfigScope::Service, path, text, env)
     }
@@ -381,7 +380,7 @@ impl Config {
     /// Parses the part of `text` that a command needs.
     ///
     /// # Errors
-    /// All problems of that part, in the order of the file.
+    /// All problems in this part, in file order.
     pub fn parse_for(reach: ConfigScope, path: &Path, text: &str, env: &Env) -> Result<Self, ConfigProblems> {
         let mut report = ProblemCollector::new(path.display().to_string());
         let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems()) };
@@ -407,12 +406,12 @@ impl Config {
         }
     }
 
-    /// Returns the settings for second opinions; `None` if loops ask for none.
+    /// Returns the settings for second opinions; `None` if loops request none.
     pub fn review(&self) -> Option<&ReviewPolicy> {
         self.policy.review.as_ref()
     }
 
-    /// Returns the settings for choosing a backend: the enabled backends, their priority, rotation and cool-down.
+    /// Returns the settings for choosing a backend: enabled backends, priority, rotation and cool-down.
     pub fn backends_settings(&self) -> BackendsSettings {
         self.choice.clone()
     }
@@ -443,7 +442,7 @@ fn read_limited(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))
 }
 
-/// Deserializes a document after removing the values that do not match the schema. `None` if no value can be read.
+/// Deserializes a document after removing values that do not match the schema. `None` if no value is readable.
 fn typed<T: serde::de::DeserializeOwned + Default>(
     root: &YamlNode,
     shape: SchemaView<'_>,

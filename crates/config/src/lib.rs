@@ -1,4 +1,4 @@
-//! The operator's file and the repository's file.
+//! Configuration files of the operator and of repositories.
 
 pub mod config;
 

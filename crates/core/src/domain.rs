@@ -1,6 +1,6 @@
-//! The functional core: what decides. No async, no I/O, no clock, no randomness; imports nothing of the other layers.
+//! Functional core, which makes all decisions. No async, no I/O, no clock, no randomness; imports nothing from other layers.
 //!
-//! Each folder may use only those listed before it; `tests/tidy/layers.rs` has the table.
+//! Each folder may use only the folders before it; `tests/tidy/layers.rs` has the table.
 
 pub mod model;
 

@@ -1,4 +1,4 @@
-//! The functional core of ralph-bot: all of its decisions. No async, no I/O, no clock, no randomness.
+//! Functional core of ralph-bot, which makes all decisions. No async, no I/O, no clock, no randomness.
 
 pub mod domain;
 #[cfg(any(test, feature = "testing"))]

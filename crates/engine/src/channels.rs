@@ -1,9 +1,9 @@
 //! Sends escalations to chat rooms, on-call services, mailboxes and other programs.
 //!
 //! Each call is one attempt; the engine schedules retries. A message may arrive twice if its response was lost or the
-//! service was killed. Both copies then have the same `X-Ralph-Delivery`, or `Message-ID` in mail. Invariant: nothing
-//! is sent to an address that is not public, unless the operator allows it for the channel. The check applies to the
-//! connected address, so redirects and proxies are not used.
+//! service was killed. Both copies then have the same `X-Ralph-Delivery`, or `Message-ID` in mail. Invariant: no message is
+//! sent to a non-public address unless the operator allows it for the channel. The check applies to the connected address,
+//! so redirects and proxies are not used.
 
 mod discord;
 #[cfg_attr(not(feature = "mail"), path = "channels/no_mail.rs")]
@@ -37,7 +37,7 @@ use crate::domain::trust::outbound::{Masker, OutboundFilter, OutboundJson};
 use crate::net::client;
 use crate::net::resolver::{Refused, Resolver, resolve};
 
-/// Header with the id of the delivery.
+/// Header with the delivery's id.
 pub const DELIVERY_HEADER: &str = "x-ralph-delivery";
 /// Time limit for connecting, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ const SECRET_MIN: usize = 12;
 const ANSWER_MAX: usize = 1 << 20;
 /// Maximum number of bytes of a response that are searched for an error message.
 const COMPLAINT_MAX: usize = 2_048;
-/// Text after the message about a refused address.
+/// Text after the message about a rejected address.
 const PRIVATE_HINT: &str = "; `allow_private: true` allows it";
 /// Maximum length of an error message for people, in characters.
 const DETAIL_CHARS: usize = 200;
@@ -61,43 +61,43 @@ pub struct ChannelSettings {
     pub kind: ChannelKind,
     /// URL; secret for some services.
     pub url: SecretString,
-    /// Signing key, routing key, bot token, or password of the mail server.
+    /// Signing key, routing key, bot token, or mail server password.
     pub secret: Option<SecretString>,
-    /// Levels that the channel receives.
+    /// Levels sent to the channel.
     pub levels: Vec<EscalationLevel>,
-    /// Whether addresses that are not public are allowed.
+    /// Whether non-public addresses are allowed.
     pub allow_private: bool,
-    /// Id of the room; required for Slack with a bot token, otherwise unused.
+    /// Room id; required for Slack with a bot token, otherwise unused.
     pub room: Option<String>,
-    /// Settings of mail; required for mail, otherwise unused.
+    /// Mail settings; required for mail, otherwise unused.
     pub mail: Option<MailSettings>,
 }
 
 /// Settings of mail.
 #[derive(Debug, Clone)]
 pub struct MailSettings {
-    /// User of the mail server; `None` without a login.
+    /// User for the mail server; `None` without a login.
     pub user: Option<String>,
     /// Sender, in the format of a mail header.
     pub from: String,
     /// Recipients, in the format of a mail header; never empty.
     pub to: Vec<String>,
-    /// Whether a connection without initial TLS must be upgraded before anything is sent.
+    /// Whether a connection without initial TLS must be upgraded before data is sent.
     pub starttls: bool,
-    /// Certificates in PEM format that are trusted in addition to those of the system; empty for none.
+    /// Trusted certificates in PEM format, in addition to the system's; may be empty.
     pub ca: Vec<u8>,
 }
 
-/// Notice to send, with its delivery data.
+/// Notice to send, with delivery data.
 #[derive(Debug, Clone, Copy)]
 pub struct NoticeDelivery<'n> {
     /// The notice.
     pub notice: &'n Notice,
-    /// Id of the delivery, the same for all attempts.
+    /// Id of the delivery, equal for all attempts.
     pub delivery: &'n str,
-    /// Address of the escalation issue; `None` if there is none.
+    /// Address of the escalation issue; `None` without one.
     pub answer: Option<&'n str>,
-    /// Message about the loop that the channel already shows; `None` if there is none.
+    /// Message about the loop in the channel; `None` without one.
     pub posted: Option<&'n PostedMessage>,
     /// Whether an earlier attempt may have been delivered.
     pub again: bool,
@@ -112,7 +112,7 @@ pub enum SendOutcome {
         status: u16,
         /// Details for the receipt, such as `changed message 5`; may be empty.
         how: String,
-        /// Message about the loop that the channel shows from now on; `None` if it is unchanged.
+        /// Message about the loop that the channel shows from now on; `None` if unchanged.
         posted: Option<PostedMessage>,
     },
     /// No message was necessary.
@@ -129,7 +129,7 @@ pub struct Channel {
     url: Url,
     secret: Option<SecretString>,
     allow_private: bool,
-    /// Identifies the place of messages that are edited: the part of the address that is not secret, or the room.
+    /// Place of editable messages: the non-secret part of the address, or the room.
     place: String,
     mail: Option<mail::Mail>,
     client: reqwest::Client,
@@ -139,10 +139,10 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Creates a channel with its own HTTP client. All messages pass `outbound`.
+    /// Creates a channel with a separate HTTP client. All messages pass through `outbound`.
     ///
     /// # Errors
-    /// The address is invalid, or the TLS roots of the system cannot be used. The message contains no secrets.
+    /// The address is invalid, or the system's TLS roots cannot be used. The message contains no secrets.
     pub fn new(settings: ChannelSettings, outbound: OutboundFilter) -> Result<Self, String> {
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
         let client = client()
@@ -167,7 +167,7 @@ impl Channel {
         };
         let mut secrets = vec![url.to_string(), settings.url.expose_secret().to_owned()];
         if matches!(service.transport, NoticeTransport::SlackMessage | NoticeTransport::Mail) {
-            // Their addresses are no secrets, and errors name them.
+            // These addresses are not secret, and errors contain them.
             secrets.clear();
         } else if url.path().len() > 1 {
             secrets.push(url.path().to_owned());
@@ -209,12 +209,12 @@ impl Channel {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// Whether the channel requested a pause that has not ended yet.
+    /// Whether the service requested a pause that has not ended yet.
     pub fn is_paused(&self, now: Timestamp) -> bool {
         self.paused_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until > now)
     }
 
-    /// Resolves the channel's addresses: only public ones, or all if the channel allows others.
+    /// Resolves the channel's addresses: only public ones, unless the channel allows others.
     ///
     /// # Errors
     /// A sentence, if the channel has no such address.
@@ -227,7 +227,7 @@ impl Channel {
         }
     }
 
-    /// Returns the address of a URL with a literal IP address, for which no name is resolved.
+    /// Returns the address in a URL with a literal IP address, which needs no name resolution.
     fn literal(&self) -> Result<IpAddr, Refused> {
         let address = match self.url.host() {
             Some(Host::Ipv4(address)) => IpAddr::V4(address),
@@ -278,11 +278,11 @@ impl Channel {
         }
     }
 
-    /// Checks whether the service would accept messages, if this is possible without sending one: for mail servers,
-    /// Slack with a bot token, and Discord. Returns the service's response.
+    /// Checks whether the service would accept messages, if possible without sending one: for mail servers, Slack with a bot
+    /// token, and Discord. Returns the service's response.
     ///
     /// # Errors
-    /// A sentence without secrets, if the service refuses or does not respond.
+    /// A sentence without secrets, if the service rejects the request or does not respond.
     pub async fn probe(&self, now: Timestamp) -> Result<Option<String>, String> {
         let probed = match self.transport() {
             NoticeTransport::SlackMessage => self.probe_slack(now).await,
@@ -298,7 +298,7 @@ impl Channel {
         })
     }
 
-    /// Posts a message whose response contains no needed data.
+    /// Posts a message whose response is irrelevant.
     async fn post(&self, sending: NoticeDelivery<'_>, now: Timestamp) -> Result<SendOutcome, SendOutcome> {
         let body = self.text(self.message(sending.notice, sending));
         let mut headers = json_header();
@@ -332,7 +332,7 @@ impl Channel {
                 if let Some(shown) = sending.notice.superseded(older)
                     && let Err(outcome) = self.change_message(&shown, sending, older, now).await
                 {
-                    // That the older message was not changed is no reason to post the new one again.
+                    // If the older message could not be changed, do not post the new one again.
                     tracing::warn!(channel = self.name(), ?outcome, "an older message could not be changed");
                 }
                 Ok(outcome)
@@ -348,7 +348,7 @@ impl Channel {
         }
     }
 
-    /// Edits a message; `None` if it does not exist or can no longer be edited.
+    /// Edits a message; `None` if it does not exist or is no longer editable.
     async fn change_message(
         &self,
         notice: &Notice,
@@ -373,13 +373,13 @@ impl Channel {
         let NoticeDelivery { delivery, answer, again, .. } = sending;
         let masked =
             serde_json::to_value(notice).map(|value| self.outbound.masked_json(value)).and_then(serde_json::from_value);
-        // A notice stays one unless a secret is a name of one of its variants.
+        // Masking keeps the notice valid, unless a secret equals the name of a variant.
         let masked: Notice = masked.unwrap_or_else(|_| notice.clone());
         let body = self.audience.kind.definition().body;
         self.outbound.json(body(NoticeBody { notice: &masked, delivery, answer, again }))
     }
 
-    /// Returns the message as text, with the key that its service requires.
+    /// Returns the message as text, including the key that its service requires.
     fn text(&self, message: OutboundJson) -> String {
         let mut body = message.into_value();
         if let (NoticeTransport::KeyedRequest(field), Some(key)) = (self.transport(), &self.secret) {
@@ -406,7 +406,7 @@ impl Channel {
     /// Sends a request and reads the response. A requested pause applies to the channel.
     ///
     /// # Errors
-    /// The outcome of the attempt, if there was no response.
+    /// The outcome of the attempt if there was no response.
     async fn exchange(&self, request: RequestBuilder, now: Timestamp) -> Result<HttpAnswer, SendOutcome> {
         let mut response = request.send().await.map_err(|error| {
             let error = error.without_url();
@@ -438,7 +438,7 @@ impl Channel {
     /// Returns the status of a successful response.
     ///
     /// # Errors
-    /// The outcome of the attempt, if the service refused it.
+    /// The outcome of the attempt if the service rejected it.
     fn accepted(&self, answer: &HttpAnswer) -> Result<u16, SendOutcome> {
         let why = || self.complaint(answer.status, &answer.said);
         match answer.status {
@@ -449,7 +449,7 @@ impl Channel {
         }
     }
 
-    /// Formats the status and the response text, with secrets masked.
+    /// Formats the status and the response text, with masked secrets.
     fn complaint(&self, status: u16, said: &[u8]) -> String {
         let said = String::from_utf8_lossy(&said[..said.len().min(COMPLAINT_MAX)]);
         let words: String = one_line(&self.masked(&said)).chars().take(DETAIL_CHARS).collect();
@@ -494,7 +494,7 @@ fn json_header() -> HeaderMap {
 
 /// Parses seconds (which can be fractional for Discord) or an HTTP date to milliseconds from now; `None` if invalid.
 fn retry_after_ms(value: &HeaderValue, now: Timestamp) -> Option<i64> {
-    /// Upper limit in seconds, because no message is retried for longer.
+    /// Upper limit in seconds, because no message is retried longer.
     const LONGEST_S: f64 = 7.0 * 24.0 * 3_600.0;
     let text = value.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<f64>() {

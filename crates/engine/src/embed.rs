@@ -1,7 +1,7 @@
-//! Embeddings of texts by a static model in a folder that the operator configures.
+//! Embeddings of texts with a static model from a folder configured by the operator.
 //!
-//! The model is a table with one vector per token. The vector of a text is the mean of its tokens' vectors, which
-//! takes microseconds to compute. Without the feature `embeddings`, [`StaticModel::load`] returns an error.
+//! The model is a table with one vector per token. A text's vector is the mean of its tokens' vectors, which takes
+//! microseconds to compute. Without the feature `embeddings`, [`StaticModel::load`] returns an error.
 
 #[cfg(feature = "embeddings")]
 mod model;
@@ -25,12 +25,12 @@ mod absent {
         /// Returns an error.
         ///
         /// # Errors
-        /// Always; the message states which build is needed.
+        /// Always; the message names the required build.
         pub fn load(_: &Path) -> Result<Self, String> {
             Err(NO_EMBEDDINGS.to_owned())
         }
 
-        /// Returns the name under which vectors are stored.
+        /// Returns the name for stored vectors.
         pub fn name(&self) -> &str {
             match *self {}
         }

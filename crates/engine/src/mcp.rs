@@ -1,9 +1,9 @@
 //! Session memory for agents: an MCP server in the service with one socket per run, and a bridge to it in the sandbox.
 //!
-//! Agents never access the database. For each run, the service listens on a Unix socket in the run's folder and serves
-//! only that loop's memory. In the sandbox, `ralph-bot mcp` copies bytes between the agent's pipes and the socket.
-//! Before the MCP protocol starts, a connection sends one line with the run's [`Token`]. The service answers `ok`, or
-//! `refused: ` with a reason, and closes the connection. All tools are read-only.
+//! Agents never access the database. For each run, the service listens on a Unix socket in the run's folder and serves only
+//! this loop's memory. In the sandbox, `ralph-bot mcp` copies bytes between the agent's pipes and the socket. Before the MCP
+//! protocol starts, a connection sends one line with the run's [`Token`]. The service answers `ok`, or `refused: ` with a
+//! reason, and closes the connection. All tools are read-only.
 
 mod bridge;
 mod server;
@@ -31,9 +31,9 @@ pub use bridge::{BridgeError, bridge};
 pub use server::serve;
 pub use tools::Tools;
 
-/// Name of the server as agents see it; its tools are `mcp__session_memory__…`.
+/// Name of the server for agents; its tools are `mcp__session_memory__…`.
 pub const NAME: &str = "session_memory";
-/// Name of the environment variable that contains the bridge's token.
+/// Environment variable with the bridge's token.
 pub const TOKEN_VARIABLE: &str = "RALPH_MCP_TOKEN";
 /// Default maximum length of an answer, in tokens, which is below the limits of agents.
 pub const ANSWER_TOKENS: usize = 4_000;
@@ -46,24 +46,23 @@ const MAX_TOKEN_LINE: u64 = 256;
 /// Response to a valid token.
 const ACCEPTED: &str = "ok";
 
-/// Token that gives one run access to the memory of its loop. It is an HMAC-SHA256 over both, keyed by a secret of the
-/// service.
+/// Token that gives one run access to its loop's memory. It is an HMAC-SHA256 over both, keyed with a secret of the service.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// Creates the token of a run. `run` is a text that is unique to the run, such as `3-1`. `key` is a secret of any
-    /// length that is used only for this purpose.
+    /// Creates a run's token. `run` is unique to the run, such as `3-1`. `key` is a secret of any length, used only for this
+    /// purpose.
     pub fn new(key: &[u8], id: &LoopId, run: &str) -> Self {
         Self(HEXLOWER.encode(&code(key, &format!("ralph session memory 1\n{id}\n{run}")).finalize().into_bytes()))
     }
 
-    /// Returns the token as it is passed in the environment of the bridge.
+    /// Returns the token for the bridge's environment.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the given token is equal; compared in constant time.
+    /// Whether the given token is equal, compared in constant time.
     fn is(&self, given: &str) -> bool {
         let given = code(self.0.as_bytes(), given).finalize().into_bytes();
         code(self.0.as_bytes(), &self.0).verify_slice(&given).is_ok()
@@ -83,7 +82,7 @@ fn code(key: &[u8], text: &str) -> Hmac<Sha256> {
     code
 }
 
-/// Search over learnings of other loops, which the tool `learnings` uses.
+/// Search over other loops' learnings, used by the tool `learnings`.
 #[async_trait]
 pub trait Learnings: Send + Sync {
     /// Returns matching learnings that this loop may see, most relevant first.
@@ -93,10 +92,10 @@ pub trait Learnings: Send + Sync {
     async fn search(&self, query: &str) -> Result<Vec<String>, String>;
 }
 
-/// Data that one run of an agent can query.
+/// Data available to one agent run.
 #[derive(Clone)]
 pub struct Session {
-    /// Database, only read.
+    /// Database, used only for reading.
     pub store: Store,
     /// Loop whose memory is served.
     pub loop_id: LoopId,
@@ -106,14 +105,14 @@ pub struct Session {
     pub learnings: Option<Arc<dyn Learnings>>,
     /// Maximum length of an answer in tokens; see [`ANSWER_TOKENS`].
     pub answer_tokens: usize,
-    /// Filter that every answer passes.
+    /// Filter for all answers.
     pub outbound: OutboundFilter,
-    /// Lock that is held while a question is answered, so that a run cannot occupy all readers of the store.
+    /// Lock held while answering a question, so that a run cannot occupy all read connections of the store.
     pub turn: Arc<Mutex<()>>,
 }
 
-/// Listens on a new socket in `folder` that only this user can access; also returns the socket's path. The path may be
-/// longer than a socket address.
+/// Listens on a new socket in `folder`, accessible only to this user; also returns the socket's path. The path may be longer
+/// than a socket address.
 ///
 /// # Errors
 /// The folder is not writable.
@@ -135,8 +134,7 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Calls `used` with a path that fits into a socket address. Long paths are accessed through an open descriptor of
-/// their folder.
+/// Calls `used` with a path that fits into a socket address. Accesses long paths through an open descriptor of their folder.
 fn addressed<T>(path: &Path, used: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return used(path) };
     if path.as_os_str().len() <= LONGEST_ADDRESS {
@@ -146,8 +144,8 @@ fn addressed<T>(path: &Path, used: impl FnOnce(&Path) -> io::Result<T>) -> io::R
     used(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
 }
 
-/// Returns the configuration for Claude Code's `--mcp-config`. Its server `session_memory` is the bridge at `exe`, a
-/// path that the agent must be able to access.
+/// Returns the configuration for Claude Code's `--mcp-config`. Its server `session_memory` is the bridge at `exe`, which the
+/// agent must be able to access.
 pub fn config(socket: &Path, token: &Token, exe: &Path) -> serde_json::Value {
     serde_json::json!({
         "mcpServers": {

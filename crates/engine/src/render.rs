@@ -27,7 +27,7 @@ pub use marker::{Marker, MarkerKey, find_marker};
 /// Maximum size of a posted text, in bytes; all forges accept more.
 pub const MAX_BYTES: usize = 60_000;
 
-/// Names of the templates of prompts: of an iteration, and of a run that makes a plan.
+/// Names of the prompt templates: for an iteration, and for a planning run.
 const PROMPT: &str = "prompt/iteration.md";
 const PLAN_PROMPT: &str = "prompt/plan.md";
 
@@ -37,7 +37,7 @@ pub enum RenderError {
     /// Syntax error in an operator's template.
     #[error("template {name} is not valid: {detail}")]
     Invalid { name: String, detail: String },
-    /// Unknown name of an operator's template. `near` suggests a similar name, `known` lists all.
+    /// Unknown name of an operator's template. `near` suggests a similar name, `known` lists all names.
     #[error("there is no template {name}{near}; known templates: {known}")]
     Unknown { name: String, near: String, known: String },
     /// Failure to render a template with its values.
@@ -52,15 +52,15 @@ pub struct Renderer {
     chosen: Environment<'static>,
     /// Built-in templates only, used if an operator's template fails.
     built_in: Environment<'static>,
-    /// Filter that removes secrets from values and from the text.
+    /// Filter that masks secrets in values and in the text.
     outbound: OutboundFilter,
 }
 
 impl Renderer {
-    /// Loads the built-in templates and the operator's `overrides` (name such as `comment/status.md`, text).
+    /// Loads the built-in templates and the operator's `overrides` (pairs of name, such as `comment/status.md`, and text).
     ///
     /// # Errors
-    /// The first override whose name is unknown or whose template is invalid.
+    /// The first override with an unknown name or an invalid template.
     pub fn new(overrides: Vec<(String, String)>, outbound: OutboundFilter) -> Result<Self, RenderError> {
         let built_in = templates::environment()?;
         let mut chosen = built_in.clone();
@@ -77,14 +77,14 @@ impl Renderer {
         Ok(Self { chosen, built_in, outbound })
     }
 
-    /// Renders a view with its footer, in at most `MAX_BYTES` minus the size of a marker. Outputs are shortened first,
-    /// then lists and tables; Markdown blocks stay complete.
+    /// Renders a view with its footer, in at most `MAX_BYTES` minus the size of a marker. Shortens outputs first, then lists
+    /// and tables; Markdown blocks remain complete.
     pub fn render(&self, view: &View) -> String {
         let name = templates::of(view);
         let Ok(context) = serde_json::to_value(view) else {
             return unrenderable(view);
         };
-        // Escaping changes the forms of a secret.
+        // Escaping changes the form of secrets.
         let context = self.outbound.masked_json(context);
         for limits in size::LEVELS {
             let shrunk = size::shrink(context.clone(), limits);
@@ -99,18 +99,18 @@ impl Renderer {
         unrenderable(view)
     }
 
-    /// Renders a view as a comment or body, with the marker by which the text is found later.
+    /// Renders a view as a comment or body, with the marker for finding the text later.
     pub fn comment(&self, view: &View, marker: &Marker) -> Outbound<BodyText> {
         self.outbound.body(&format!("{}\n\n{}\n", self.render(view), marker.text()))
     }
 
-    /// Returns the title of a pull request: the issue's title without mentions and references.
+    /// Returns a pull request's title: the issue's title without mentions and references.
     pub fn pull_title(&self, view: &PullView) -> Outbound<TitleText> {
         let title = outbound::title(&self.outbound.masked(&view.title));
         self.outbound.title(&if title.is_empty() { format!("Work on issue {}", view.closes) } else { title })
     }
 
-    /// Returns the title of an escalation issue: the required action, the loop's issue, and the cause.
+    /// Returns an escalation issue's title: the required action, the loop's issue, and the cause.
     pub fn escalation_title(&self, view: &EscalationView) -> Outbound<TitleText> {
         let action = match view.severity {
             EscalationSeverity::Critical => "ralph needs a decision on",
@@ -121,8 +121,8 @@ impl Renderer {
         self.outbound.title(&format!("{action} #{issue}: {headline}"))
     }
 
-    /// Renders the prompt of an iteration, or of a run that makes a plan. Invisible characters and the prompt's own
-    /// tags are removed from every value.
+    /// Renders the prompt of an iteration or a planning run. Removes invisible characters and the prompt's tags from every
+    /// value.
     ///
     /// # Errors
     /// Neither the operator's template nor the built-in one can render the view.
@@ -190,7 +190,7 @@ fn tidy(text: &str) -> String {
     out.trim_end().to_owned()
 }
 
-/// Returns an environment with all settings and filters, without templates.
+/// Returns an environment with all settings and filters but no templates.
 fn configured() -> Environment<'static> {
     let mut environment = Environment::new();
     if let Ok(syntax) =

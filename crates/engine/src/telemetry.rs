@@ -15,16 +15,16 @@ use crate::config::Env;
 pub use metrics::{Metrics, OPENMETRICS, PLAIN_TEXT};
 pub use traces::{EndedSpan, SpanValue, Tracer};
 
-/// Name of the environment variable with the filter (`info`, `ralph=debug,warn`).
+/// Environment variable with the filter (`info`, `ralph=debug,warn`).
 pub const FILTER_VARIABLE: &str = "RALPH_LOG";
 
-/// Name of the environment variable with the format, `text` or `json`.
+/// Environment variable with the format, `text` or `json`.
 pub const FORMAT_VARIABLE: &str = "RALPH_LOG_FORMAT";
 
 /// Default filter: `info` for this program, `warn` for dependencies.
 const FILTER_DEFAULT: &str = "warn,ralph=info";
 
-/// Reason why logging could not be started.
+/// Reason why logging could not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter is invalid.
@@ -33,7 +33,7 @@ pub enum TelemetryError {
     /// The format is invalid.
     #[error("environment variable {FORMAT_VARIABLE}: must be `text` or `json`")]
     Format,
-    /// Logging was started before.
+    /// Logging is already running.
     #[error("logging was started before")]
     Started,
 }
@@ -48,16 +48,16 @@ enum Format {
 /// Starts logging to standard error. The default format is text on a terminal and JSON elsewhere.
 ///
 /// # Errors
-/// An environment variable is invalid, or logging was started before.
+/// An environment variable is invalid, or logging is already running.
 pub fn init(env: &Env) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     start(env, (FILTER_DEFAULT, terminal), terminal)
 }
 
-/// Starts logging of warnings to standard error, as text, for commands that print their progress.
+/// Starts logging of warnings to standard error as text, for commands that print their progress.
 ///
 /// # Errors
-/// An environment variable is invalid, or logging was started before.
+/// An environment variable is invalid, or logging is already running.
 pub fn init_warnings(env: &Env) -> Result<(), TelemetryError> {
     start(env, ("warn", true), std::io::stderr().is_terminal())
 }
@@ -79,8 +79,7 @@ where
     }
 }
 
-/// Writer of text lines. Each event is written as one line without terminal control sequences, whatever its values
-/// contain.
+/// Writer of text lines. It writes each event as one line without terminal control sequences, regardless of its values.
 struct OneLine<M> {
     inner: M,
     colors: bool,
@@ -105,7 +104,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
 }
 
 impl<W: std::io::Write> std::io::Write for EventLine<W> {
-    /// Writes a complete event, as the formatter passes it.
+    /// Writes a complete event from the formatter.
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
@@ -118,8 +117,8 @@ impl<W: std::io::Write> std::io::Write for EventLine<W> {
     }
 }
 
-/// Escapes characters that could start a new line, control a terminal, or change the order of the text. With `colors`,
-/// color sequences are kept.
+/// Escapes characters that could start a new line, control a terminal, or change the text direction. With `colors`, keeps
+/// color sequences.
 fn escaped(line: &str, colors: bool) -> String {
     let disturbs = |c: char| {
         (c.is_control() && c != '\t')
@@ -136,13 +135,13 @@ fn escaped(line: &str, colors: bool) -> String {
     text
 }
 
-/// Whether a text begins with a control sequence that sets a color or weight.
+/// Whether a text starts with a control sequence that sets a color or weight.
 fn is_color(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("\u{1b}[") else { return false };
     rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
 }
 
-/// Returns filter and format; by default those of `defaults`, whose format is text if `true`.
+/// Returns the filter and the format. `defaults` has the default filter, and whether the default format is text.
 fn settings(env: &Env, defaults: (&str, bool)) -> Result<(EnvFilter, Format), TelemetryError> {
     let filter = env.get(FILTER_VARIABLE).filter(|text| !text.is_empty()).unwrap_or(defaults.0);
     let filter = EnvFilter::builder().parse(filter).map_err(|error| TelemetryError::Filter(error.to_string()))?;
@@ -189,8 +188,7 @@ mod tests {
         assert_eq!((&line["span"]["loop_id"], &line["span"]["key"]), (&"r-1-aaaaaa".into(), &"push/3".into()));
     }
 
-    /// Foreign text starts no new line and contains no control sequence.
-    /// See docs/research/threats.md#i11.
+    /// Foreign text cannot start a new line and contains no control sequence. See docs/research/threats.md#i11.
     #[test]
     fn text_of_others_stays_in_its_field() {
         let evil =

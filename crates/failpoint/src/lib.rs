@@ -1,18 +1,18 @@
-//! Kill points: places in the code where a test can make the service kill itself, or fill the disk of its database.
+//! Kill points: places in the code where a test can make the service kill itself or fill the disk of its database.
 //!
-//! `RALPH_KILL=K24:2` in the environment makes the process kill itself the second time that it passes the point K24.
-//! `RALPH_KILL=full:K07,K24:2` makes the next commits of the database fail at each of these points, as on a full disk.
-//! `docs/research/faults.md` lists the points. Only tests compile them in: without the feature `kill-points`, which the root package
-//! enables in its dev-dependencies, the functions are empty and the variable is not read.
+//! With `RALPH_KILL=K24:2` in the environment, the process kills itself when it passes the point K24 the second time. With
+//! `RALPH_KILL=full:K07,K24:2`, the next commits of the database fail after each of these points, as on a full disk.
+//! `docs/research/faults.md` lists the points. Only tests compile them: without the feature `kill-points`, which the root
+//! package enables in its dev-dependencies, the functions are empty and do not read the variable.
 
-/// Environment variable that arms a point: its name, optionally followed by a colon and the 1-based number of the pass; or
-/// `full:` and a list of points.
+/// Environment variable that arms a point. Its value is the point's name, optionally followed by a colon and the 1-based
+/// number of the pass, or `full:` and a list of points.
 pub const VARIABLE: &str = "RALPH_KILL";
 
 #[cfg(feature = "kill-points")]
 pub use armed::{arm, disk_is_full, kill_point};
 
-/// Arms the kill point that [`VARIABLE`] names. `read` returns the value of an environment variable.
+/// Arms the kill point in [`VARIABLE`]. `read` returns the value of an environment variable.
 ///
 /// # Errors
 /// The value is invalid; never without the feature `kill-points`.
@@ -22,13 +22,13 @@ pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String
     Ok(())
 }
 
-/// Kills the process by SIGKILL if this point is armed and its number of passes is reached. Does nothing without the
+/// Kills the process with SIGKILL if this point is armed and has reached its number of passes. Does nothing without the
 /// feature `kill-points`.
 #[cfg(not(feature = "kill-points"))]
 #[inline(always)]
 pub fn kill_point(_name: &'static str) {}
 
-/// Whether a commit has to fail as on a full disk; always `false` without the feature `kill-points`.
+/// Whether a commit must fail as on a full disk; always `false` without the feature `kill-points`.
 #[cfg(not(feature = "kill-points"))]
 #[inline(always)]
 pub fn disk_is_full() -> bool {
@@ -44,13 +44,13 @@ mod armed {
 
     use super::VARIABLE;
 
-    /// Number of commits that fail after a point that fills the disk.
+    /// Number of commits that fail after a point fills the disk.
     const FAILED_COMMITS: u32 = 4;
     /// Prefix of a list of points that fill the disk.
     const FILLS: &str = "full:";
 
     static ARMED: OnceLock<ArmedPoints> = OnceLock::new();
-    /// Number of commits that have to fail.
+    /// Number of commits that must still fail.
     static COMMITS: AtomicU32 = AtomicU32::new(0);
 
     #[derive(Debug)]
@@ -72,7 +72,7 @@ mod armed {
     #[derive(Debug)]
     struct ArmedPoint {
         name: String,
-        /// Remaining passes, including the one that kills the process.
+        /// Remaining passes, including the fatal one.
         passes: AtomicU32,
     }
 
@@ -84,15 +84,14 @@ mod armed {
             (!name.is_empty()).then(|| Self { name: name.to_owned(), passes: AtomicU32::new(pass) })
         }
 
-        /// Counts a pass; returns `true` if it is the one that kills the process.
+        /// Counts a pass; returns `true` if this pass kills the process.
         fn is_reached(&self, name: &str) -> bool {
             let count = |passes: u32| passes.checked_sub(1);
             self.name == name && self.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) == Ok(1)
         }
     }
 
-    /// Arms the kill point that [`VARIABLE`] names; `read` returns the value of an environment variable. Later calls have no
-    /// effect.
+    /// Arms the kill point in [`VARIABLE`]; `read` returns the value of an environment variable. Later calls have no effect.
     ///
     /// # Errors
     /// If the value is invalid.
@@ -106,18 +105,18 @@ mod armed {
         Ok(())
     }
 
-    /// Whether a commit has to fail as on a full disk.
+    /// Whether a commit must fail as on a full disk.
     pub fn disk_is_full() -> bool {
         COMMITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Kills the process by SIGKILL, or fills the disk, if this point is armed and the pass is reached.
+    /// Kills the process with SIGKILL, or fills the disk, if this point is armed and has reached its number of passes.
     #[inline]
     pub fn kill_point(name: &'static str) {
         match ARMED.get() {
             Some(ArmedPoints::Kill(point)) if point.is_reached(name) => {
                 let _ = kill_process(getpid(), Signal::KILL);
-                // The signal may reach another thread first; this one must not continue.
+                // The signal may reach another thread first, but this thread must not continue.
                 loop {
                     std::thread::park();
                 }

@@ -1,4 +1,4 @@
-//! API requests and responses: paths, queries, bodies, pages.
+//! API requests and responses: paths, queries, bodies and pages.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -18,7 +18,7 @@ pub(super) enum SignedIn {
     Person(UserId),
     /// Signature of a GitHub App.
     App(i64),
-    /// Installation token of a GitHub App, with its bot.
+    /// Installation token of a GitHub App, with the App's bot.
     Installation(UserId, TokenScope),
 }
 
@@ -36,7 +36,7 @@ impl SignedIn {
 #[derive(Debug, Clone)]
 pub(super) struct FakeCall {
     pub method: Method,
-    /// Segments below the API's root, percent-decoded.
+    /// Path segments below the API's root, percent-decoded.
     pub path: Vec<String>,
     pub query: Vec<(String, String)>,
     pub headers: HeaderMap,
@@ -75,7 +75,7 @@ impl FakeReply {
         Self { status, headers, body: body.into_bytes() }
     }
 
-    /// Creates a response with the content of a file.
+    /// Creates a response with a file's content.
     pub fn file(content: &[u8]) -> Self {
         Self { body: content.to_vec(), ..Self::empty(200) }.with("content-type", "application/octet-stream")
     }
@@ -87,7 +87,7 @@ impl FakeReply {
         reply
     }
 
-    /// Adds a header; an invalid one is ignored.
+    /// Adds a header; ignores an invalid one.
     pub fn with(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(name, value);
@@ -104,7 +104,7 @@ impl FakeReply {
 }
 
 impl FakeCall {
-    /// Changes the settings of a repository that the body names, as its administrator.
+    /// Applies the repository settings in the body, as the repository's administrator.
     pub fn edit_repo(&self, core: &Core, repo: RepoId) -> Result<(), FakeRefusal> {
         let actor = self.actor()?;
         let flag = |name: &str| self.body.get(name).and_then(Value::as_bool);
@@ -142,7 +142,7 @@ impl FakeCall {
         self.body.get(name).and_then(Value::as_str)
     }
 
-    /// Returns the strings of a list in the body; empty if it is missing.
+    /// Returns the strings of a list in the body; empty if the list is missing.
     pub fn list(&self, name: &str) -> Vec<String> {
         let list = self.body.get(name).and_then(Value::as_array);
         list.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
@@ -163,8 +163,8 @@ impl FakeCall {
         moment.map_err(|error| FakeRefusal::Invalid(format!("{name}: {error}")))
     }
 
-    /// Returns one page of a list. `size` is the name of the query parameter for the page size, its default and its
-    /// maximum. `url` is the address of the list, for the `Link` header.
+    /// Returns one page of a list. `size` is the query parameter for the page size, its default and its maximum. `url` is
+    /// the list's address for the `Link` header.
     pub fn page(&self, items: Vec<Value>, url: &str, size: (&str, usize, usize)) -> FakeReply {
         let (name, default, most) = size;
         let number = |name: &str| self.param(name).and_then(|text| text.parse::<usize>().ok()).filter(|n| *n > 0);

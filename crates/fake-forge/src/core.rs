@@ -1,4 +1,4 @@
-//! Core of the fake forge: combines state, git and webhooks, for actions that need more than the state.
+//! Core of the fake forge. Combines state, git and webhooks for actions that need more than the state.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ pub(super) struct Core {
     pub hooks: Deliveries,
     pub faults: Faults,
     state: Mutex<FakeState>,
-    /// Lock that serializes pushes and merges, so that each can determine the refs that it changed.
+    /// Lock that serializes pushes and merges, so each can determine the refs that it changed.
     refs: tokio::sync::Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ impl Core {
         format!("{}{path}", self.base)
     }
 
-    /// Reads or changes the state; emitted events are delivered to webhooks.
+    /// Reads or changes the state, and delivers emitted events to webhooks.
     pub fn act<R>(&self, action: impl FnOnce(&mut FakeState) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut state);
@@ -65,7 +65,7 @@ impl Core {
         result
     }
 
-    /// Queues the deliveries of an event for the webhooks of its repository and of Apps.
+    /// Queues deliveries of an event for the webhooks of its repository and of Apps.
     fn tell(&self, state: &FakeState, event: &FakeEvent) {
         let Ok(repo) = state.repo(event.repo) else { return };
         let render = |installation| match self.dialect {
@@ -91,8 +91,8 @@ impl Core {
         }
     }
 
-    /// Changes an App's installation by `change` and delivers the event to the App's webhook. The event consists of
-    /// its name, its action, and the repository that was added (`true`) or removed.
+    /// Applies `change` to an App's installation and delivers the event to the App's webhook. The event consists of its
+    /// name, its action, and the repository that was added (`true`) or removed.
     pub fn change_installation(
         &self,
         app: i64,
@@ -112,7 +112,7 @@ impl Core {
         });
     }
 
-    /// Creates a repository with one commit of these files on `main`.
+    /// Creates a repository whose branch `main` has one commit with these files.
     pub async fn create_repo(
         &self,
         owner: &str,
@@ -129,7 +129,7 @@ impl Core {
         Ok(repo)
     }
 
-    /// Commits files to a branch as a push; a new branch starts at the default branch.
+    /// Pushes a commit of files to a branch; a new branch starts at the default branch.
     pub async fn push_commit(
         &self,
         actor: UserId,
@@ -170,7 +170,7 @@ impl Core {
         self.after_refs_moved(actor, repo, &before).await
     }
 
-    /// Runs an action that may move branches (`git http-backend`), and emits events for the changes.
+    /// Runs an action that may move branches (`git http-backend`), and emits events for the moved branches.
     pub async fn while_refs_move<R>(
         &self,
         actor: UserId,
@@ -229,7 +229,7 @@ impl Core {
         for (number, head, base) in concerned {
             match self.git.pull_facts(repo, &head, &base).await {
                 Ok(facts) => self.act(|state| state.refresh_pull(actor, repo, number, facts))?,
-                // Its branch was deleted: GitHub and Gitea close the pull request.
+                // After the branch is deleted, GitHub and Gitea close the pull request.
                 Err(FakeRefusal::NotFound(_)) => self.act(|state| state.set_open(actor, repo, number, false))?,
                 Err(other) => return Err(other),
             }
@@ -306,14 +306,14 @@ impl Core {
         Ok(sha)
     }
 
-    /// Merges the pull requests with automatic merging whose rules are satisfied.
+    /// Merges the pull requests that have an automatic merge and satisfy the rules.
     pub async fn settle_auto_merges(&self) {
-        // Gitea before 1.24.3 may accept a merge and forget it.
+        // Gitea before 1.24.3 may accept an automatic merge and lose it.
         if self.dialect == Dialect::Gitea && self.act(|state| state.gitea) == GiteaVersion::V1_22 {
             return;
         }
         for (repo, number, by, method) in self.act(|state| state.due_auto_merges()) {
-            // Whatever comes of it, it is tried once.
+            // The merge is tried only once, regardless of its result.
             self.act(|state| {
                 if let Some(pull) = state.pull_of(repo, number) {
                     pull.auto_merge = None;
@@ -346,7 +346,7 @@ pub(super) struct Payload {
     /// Event header (`issues`) and exact type (`issue_label`).
     pub event: (String, String),
     pub body: String,
-    /// Names of subscriptions that include the event.
+    /// Subscriptions that include the event.
     pub covered_by: Vec<&'static str>,
 }
 
@@ -355,14 +355,14 @@ impl Payload {
         hook.events.iter().any(|event| event == "*" || self.covered_by.contains(&event.as_str()))
     }
 
-    /// Converts the payload to a delivery to a webhook.
+    /// Converts the payload to a delivery for a webhook.
     pub fn to(self, hook: &FakeHook) -> Outgoing {
         let (hook, url, secret) = (hook.id, hook.url.clone(), hook.secret.clone());
         Outgoing { hook, url, secret, event: self.event, body: self.body, id: None }
     }
 }
 
-/// Returns the number of the issue that an event refers to; `None` if it refers to none.
+/// Returns the issue number of an event; `None` if it does not refer to an issue.
 pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
     match what {
         FakeEventKind::IssueOpened(number)

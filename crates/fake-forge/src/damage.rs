@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// Calls `visit` with a path and a copy of `value` for every damage to every field down to `deepest` levels: the field
-/// is missing, null, or of another type.
+/// For each field down to `deepest` levels and each kind of damage (missing, null, or another type), calls `visit` with the
+/// path and a damaged copy of `value`.
 pub fn each_damage(value: &Value, deepest: usize, visit: &mut dyn FnMut(&str, &Value)) {
     let mut paths = Vec::new();
     collect(value, "", deepest, &mut paths);

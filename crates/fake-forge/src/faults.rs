@@ -8,32 +8,32 @@ use regex::Regex;
 
 use ralph_types::ids::Timestamp;
 
-/// Fault that is injected into a request.
+/// Fault to inject into a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FakeFault {
-    /// Sends this response; with `apply`, after the request took effect.
+    /// Sends this response; with `apply`, after executing the request.
     Respond { status: u16, headers: Vec<(String, String)>, body: String, apply: bool },
-    /// Resets the connection without a response; with `apply`, after the request took effect.
+    /// Resets the connection without a response; with `apply`, after executing the request.
     Reset { apply: bool },
-    /// Never responds; the request has no effect.
+    /// Never responds, and does not execute the request.
     Hang,
     /// Responds normally after a delay.
     Delay(Duration),
 }
 
 impl FakeFault {
-    /// Creates a fault that responds with this status; the request has no effect.
+    /// Creates a fault that responds with this status and does not execute the request.
     pub fn status(status: u16) -> Self {
         Self::Respond { status, headers: Vec::new(), body: String::new(), apply: false }
     }
 
-    /// Creates a fault that responds with this status and one header; the request has no effect.
+    /// Creates a fault that responds with this status and header and does not execute the request.
     pub fn with_header(status: u16, name: &str, value: &str) -> Self {
         let headers = vec![(name.to_owned(), value.to_owned())];
         Self::Respond { status, headers, body: String::new(), apply: false }
     }
 
-    /// Creates a fault that responds with this status after the request took effect.
+    /// Creates a fault that responds with this status after executing the request.
     pub fn after_effect(status: u16) -> Self {
         Self::Respond { status, headers: Vec::new(), body: String::new(), apply: true }
     }
@@ -42,7 +42,7 @@ impl FakeFault {
 /// Logged request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// Time of receipt by the forge's clock.
+    /// Time of receipt according to the forge's clock.
     pub at: Timestamp,
     /// Method.
     pub method: String,
@@ -52,7 +52,7 @@ pub struct RequestRecord {
     pub query: String,
     /// Whether the request has a credential.
     pub authenticated: bool,
-    /// Status of the response; `None` while it is pending, and after a reset or hang.
+    /// Response status; `None` while the request is pending, and after a reset or hang.
     pub status: Option<u16>,
 }
 
@@ -78,8 +78,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Faults {
-    /// Injects `fault` into the next `times` requests whose method is `method` (empty: any) and whose path matches `path` (a
-    /// regular expression). The oldest rule that matches applies; a request gets at most one fault.
+    /// Injects `fault` into the next `times` requests with the method `method` (empty: any) and a path that matches `path`
+    /// (a regular expression). The oldest matching rule applies, and a request gets at most one fault.
     pub fn next(&self, times: u32, method: &str, path: &str, fault: FakeFault) -> Result<(), regex::Error> {
         self.after(0, times, method, path, fault)
     }
@@ -91,12 +91,12 @@ impl Faults {
         Ok(())
     }
 
-    /// Delays new comments in lists: comments newer than `by` exist but are not listed.
+    /// Delays new comments in lists: comments newer than `by` exist but are missing in lists.
     pub fn lag(&self, by: Duration) {
         self.lag_ms.store(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
 
-    /// Whether a comment written at a time is listed now.
+    /// Whether lists contain a comment written at a time.
     pub(super) fn is_listed(&self, written: Timestamp, now: Timestamp) -> bool {
         now.since(written) >= self.lag_ms.load(Ordering::SeqCst)
     }

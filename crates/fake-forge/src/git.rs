@@ -1,4 +1,4 @@
-//! Bare repositories on disk, written by `git fast-import`, read and merged by git plumbing commands.
+//! Bare repositories on disk, written with `git fast-import`, and read and merged with git plumbing commands.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -14,8 +14,8 @@ use ralph_types::ids::{RepoId, Sha, Timestamp};
 /// Maximum number of commits in a push event.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
-/// Update hook that rejects pushes to branches in the repository's file `protected-branches`, all pushes if
-/// `push-refusal` contains a message, and commits with a line of `secrets`, as GitHub's push protection does.
+/// Update hook that rejects pushes to branches listed in the repository's file `protected-branches`, all pushes if
+/// `push-refusal` contains a message, and commits with a line of `secrets`, like GitHub's push protection.
 const UPDATE_HOOK: &str = "#!/bin/sh
 branch=${1#refs/heads/}
 if test -f push-refusal; then
@@ -77,7 +77,7 @@ pub struct Signature<'a> {
 pub type FileChange<'a> = (&'a str, Option<&'a str>, bool);
 
 impl GitStore {
-    /// Creates the directory and the hooks that all repositories share.
+    /// Creates the directory and the hooks shared by all repositories.
     pub fn new() -> std::io::Result<Self> {
         let root = tempfile::Builder::new().prefix("fake-forge-").tempdir()?;
         let hooks = root.path().join("hooks");
@@ -98,9 +98,9 @@ impl GitStore {
         self.root.path().join(format!("{repo}.git"))
     }
 
-    /// Returns a git command that ignores the configuration and repository of the calling process. Its program is an
-    /// absolute path: a command with its own environment whose program is looked up by name would be started by a
-    /// fork, which copies the page tables of the calling process.
+    /// Returns a git command that ignores the calling process's configuration and repository. Its program is an absolute
+    /// path. With a program name, a command with a custom environment would have to fork, which copies the calling process's
+    /// page tables.
     pub(super) fn command(&self) -> Command {
         self.part("git")
     }
@@ -141,7 +141,7 @@ impl GitStore {
         command
     }
 
-    /// Runs git in a repository; returns its standard output if it exits with 0.
+    /// Runs git in a repository; returns its standard output if it exits with code 0.
     async fn run(&self, repo: RepoId, args: &[&str], stdin: Option<&[u8]>) -> Result<String, FakeRefusal> {
         let (code, stdout, stderr) = self.run_any(repo, args, stdin).await?;
         if code == 0 { Ok(stdout) } else { Err(FakeRefusal::Git(format!("git {}: {stderr}", args.join(" ")))) }
@@ -163,7 +163,7 @@ impl GitStore {
         let pipe = child.stdin.take();
         let feed = async {
             if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
-                // If git ends early, its standard error has the cause; the broken pipe is ignored.
+                // If git exits early, its standard error has the cause, so ignore the broken pipe.
                 let _ = pipe.write_all(bytes).await;
             }
         };
@@ -184,7 +184,7 @@ impl GitStore {
         std::fs::write(self.path(repo).join("protected-branches"), branches.join("\n") + "\n")
     }
 
-    /// Sets the message with which every push is rejected; `None` accepts pushes again.
+    /// Sets the message for rejecting every push; `None` accepts pushes again.
     pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
         self.set_rule(repo, "push-refusal", words)
     }
@@ -255,7 +255,7 @@ impl GitStore {
 
     /// Returns the head commit of a branch.
     pub async fn branch(&self, repo: RepoId, branch: &str) -> Result<Option<Sha>, FakeRefusal> {
-        // Branches are never packed here: each is a file.
+        // Branches are never packed here, so each branch is a file.
         let inside = Path::new(branch).components().all(|part| matches!(part, Component::Normal(_)));
         let file = self.path(repo).join("refs/heads").join(branch);
         Ok(if inside {
@@ -292,8 +292,8 @@ impl GitStore {
         Ok((code == 0).then_some(stdout))
     }
 
-    /// Returns the paths of entries directly in a folder at a commit, each with its type `dir` or `file`; `None` if
-    /// the folder does not exist.
+    /// Returns the paths directly in a folder at a commit, each with its type `dir` or `file`; `None` if the folder does not
+    /// exist.
     pub async fn entries_in(
         &self,
         repo: RepoId,
@@ -339,7 +339,7 @@ impl GitStore {
         self.run(repo, &args, None).await
     }
 
-    /// Returns changed files with added and removed lines and git's status letter.
+    /// Returns changed files with their added and removed lines and git's status letters.
     pub async fn changed_files(
         &self,
         repo: RepoId,
@@ -348,7 +348,8 @@ impl GitStore {
     ) -> Result<Vec<(String, u64, u64, char)>, FakeRefusal> {
         let args = ["diff", "--no-renames", "--raw", "--numstat", from.as_str(), to.as_str()];
         let output = self.run(repo, &args, None).await?;
-        // First a line `:100644 100644 1f2e3d4 4d5e6f7 M<TAB>path` a file, then a line `3<TAB>1<TAB>path` a file, in the same order.
+        // First, one line per file like `:100644 100644 1f2e3d4 4d5e6f7 M<TAB>path`, then one line per file like
+        // `3<TAB>1<TAB>path`, in the same order.
         let (raw, counted): (Vec<&str>, Vec<&str>) = output.lines().partition(|line| line.starts_with(':'));
         let parse = |(counts, raw): (&&str, &&str)| {
             let mut counts = counts.split('\t');
@@ -434,7 +435,7 @@ impl GitStore {
                 let mut tip = base.clone();
                 for commit in self.commits(repo, Some(base), head, facts.commits as usize).await? {
                     let author = Signature { name: &commit.author, at: commit.at };
-                    // A commit with the tip's files on the parent makes the parent the merge base; git 2.39 has no
+                    // A commit on the parent with the tip's files makes the parent the merge base, because git 2.39 lacks
                     // `merge-tree --merge-base`.
                     let names = [format!("{tip}^{{tree}}"), format!("{}^", commit.sha)];
                     let found = self.run(repo, &["rev-parse", &names[0], &names[1]], None).await?;
@@ -475,7 +476,7 @@ fn loose_refs(folder: &Path, prefix: &str, refs: &mut BTreeMap<String, Sha>) -> 
         if entry.file_type()?.is_dir() {
             loose_refs(&entry.path(), &format!("{name}/"), refs)?;
         } else if let Some(sha) = std::fs::read_to_string(entry.path()).ok().and_then(|text| Sha::parse(text.trim())) {
-            // A lock is no ref: its name ends in `.lock`, which no branch may.
+            // A lock file is not a ref: its name ends in `.lock`, which branch names must not.
             if !name.ends_with(".lock") {
                 refs.insert(name, sha);
             }

@@ -1,4 +1,4 @@
-//! Gitea's API v1: repositories, commits, webhooks. Submodules implement issues and pull requests.
+//! Gitea's API v1: repositories, commits and webhooks. Submodules implement issues and pull requests.
 
 mod actions;
 mod admin;
@@ -51,7 +51,7 @@ fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
             query.extend_pairs(&call.query);
             let query = Some(query.finish()).filter(|query| !query.is_empty());
             let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-            // Clients that follow this send GET instead of POST.
+            // Clients that follow this redirect send GET instead of POST.
             return FakeReply::empty(301).with("location", &format!("/api/v1/repos/{name}{rest}{query}"));
         }
     };
@@ -118,7 +118,7 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
         }
         ("GET", ["user"]) => {
             let user = call.actor()?;
-            // An account sees its own marks.
+            // An account sees its own restrictions.
             let suspended = core.act(|state| state.accounts.get(&user).is_some_and(|account| account.suspended));
             let mut own = core.act(|state| GiteaShape { core, state }.user(user));
             own["active"] = json!(!suspended);
@@ -302,8 +302,8 @@ fn collaborators(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> F
                                 collaborators can query only their own";
                     return Err(FakeRefusal::Forbidden(text.to_owned()));
                 }
-                // Units of teams are not in this answer since 1.25; before, it is the lowest one, and all units of a team here are
-                // the same.
+                // Since 1.25, this response ignores units of teams. Earlier versions return the lowest unit, and all units
+                // of a team are equal here.
                 let access = match state.gitea {
                     GiteaVersion::V1_22 => state.access(entry, Some(user)),
                     GiteaVersion::V1_25 => state.access_without_units(entry, user),
@@ -450,7 +450,7 @@ fn find_hook(repo: &FakeRepo, wanted: i64) -> Result<&super::state::FakeHook, Fa
     hook.ok_or_else(|| FakeRefusal::NotFound(format!("webhook {wanted}")))
 }
 
-/// Sends a push event without a push, as Gitea's test delivery does. Does nothing in an empty repository.
+/// Sends a push event without a push, like Gitea's test delivery. Does nothing in an empty repository.
 async fn test_hook(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
     let actor = call.actor()?;
     let branch = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;

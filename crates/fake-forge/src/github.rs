@@ -1,4 +1,4 @@
-//! GitHub's REST API v3 and GraphQL: authentication, errors, limits, repositories.
+//! GitHub's REST API v3 and GraphQL: authentication, errors, limits and repositories.
 
 mod admin;
 mod apps;
@@ -64,7 +64,7 @@ fn dated(core: &Core, reply: FakeReply) -> FakeReply {
     reply.with("x-github-media-type", "github.v3; format=json")
 }
 
-/// Counts a request against the account's limit; returns GitHub's error response if the limit is used up.
+/// Counts a request against the account's limit; returns GitHub's error response if the limit is exceeded.
 fn spend(core: &Core, call: &FakeCall) -> Result<(), FakeReply> {
     core.act(|state| {
         let now = state.clock.now();
@@ -99,7 +99,7 @@ fn with_quota(core: &Core, call: &FakeCall, reply: FakeReply) -> FakeReply {
     }
 }
 
-/// Adds an ETag, and responds with 304 if the client already has the response.
+/// Adds an ETag, and responds with 304 if the client already has this response.
 fn unless_known(call: &FakeCall, reply: FakeReply) -> FakeReply {
     if call.method != Method::GET || reply.status != http::StatusCode::OK {
         return reply;
@@ -304,7 +304,7 @@ fn permission(core: &Core, call: &FakeCall, repo: RepoId, login: &str) -> FakeAn
     })
 }
 
-/// Returns the log of a job, to which the API redirects; `None` if the address is not that of a log.
+/// Returns a job's log, to which the API redirects; `None` for other addresses.
 pub(super) fn job_log(core: &Core, path: &str) -> Option<FakeReply> {
     let (repo, run) = path.strip_prefix("/-/logs/")?.split_once('/')?;
     let (repo, run) = (RepoId(repo.parse().ok()?), run.parse::<i64>().ok()?);

@@ -1,4 +1,4 @@
-//! Webhook deliveries, which are signed and sent in sequence. Tests can drop, duplicate and reorder them.
+//! Webhook deliveries, signed and sent in sequence. Tests can drop, duplicate and reorder them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,20 +26,20 @@ pub struct Outgoing {
     pub event: (String, String),
     /// Body.
     pub body: String,
-    /// Id for a redelivery, which is unchanged on GitHub; `None` for a new id.
+    /// Id of a redelivery, which is unchanged on GitHub; `None` for a new id.
     pub id: Option<String>,
 }
 
-/// Attempted delivery.
+/// Delivery attempt.
 #[derive(Debug, Clone)]
 pub struct FakeDelivery {
-    /// Id in the headers of the delivery; on Gitea, each attempt has a new one.
+    /// Id in the delivery's headers; on Gitea, each attempt has a new id.
     pub id: String,
-    /// Time by the forge's clock.
+    /// Time according to the forge's clock.
     pub at: Timestamp,
     /// Content of the delivery.
     pub sent: Outgoing,
-    /// Status of the response; `None` if the delivery was dropped or not answered.
+    /// Response status; `None` if the delivery was dropped or got no response.
     pub status: Option<u16>,
 }
 
@@ -53,7 +53,7 @@ struct DeliveryControls {
     log: Vec<FakeDelivery>,
 }
 
-/// Queue of deliveries with its controls and log.
+/// Queue of deliveries, with its controls and log.
 #[derive(Debug)]
 pub struct Deliveries {
     dialect: super::Dialect,
@@ -88,7 +88,7 @@ impl Deliveries {
         self.knobs().holding = true;
     }
 
-    /// Sends the held deliveries in the order that `reorder` produces, and stops holding deliveries.
+    /// Sends the held deliveries in the order produced by `reorder`, and stops holding deliveries.
     pub fn release(&self, reorder: impl FnOnce(&mut Vec<Outgoing>)) {
         let mut knobs = self.knobs();
         knobs.holding = false;
@@ -103,12 +103,12 @@ impl Deliveries {
         self.queue(&mut self.knobs(), vec![Outgoing { id, ..past.sent.clone() }]);
     }
 
-    /// Returns all attempted deliveries, oldest first.
+    /// Returns all delivery attempts, oldest first.
     pub fn log(&self) -> Vec<FakeDelivery> {
         self.knobs().log.clone()
     }
 
-    /// Waits until no delivery is queued; held deliveries do not count.
+    /// Waits until the queue is empty; held deliveries do not count.
     pub async fn flush(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;
@@ -201,7 +201,7 @@ impl Deliveries {
     }
 }
 
-/// Returns the HMAC-SHA256 in hexadecimal; empty without a secret, as on Gitea.
+/// Returns the HMAC-SHA256 in hexadecimal; empty without a secret, like Gitea.
 fn signature(secret: &str, body: &str) -> String {
     if secret.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! git over HTTP: `git http-backend` as a CGI program, with the permissions of the fake forge.
+//! git over HTTP: `git http-backend` as a CGI program, with the fake forge's permissions.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: 
     answer.unwrap_or_else(|refusal| refused(&refusal))
 }
 
-/// Returns the repository and the account; a push requires write permission.
+/// Returns the repository and the account; a push requires write access.
 fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<(RepoId, Option<UserId>), FakeRefusal> {
     let signed_in = match core.dialect {
         Dialect::Gitea => caller(core, request.headers())?.map_or(SignedIn::Nobody, SignedIn::Person),
@@ -74,7 +74,7 @@ async fn fetch(core: &Core, request: Request, repo: RepoId, rest: &str) -> Resul
     Ok(respond(parts, Body::from_stream(ReaderStream::new(output))))
 }
 
-/// Handles a push; responds after its events are emitted.
+/// Handles a push; responds after emitting its events.
 async fn receive(
     core: &Core,
     request: Request,
@@ -98,7 +98,7 @@ fn failed(error: &std::io::Error) -> FakeRefusal {
 
 type Head = Vec<(String, String)>;
 
-/// Starts the CGI program, sends it the request, and reads the headers of its response.
+/// Starts the CGI program, sends it the request, and reads its response headers.
 async fn backend(
     core: &Core,
     request: Request,
@@ -129,8 +129,8 @@ async fn backend(
         return Err(FakeRefusal::Git("git http-backend has no pipes".to_owned()));
     };
     let mut incoming = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
-    // git reads the whole request before it answers at length, so that feeding first cannot block for ever: what it
-    // writes before (an early refusal) fits the pipe.
+    // git reads the whole request before it writes a long response, so sending the request first cannot block forever. An
+    // early rejection fits into the pipe.
     let _ = tokio::io::copy(&mut incoming, &mut stdin).await;
     drop(stdin);
     let mut output = BufReader::new(stdout);
@@ -149,7 +149,7 @@ async fn backend(
     Ok((head, HttpGitOutput { output, _child: child }))
 }
 
-/// Body of the CGI program's response; ends and reaps the process when dropped.
+/// Body of the CGI program's response; ends and reaps the process on drop.
 struct HttpGitOutput {
     output: BufReader<tokio::process::ChildStdout>,
     _child: tokio::process::Child,

@@ -40,11 +40,11 @@ pub use self::state::{
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
 
-/// Gitea version that a fake Gitea imitates.
+/// Gitea version to imitate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GiteaVersion {
-    /// Version 1.22.6: the permission of an account includes its teams, commit statuses are not delivered, Actions
-    /// have no logs, and an automatic merge may be lost.
+    /// Version 1.22.6: an account's permission includes its teams, commit statuses cause no deliveries, Actions have no
+    /// logs, and an automatic merge may be lost.
     V1_22,
     /// Version 1.25.4.
     V1_25,
@@ -72,9 +72,9 @@ pub enum Dialect {
 /// Result of a user's action.
 pub type FakeResult<T> = Result<T, FakeRefusal>;
 
-/// Fake forge that runs on loopback. When it is dropped, it stops and its files are deleted.
+/// Fake forge on loopback. Dropping it stops the server and deletes its files.
 ///
-/// The methods are actions of users with their permissions: they fail as on a real forge, and emit webhooks.
+/// The methods are actions of users with their permissions: they fail like on a real forge, and emit webhooks.
 #[derive(Debug)]
 pub struct FakeForge {
     core: Arc<Core>,
@@ -96,14 +96,14 @@ pub struct AppCredentials {
 
 impl FakeForge {
     /// Starts the forge on a free port of 127.0.0.1. Fails if the port, the temporary directory or the HTTP client is
-    /// not available.
+    /// unavailable.
     pub async fn start(dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let base = Url::parse(&format!("http://{}/", listener.local_addr()?)).map_err(std::io::Error::other)?;
         let core = Arc::new(Core::new(dialect, clock, base)?);
-        // Fails only if a provider is installed already.
+        // Fails only if a provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Webhooks are sent without TLS, and reading the certificates of the system takes time.
+        // Webhooks are sent without TLS, and reading the system's certificates takes time.
         let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().map_err(std::io::Error::other)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(serve::run(core.clone(), listener));
@@ -128,22 +128,22 @@ impl FakeForge {
         url
     }
 
-    /// Reads or changes the state directly; emitted events are delivered to webhooks.
+    /// Reads or changes the state directly, and delivers emitted events to webhooks.
     pub fn with<R>(&self, action: impl FnOnce(&mut FakeState) -> R) -> R {
         self.core.act(action)
     }
 
-    /// Replaces the rendering of a text by HTML.
+    /// Replaces the rendered HTML of a text.
     pub fn set_page(&self, text: &str, html: &str) {
         self.with(|state| state.pages.insert(text.to_owned(), html.to_owned()));
     }
 
-    /// Creates an account, or returns the existing one of that login.
+    /// Creates an account, or returns the existing account with this login.
     pub fn add_user(&self, login: &str, kind: AccountKind) -> User {
         self.with(|state| state.add_account(login, kind, false))
     }
 
-    /// Returns the token of an account, which is the same for each call.
+    /// Returns an account's token; repeated calls return the same token.
     pub fn token_for(&self, user: &User) -> String {
         self.with(|state| state.token_for(user.id))
     }
@@ -153,8 +153,7 @@ impl FakeForge {
         self.with(|state| state.replace_token(user.id))
     }
 
-    /// Creates an administrator with all permissions, and returns the administrator's token, which is the same for
-    /// each call.
+    /// Creates an administrator with all permissions and returns its token; repeated calls return the same token.
     pub fn administrator_token(&self) -> String {
         self.with(|state| {
             let user = state.add_account("root", AccountKind::User, false);
@@ -165,8 +164,8 @@ impl FakeForge {
         })
     }
 
-    /// Creates a public repository with one commit on `main`. Files are path, content, and whether they are
-    /// executable. A missing owner is created as an organization.
+    /// Creates a public repository with one commit on `main`. Each file is a path, its content, and whether it is
+    /// executable. Creates a missing owner as an organization.
     pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> FakeResult<RepoId> {
         self.core.create_repo(owner, name, files).await
     }
@@ -176,7 +175,7 @@ impl FakeForge {
         self.with(|state| state.grant(repo, user.id, access))
     }
 
-    /// Opens an issue with labels by name; missing labels are created.
+    /// Opens an issue with labels by name, and creates missing labels.
     pub async fn open_issue(
         &self,
         as_user: &User,
@@ -231,7 +230,7 @@ impl FakeForge {
         self.with(|state| state.comment(as_user.id, repo, number, body))
     }
 
-    /// Uploads a file and returns its address in the form that the forge's editor inserts into texts.
+    /// Uploads a file and returns its address in the form inserted by the forge's editor.
     pub async fn upload(&self, as_user: &User, repo: RepoId, name: &str, content: &[u8]) -> FakeResult<String> {
         let id = self.with(|state| state.upload(as_user.id, repo, name, content.to_vec()))?;
         Ok(match self.core.dialect {
@@ -277,7 +276,7 @@ impl FakeForge {
         id
     }
 
-    /// Merges a pull request, closes the issues that its text names, and returns the merge commit.
+    /// Merges a pull request, closes the issues named in its text, and returns the merge commit.
     pub async fn merge(&self, as_user: &User, repo: RepoId, pull: Number) -> FakeResult<Sha> {
         self.core.merge(as_user.id, repo, pull, MergeMethod::Merge, None).await
     }
@@ -306,7 +305,7 @@ impl FakeForge {
         self.core.push_commit(as_user.id, repo, branch, files, message).await
     }
 
-    /// Moves a branch to an existing commit, as a forced push does.
+    /// Moves a branch to an existing commit, like a forced push.
     pub async fn force_branch(&self, as_user: &User, repo: RepoId, branch: &str, to: &Sha) -> FakeResult<()> {
         self.core.move_branch(as_user.id, repo, branch, Some(to)).await
     }
@@ -335,13 +334,13 @@ impl FakeForge {
         self.with(|state| state.repo_mut(repo).map(|entry| entry.auto_merge_allowed = allowed))
     }
 
-    /// Ends the automatic merge of a pull request (GitHub): `actor` disables it or, with `queue`, removes the pull
-    /// request from the merge queue.
+    /// Ends a pull request's automatic merge (GitHub): `actor` disables it or, with `queue`, removes the pull request from
+    /// the merge queue.
     pub fn leave_merge(&self, actor: &User, repo: RepoId, number: Number, queue: bool, reason: &str) -> FakeResult<()> {
         self.with(|state| state.leave_merge(actor.id, repo, number, queue, reason))
     }
 
-    /// Sets the message with which the server rejects every push; `None` accepts pushes again.
+    /// Sets the message for rejecting every push; `None` accepts pushes again.
     pub fn refuse_pushes(&self, repo: RepoId, words: Option<&str>) -> std::io::Result<()> {
         self.core.git.refuse_pushes(repo, words)
     }
@@ -351,7 +350,7 @@ impl FakeForge {
         self.core.git.protect_secret(repo, secret)
     }
 
-    /// Adds a webhook for all events as the repository's owner; returns its id.
+    /// Adds a webhook for all events as the repository's owner; returns the webhook's id.
     pub async fn add_hook(&self, repo: RepoId, url: &str, secret: &str) -> FakeResult<i64> {
         self.with(|state| {
             let owner = state.repo(repo)?.owner;
@@ -378,7 +377,7 @@ impl FakeForge {
         }
     }
 
-    /// Creates an OAuth application for logins, whose codes may be sent to `redirect`.
+    /// Creates an OAuth application for logins, which allows codes to be sent to `redirect`.
     pub fn add_login_app(&self, name: &str, redirect: &str) -> FakeLoginApp {
         self.with(|state| {
             let owner = state.add_account("ralph-bot", AccountKind::User, false).id;
@@ -408,15 +407,15 @@ impl FakeForge {
         });
     }
 
-    /// Suspends an App's installation or ends the suspension, and delivers the event.
+    /// Suspends or resumes an App's installation, and delivers the event.
     pub fn suspend(&self, app: u64, suspended: bool) {
         let action = if suspended { "suspend" } else { "unsuspend" };
         let at = |app: &mut FakeApp, now| app.suspended_at = suspended.then_some(now);
         self.core.change_installation(app.cast_signed(), ("installation", action), None, at);
     }
 
-    /// Creates or replaces a check run of a commit (GitHub). `outcome` is its conclusion, its summary and its job's
-    /// log; `None` while the check is running.
+    /// Creates or replaces a check run of a commit (GitHub). `outcome` is its conclusion, summary and job log; `None` while
+    /// the check is running.
     pub async fn set_check_run(
         &self,
         as_user: &User,
@@ -430,12 +429,12 @@ impl FakeForge {
         id
     }
 
-    /// Waits until all deliveries were attempted or dropped.
+    /// Waits until all deliveries are attempted or dropped.
     pub async fn flush(&self) {
         self.core.hooks.flush().await;
     }
 
-    /// Returns the control and the log of webhook deliveries.
+    /// Returns the controls and the log of webhook deliveries.
     pub fn hooks(&self) -> &Deliveries {
         &self.core.hooks
     }
@@ -465,7 +464,7 @@ impl FakeForge {
         self.with(|state| state.labels_of(repo, number).into_iter().map(|label| label.name).collect())
     }
 
-    /// Returns the text of a file on a branch; `None` if there is none.
+    /// Returns a file's text on a branch; `None` if there is no such file.
     pub async fn file_at(&self, repo: RepoId, branch: &str, path: &str) -> Option<String> {
         self.core.git.file_at(repo, &format!("refs/heads/{branch}"), path).await.ok().flatten()
     }

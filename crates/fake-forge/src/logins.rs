@@ -1,4 +1,4 @@
-//! Logins by OAuth 2.0: the page on which a person grants access, and the endpoint that exchanges a code.
+//! Logins with OAuth 2.0: the page for granting access, and the endpoint for exchanging a code.
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ impl LoginValues {
     }
 }
 
-/// Handles a request below `/login/oauth/`; `None` for another path. The form on the page contains the account that
-/// grants access (`as`), or none to deny it.
+/// Handles a request below `/login/oauth/`; `None` for another path. The page's form contains the account that grants access
+/// (`as`), or no account to deny it.
 pub(super) fn serve(
     core: &Core,
     method: &Method,
@@ -165,7 +165,7 @@ fn token(core: &Core, headers: &HeaderMap, body: &[u8]) -> FakeReply {
                     json!({"error": error, "error_description": words})
                 }
             };
-            // GitHub reports errors with status 200, and answers with a form unless JSON is asked for.
+            // GitHub reports errors with status 200, and responds with a form unless the client asks for JSON.
             if header("accept").contains("json") {
                 return FakeReply::json(200, &answer);
             }

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Once;
 
-/// Space that all concurrent tests need, in bytes.
+/// Space required by all concurrent tests, in bytes.
 const ROOM: u64 = 2 << 30;
 
-/// Sets the folder for temporary directories to tmpfs, if that has enough space and `TMPDIR` is not set. Tests sync
-/// often and create thousands of small files, which is slow on shared disks.
+/// Sets the folder for temporary directories to tmpfs if it has enough space and `TMPDIR` is not set. Tests sync often and
+/// create thousands of small files, which is slow on shared disks.
 pub fn temporary_in_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -15,7 +15,7 @@ const STYLE: &str = include_str!("pages.css");
 const SCRIPT: &str = include_str!("pages.js");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'";
 
-/// HTML tags allowed in comments; others are shown as text.
+/// HTML tags allowed in comments; other tags are shown as text.
 const ALLOWED_TAGS: [&str; 20] = [
     "<details>",
     "<details open>",
@@ -134,7 +134,7 @@ fn chips(repo: &FakeRepo, issue: &FakeIssue) -> String {
     for label in repo.labels.iter().filter(|label| issue.labels.contains(&label.id)) {
         let rgb = u32::from_str_radix(&label.color, 16).unwrap_or(0x0088_8888);
         let [_, red, green, blue] = rgb.to_be_bytes();
-        // Perceived brightness decides whether the text is black or white.
+        // The perceived brightness determines whether the text is black or white.
         let bright = u32::from(red) * 299 + u32::from(green) * 587 + u32::from(blue) * 114 > 140_000;
         let (text, name) = (if bright { "#111" } else { "#fff" }, escape(&label.name));
         let _ = write!(
@@ -202,7 +202,7 @@ fn talk(core: &Core, state: &FakeState, repo: RepoId, issue: &FakeIssue, changes
         }
     }
     body += &post(state, issue.author, issue.created_at, &issue.body, "");
-    // Comments and reviews in order of time.
+    // Comments and reviews, ordered by time.
     let mut posts: Vec<(Timestamp, i64, String)> = Vec::new();
     for comment in &issue.comments {
         let mut reactions = String::new();
@@ -270,8 +270,8 @@ fn emoji(content: &str) -> &'static str {
     }
 }
 
-/// Converts Markdown to HTML. Raw HTML is shown as text except for a few harmless tags, HTML comments are removed, and
-/// only http links and images are kept.
+/// Converts Markdown to HTML. Shows raw HTML as text except for a few harmless tags, removes HTML comments, and keeps only
+/// http links and images.
 pub(super) fn markdown(text: &str) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let events = Parser::new_ext(text, options).map(|event| match event {
@@ -293,7 +293,7 @@ fn is_web(target: &str) -> bool {
     ["http://", "https://", "/", "#"].iter().any(|start| target.starts_with(start))
 }
 
-/// Keeps allowed tags and entities, removes HTML comments, escapes everything else.
+/// Keeps allowed tags and entities, removes HTML comments, and escapes everything else.
 fn tame(raw: &str) -> String {
     let mut out = String::new();
     let mut rest = raw;

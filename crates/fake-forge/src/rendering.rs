@@ -1,10 +1,10 @@
-//! HTML of texts, as a forge renders them: CommonMark with its usual extensions, or a page that a test supplied.
+//! Renders texts as HTML like a forge: CommonMark with its usual extensions, or a page supplied by a test.
 
 use pulldown_cmark::{Event, Options, Parser, html};
 
 use crate::state::FakeState;
 
-/// Returns the HTML of a text. Comments, and elements that forges remove, are not in it.
+/// Returns a text's HTML, without comments and elements that forges remove.
 pub(super) fn rendered(state: &FakeState, text: &str) -> String {
     state.pages.get(text).cloned().unwrap_or_else(|| common_mark(text))
 }

@@ -20,14 +20,14 @@ use super::faults::{CutSwitch, FakeFault, RequestRecord};
 use super::{Dialect, gitea, github, http_git, logins, pages};
 use ralph_types::ids::UserId;
 
-/// Maximum body of an API request, in bytes; pushes are not limited.
+/// Maximum body size of an API request, in bytes; pushes are unlimited.
 const MAX_API_BODY: usize = 4 << 20;
 
 /// Serves requests until dropped.
 pub(super) async fn run(core: Arc<Core>, listener: TcpListener) {
     let router = Router::new().fallback(handle).with_state(core);
     let service = router.into_make_service_with_connect_info::<CutSwitch>();
-    // Serving ends only with an error of the listener, which never returns one.
+    // Serving only ends with a listener error, and this listener never returns one.
     let _ = axum::serve(Connections(listener), service).await;
 }
 
@@ -178,7 +178,7 @@ pub(super) fn caller(core: &Core, headers: &HeaderMap) -> Result<Option<UserId>,
     .map(Some)
 }
 
-/// Listener whose connections can be reset by a fault.
+/// Listener whose connections a fault can reset.
 struct Connections(TcpListener);
 
 struct Connection {

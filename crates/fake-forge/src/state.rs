@@ -1,4 +1,4 @@
-//! State of the fake forge: accounts, repositories, issues, pull requests. Independent of HTTP and JSON; methods are
+//! State of the fake forge: accounts, repositories, issues and pull requests. Independent of HTTP and JSON. Methods are
 //! actions of users.
 
 mod accounts;
@@ -59,7 +59,7 @@ pub enum FakeRefusal {
 /// Permission of an account in a repository, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// No access beyond that of the public.
+    /// No access beyond public access.
     None,
     /// Can read.
     Read,
@@ -89,7 +89,7 @@ pub struct FakeLabel {
 }
 
 impl FakeLabel {
-    /// Returns the label's scope, which is its name up to the last `/`; `None` unless it is exclusive.
+    /// Returns the label's scope, its name up to the last `/`; `None` unless it is exclusive.
     pub fn scope(&self) -> Option<&str> {
         self.name.rsplit_once('/').map(|(scope, _)| scope).filter(|_| self.exclusive)
     }
@@ -127,7 +127,7 @@ pub struct FakeComment {
     pub minimized: Option<String>,
 }
 
-/// File that an account uploaded to an issue or comment.
+/// File uploaded to an issue or comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeAttachment {
     /// UUID.
@@ -138,7 +138,7 @@ pub struct FakeAttachment {
     pub uploader: UserId,
     /// Repository.
     pub repo: RepoId,
-    /// Issue that lists the file beside its text (Gitea); `None` for a file that is shown where a text refers to it.
+    /// Issue that lists the file beside its text (Gitea); `None` for a file embedded in a text.
     pub issue: Option<Number>,
     /// Content.
     pub content: Vec<u8>,
@@ -218,15 +218,15 @@ pub struct PullFacts {
     pub base_sha: Sha,
     /// Merge base; `None` for unrelated histories.
     pub merge_base: Option<Sha>,
-    /// Whether a merge has no conflict.
+    /// Whether a merge causes no conflict.
     pub mergeable: bool,
-    /// Number of commits of head that are not in base.
+    /// Number of commits in head but not in base.
     pub commits: u64,
-    /// Lines added.
+    /// Number of added lines.
     pub additions: u64,
-    /// Lines removed.
+    /// Number of removed lines.
     pub deletions: u64,
-    /// Files changed.
+    /// Number of changed files.
     pub changed_files: u64,
 }
 
@@ -241,7 +241,7 @@ pub struct MergeRecord {
     pub sha: Sha,
 }
 
-/// Data of a pull request besides its issue.
+/// Data of a pull request in addition to its issue.
 #[derive(Debug, Clone)]
 pub struct FakePull {
     /// Head branch, in the same repository.
@@ -260,13 +260,13 @@ pub struct FakePull {
     pub requested_teams: Vec<String>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
-    /// Number of reads for which the forge still reports that it is checking mergeability.
+    /// Number of reads during which the forge still reports that it is checking mergeability.
     pub checking: u32,
     /// Mergeability before the last push, and the number of reads that still return it.
     pub stale_mergeable: Option<(bool, u32)>,
     /// Account and method of the automatic merge; `None` if none is scheduled.
     pub auto_merge: Option<(UserId, MergeMethod)>,
-    /// Last end of an automatic merge: account, whether the pull request left the merge queue, and reason.
+    /// Last end of an automatic merge: account, whether the pull request left the merge queue, and the reason.
     pub merge_left: Option<(UserId, bool, String)>,
 }
 
@@ -283,9 +283,9 @@ impl FakePull {
 /// Conditions for merges into a branch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MergeRule {
-    /// Names of checks and statuses that have to succeed.
+    /// Names of checks and statuses that must succeed.
     pub checks: Vec<String>,
-    /// Number of approving reviews.
+    /// Number of required approvals.
     pub approvals: usize,
 }
 
@@ -300,11 +300,11 @@ pub struct FakeReview {
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// Time at which the review was started.
+    /// Start time of the review.
     pub at: Timestamp,
     /// Time of submission.
     pub submitted_at: Timestamp,
-    /// Whether the review is a draft that only its author sees.
+    /// Whether the review is a draft, visible only to its author.
     pub pending: bool,
     /// Reviewed commit.
     pub commit: Sha,
@@ -327,7 +327,7 @@ pub struct FakeStatus {
     pub description: String,
     /// Web address.
     pub target_url: String,
-    /// Account that set it.
+    /// Account that set the status.
     pub creator: UserId,
     /// Time.
     pub at: Timestamp,
@@ -382,7 +382,7 @@ pub struct FakeRepo {
     pub owner: UserId,
     /// Name.
     pub name: String,
-    /// Former names (`owner/name`).
+    /// Previous names (`owner/name`).
     pub former: Vec<String>,
     /// Default branch.
     pub default_branch: String,
@@ -402,7 +402,7 @@ pub struct FakeRepo {
     pub merge_rules: BTreeMap<String, MergeRule>,
     /// Whether auto-merge is allowed (GitHub; off in a new repository).
     pub auto_merge_allowed: bool,
-    /// Kinds of the rules for all branches except the default one (GitHub).
+    /// Kinds of rules for all branches except the default branch (GitHub).
     pub rules: Vec<String>,
     /// Labels, oldest first.
     pub labels: Vec<FakeLabel>,
@@ -444,11 +444,11 @@ pub struct BranchPush {
     pub before: Option<Sha>,
     /// New commit; `None` for a deleted branch.
     pub after: Option<Sha>,
-    /// Whether the branch lost commits.
+    /// Whether commits were removed from the branch.
     pub forced: bool,
     /// New commits, oldest first, at most 20.
     pub commits: Vec<PushedCommit>,
-    /// Newest commit, which is not among `commits` if another branch already had it; `None` for a deleted branch.
+    /// Newest commit; missing in `commits` if another branch already had it. `None` for a deleted branch.
     pub head: Option<PushedCommit>,
 }
 
@@ -478,11 +478,11 @@ pub enum FakeEventKind {
     IssueDeleted(Box<FakeIssue>),
     /// Labels changed in one request.
     LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel>, by: LabelRequest },
-    /// Reply to a comment on the web page of a review's thread.
+    /// Reply in a review's thread on the web page.
     Replied(Number, CommentId),
     /// A new comment.
     CommentCreated(Number, CommentId),
-    /// Text of a comment changed, with the previous text.
+    /// Comment text changed, with the previous text.
     CommentEdited(Number, CommentId, String),
     /// Comment deleted.
     CommentDeleted(Number, Box<FakeComment>),
@@ -490,7 +490,7 @@ pub enum FakeEventKind {
     PullOpened(Number),
     /// Title or body changed; the fields contain the previous texts.
     PullEdited { number: Number, title: String, body: String },
-    /// Base branch changed; contains the previous one.
+    /// Base branch changed, with the previous base.
     PullRetargeted(Number, String),
     /// Assignees of an issue changed.
     IssueAssigned(Number),
@@ -522,7 +522,7 @@ pub enum FakeEventKind {
     HookCreated(i64),
 }
 
-/// Event that is delivered to webhooks.
+/// Event to deliver to webhooks.
 #[derive(Debug, Clone)]
 pub struct FakeEvent {
     /// Repository.
@@ -579,7 +579,7 @@ pub enum OpKind {
 pub struct Op {
     /// 0-based position in the log.
     pub at_seq: u64,
-    /// Time by the forge's clock.
+    /// Time according to the forge's clock.
     pub at: Timestamp,
     /// Acting account.
     pub actor: User,
@@ -603,41 +603,40 @@ pub struct FakeState {
     pub tokens: BTreeMap<String, FakeToken>,
     /// Teams of organizations.
     pub teams: Vec<FakeTeam>,
-    /// Time by which comments on lines are drafted before their review is submitted, in milliseconds.
+    /// Time between drafting line comments and submitting their review, in milliseconds.
     pub draft_age_ms: i64,
-    /// Number of reads of a pull request after a push that return the mergeability from before the push.
+    /// Number of reads after a push that return a pull request's mergeability from before the push.
     pub stale_reads: u32,
-    /// Version that a fake Gitea behaves as.
+    /// Gitea version to imitate.
     pub gitea: GiteaVersion,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
     /// Whether personal tokens are fine-grained, which cannot have the permission Checks.
     pub fine_grained_tokens: bool,
-    /// Keys that Apps can be signed with: one, or two while a key is being replaced.
+    /// Valid signing keys for Apps: one, or two while a key is being replaced.
     pub app_keys: Vec<apps::FakeAppKey>,
-    /// Number of requests for which a new installation token is refused, and the status of the refusal; `None` for no
-    /// refusals.
+    /// Number of requests that reject a new installation token, and the status of the rejection; `None` to reject none.
     pub new_token_refusals: Option<(u32, u16)>,
     pub(super) refusals_left: BTreeMap<String, u32>,
     /// GitHub Apps by id.
     pub apps: BTreeMap<i64, apps::FakeApp>,
-    /// Codes of Apps that were created from manifests.
+    /// Codes of Apps created from manifests.
     pub manifest_codes: BTreeMap<String, apps::FakeManifestCode>,
     /// OAuth applications for logins, and their codes.
     pub logins: logins::FakeLogins,
-    /// Remaining API requests and time of the next renewal, by account (GitHub).
+    /// Remaining API requests and time of the next reset, by account (GitHub).
     pub quota: BTreeMap<Option<UserId>, (u32, Timestamp)>,
     /// Repositories by id.
     pub repos: BTreeMap<RepoId, FakeRepo>,
     /// Uploaded files by id.
     pub attachments: BTreeMap<String, FakeAttachment>,
-    /// HTML that replaces the rendering of texts, by text.
+    /// HTML that replaces rendered texts, by text.
     pub pages: BTreeMap<String, String>,
     /// Mutating operations, oldest first.
     pub ops: Vec<Op>,
     /// Maximum length of a body, in characters; `None` for no limit.
     pub body_limit: Option<usize>,
-    /// Minimum permission for labelling and closing.
+    /// Minimum permission for labeling and closing.
     pub triage_needs: Access,
     /// Whether label names are unique in a repository.
     pub unique_labels: bool,
@@ -680,7 +679,7 @@ impl FakeState {
         }
     }
 
-    /// Returns a new id. All kinds share one sequence, so that an id of another kind is never found.
+    /// Returns a new id. All kinds share one sequence, so an id never matches an object of another kind.
     pub(super) fn fresh_id(&mut self) -> i64 {
         self.next_id += 1;
         self.next_id
@@ -710,7 +709,7 @@ impl FakeState {
         }
     }
 
-    /// Fails unless the account has at least the permission `needed`; `NotFound` if it may not read the repository.
+    /// Fails unless the account has at least the permission `needed`; returns `NotFound` if it may not read the repository.
     pub fn require(&self, repo: RepoId, user: UserId, needed: Access) -> Result<(), FakeRefusal> {
         let repo = self.repo(repo)?;
         let access = self.access(repo, Some(user));
@@ -733,7 +732,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Records a push that git has performed.
+    /// Records a push performed by git.
     pub fn pushed(&mut self, actor: UserId, repo: RepoId, push: BranchPush) {
         let kind = match (&push.after, push.forced) {
             (None, _) => OpKind::BranchDeleted,

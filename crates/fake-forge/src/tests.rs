@@ -1,4 +1,4 @@
-//! Tests of the fake forge over HTTP, git and deliveries.
+//! Tests of the fake forge over HTTP, git and webhooks.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use super::*;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::Timestamp;
 
-/// Deliveries that the receiver got: headers and body.
+/// Received deliveries: headers and body.
 pub(super) type ReceivedDeliveries = Arc<Mutex<Vec<(HeaderMap, String)>>>;
 
 pub(super) struct FakeForgeWorld {
@@ -61,7 +61,7 @@ impl FakeForgeWorld {
         (status, value)
     }
 
-    /// Clones over HTTP, commits a file to a branch, and pushes; returns whether git succeeded, and its output.
+    /// Clones over HTTP, commits a file to a branch, and pushes; returns git's output and whether it succeeded.
     async fn push_by_git(&self, who: Option<&User>, branch: &str, text: &str) -> (bool, String) {
         let tree = tempfile::tempdir().unwrap();
         let url = format!("{}acme/app.git", self.forge.url());
@@ -99,7 +99,7 @@ async fn git(directory: &Path, args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-/// Starts a receiver of webhooks, which ends with the task set.
+/// Starts a webhook receiver, which ends with the task set.
 pub(super) async fn receiver() -> (String, ReceivedDeliveries, JoinSet<()>) {
     let received = ReceivedDeliveries::default();
     let received_by_router = received.clone();
@@ -202,7 +202,7 @@ async fn lists_are_paged() {
         path = target.map(|part| part.split(['<', '>']).nth(1).unwrap().replace(&root, ""));
     }
     assert_eq!(seen, (1..=65).rev().collect::<Vec<u64>>());
-    // The name of a label that does not exist is no filter.
+    // The name of a nonexistent label does not filter.
     let (_, all) = world.as_bot("GET", "repos/acme/app/issues?labels=other&limit=3", Value::Null).await;
     assert_eq!(all.as_array().map(Vec::len), Some(3));
 }

@@ -1,7 +1,7 @@
-//! JSON Web Tokens of GitHub Apps, signed and verified by ring.
+//! JSON Web Tokens of GitHub Apps, signed and verified with ring.
 //!
-//! The crate `jsonwebtoken` brings two implementations of its cryptography: one needs the crate `rsa`, whose timing leaks private
-//! keys (RUSTSEC-2023-0071, no fixed version), the other compiles a second TLS library. ring is already part of the program.
+//! The crate `jsonwebtoken` has two cryptography backends. One needs the crate `rsa`, which leaks private keys by its timing
+//! (RUSTSEC-2023-0071, no fixed version). The other compiles a second TLS library. The program already contains ring.
 
 use std::sync::Once;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use signature::{Error, Signer, Verifier};
 
-/// Returns a token with the claims, signed by RS256.
+/// Returns a token with the claims, signed with RS256.
 ///
 /// # Errors
 /// The key is not an RSA key of 2048 to 4096 bits, or the claims are not a JSON object.
@@ -23,16 +23,16 @@ pub fn encode<T: Serialize>(claims: &T, key: &EncodingKey) -> Result<String> {
     jsonwebtoken::encode(&Header::new(Algorithm::RS256), claims, key)
 }
 
-/// Returns the claims of a token that was signed by RS256.
+/// Returns the claims of a token signed with RS256.
 ///
 /// # Errors
-/// The token is malformed, has another signature or algorithm, or fails the validation.
+/// The token is malformed, has another signature or algorithm, or fails validation.
 pub fn decode<T: DeserializeOwned>(token: &str, key: &DecodingKey, validation: &Validation) -> Result<T> {
     install();
     jsonwebtoken::decode(token, key, validation).map(|token| token.claims)
 }
 
-/// Makes ring the process-wide cryptography of `jsonwebtoken`.
+/// Makes ring the process-wide cryptography backend of `jsonwebtoken`.
 fn install() {
     static INSTALLED: Once = Once::new();
     static RING: CryptoProvider =

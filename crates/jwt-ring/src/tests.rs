@@ -1,4 +1,4 @@
-//! Tokens that are signed, verified, forged, and signed by unusable keys.
+//! Tests of tokens: signed, verified, forged, and signed with unusable keys.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! `lab memory`: measures the value of memory. An agent plays tasks of many families, each with one approach that works,
-//! without memory, with memory, and with wrong learnings in it. Seeded, so that runs are reproducible.
+//! `lab memory`: measures the value of memory. An agent plays tasks of many families, each with one working approach, under
+//! three conditions: without memory, with memory, and with wrong learnings in memory. A seed makes runs reproducible.
 //!
-//! The agent is simulated; its memory is the code that the service runs: extraction, merging, promotion, ranking and credit.
-//! Only the store's search is missing: every active learning is a candidate for a prompt.
+//! The agent is simulated, but its memory runs the service's code: extraction, merging, promotion, ranking and credit. Only
+//! the store's search is missing: every active learning is a candidate for a prompt.
 
 mod page;
 #[cfg(test)]
@@ -26,19 +26,19 @@ use serde::Serialize;
 
 use crate::{print, write_page};
 
-/// Number of seeds that are played.
+/// Number of seeds.
 const SEEDS: u64 = 10;
-/// Number of families of tasks.
+/// Number of task families.
 const FAMILIES: usize = 20;
-/// Number of approaches of a family.
+/// Number of approaches per family.
 const APPROACHES: usize = 6;
-/// Number of words that describe the tasks of a family.
+/// Number of words that describe a family's tasks.
 const SUBJECTS: usize = 6;
-/// Maximum number of iterations of a loop.
+/// Maximum number of iterations per loop.
 const MAX_ITERATIONS: u32 = 15;
-/// Probability that the agent follows the advice of its prompt, 0..1.
+/// Probability that the agent follows its prompt's advice, 0..1.
 const COMPLIANCE: f64 = 0.8;
-/// Iterations without gain after which the agent abandons an approach.
+/// Number of iterations without gain after which the agent abandons an approach.
 const MAX_BARREN: u32 = 2;
 /// Time between two loops, in milliseconds.
 const LOOP_MS: i64 = 6 * 3_600_000;
@@ -114,7 +114,7 @@ pub struct LabMemoryArgs {
 /// Plays ten seeds and prints the figures.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// The output cannot be written.
 pub fn run(args: &LabMemoryArgs) -> anyhow::Result<()> {
     let results = play_seeds(seeds(args.seed), args.tasks, &MemorySettings::default());
     let mut text = String::new();
@@ -133,7 +133,7 @@ pub fn run(args: &LabMemoryArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the seeds that are played, from `first` on.
+/// Returns the seeds to play, starting at `first`.
 fn seeds(first: u64) -> RangeInclusive<u64> {
     first..=first.saturating_add(SEEDS - 1)
 }
@@ -143,10 +143,10 @@ fn seeds(first: u64) -> RangeInclusive<u64> {
 pub enum MemoryCondition {
     /// No memory.
     Off,
-    /// Its own learnings.
+    /// Learnings from the agent's own loops.
     On,
-    /// Its own learnings, and wrong ones that look well proven: in each family, that the worst approach works and that the
-    /// best one does not.
+    /// Learnings from its own loops, plus wrong learnings that look well proven: in each family, they claim that the worst
+    /// approach works and the best one does not.
     Poisoned,
 }
 
@@ -157,11 +157,11 @@ impl MemoryCondition {
 /// Results of a seed under one condition.
 #[derive(Debug, Clone, PartialEq)]
 struct MemoryFigures {
-    /// Iterations of each task; the maximum if it was not done.
+    /// Iterations per task; the maximum for unfinished tasks.
     iterations: Vec<u32>,
     /// Number of finished tasks.
     done: usize,
-    /// Wrong learnings that prompts would still contain at the end.
+    /// Number of wrong learnings that prompts would still contain at the end.
     poison_remaining: usize,
 }
 
@@ -172,17 +172,17 @@ impl MemoryFigures {
         f64::from(sum) / self.iterations.len().max(1) as f64
     }
 
-    /// Share of the iterations of another condition that this one saves; negative if it takes more.
+    /// Share of another condition's iterations that this condition saves; negative if it needs more.
     fn gain_over(&self, other: &Self) -> f64 {
         if other.mean() > 0.0 { 1.0 - self.mean() / other.mean() } else { 0.0 }
     }
 }
 
-/// Similar tasks.
+/// Family of similar tasks.
 struct TaskFamily {
     subject: String,
     approaches: Vec<String>,
-    /// Index of the approach that works.
+    /// Index of the working approach.
     best: usize,
     /// Index of the approach that works half as well.
     fair: usize,
@@ -221,19 +221,19 @@ fn play(seed: u64, tasks: u32, condition: MemoryCondition, settings: &MemorySett
 struct SeedFigures {
     /// Seed; `None` for the mean of all.
     seed: Option<u64>,
-    /// Mean iterations per task without memory, with it, and with wrong learnings in it.
+    /// Mean iterations per task without memory, with memory, and with wrong learnings in memory.
     iterations: [f64; 3],
-    /// Share of the tasks that were done, in the same order, 0..1.
+    /// Share of finished tasks, in the same order, 0..1.
     done: [f64; 3],
-    /// Share of the iterations that memory saves, at most 1.
+    /// Share of iterations saved by memory, at most 1.
     gain: f64,
-    /// Share of additional iterations that wrong learnings cost, relative to memory without them; negative if none.
+    /// Share of additional iterations caused by wrong learnings, relative to memory without them; negative if none.
     loss: f64,
     /// Mean number of wrong learnings that prompts would still contain at the end.
     poison_remaining: f64,
 }
 
-/// Plays `tasks` tasks of each seed under each condition. The last item is the mean of all.
+/// Plays `tasks` tasks per seed under each condition. The last item is the mean of all.
 fn play_seeds(seeds: RangeInclusive<u64>, tasks: u32, settings: &MemorySettings) -> Vec<SeedFigures> {
     let of_seed = |seed| {
         let all = MemoryCondition::ALL.map(|condition| play(seed, tasks, condition, settings));
@@ -284,13 +284,14 @@ fn table(results: &[SeedFigures]) -> String {
     text
 }
 
-/// Returns the random numbers of an iteration of a task, the same under every condition; iteration 0 is before the first.
+/// Returns the random numbers of a task's iteration, which are the same under every condition. Iteration 0 precedes the
+/// first one.
 fn random_of(seed: u64, task: u32, iteration: u32) -> fastrand::Rng {
     let stream = (u64::from(task) << 8) + u64::from(iteration) + 1;
     fastrand::Rng::with_seed(seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// A loop of the simulated agent.
+/// Loop of the simulated agent.
 struct SimulatedLoop<'a> {
     family: &'a TaskFamily,
     seed: u64,
@@ -300,12 +301,12 @@ struct SimulatedLoop<'a> {
     random: fastrand::Rng,
     now: Timestamp,
     learns: bool,
-    /// Learnings that its prompts have contained.
+    /// Learnings that its prompts contained so far.
     used: BTreeSet<String>,
 }
 
 impl SimulatedLoop<'_> {
-    /// Plays the loop. Returns its iterations and whether the task was done.
+    /// Plays the loop. Returns the number of iterations and whether the task was finished.
     fn play(&mut self) -> (u32, bool) {
         let mut abandoned = vec![false; APPROACHES];
         let (mut completion, mut barren) = (0.0, 0);
@@ -339,7 +340,7 @@ impl SimulatedLoop<'_> {
         (MAX_ITERATIONS, false)
     }
 
-    /// Draws the completion that an iteration of an approach gains.
+    /// Draws the gain in completion from an iteration with an approach.
     fn gain(&mut self, approach: usize) -> f64 {
         let (chance, lowest, highest) = match approach {
             best if best == self.family.best => (0.85, 0.25, 0.5),
@@ -350,7 +351,8 @@ impl SimulatedLoop<'_> {
         if random < chance { lowest + (highest - lowest) * share } else { 0.0 }
     }
 
-    /// Chooses the next approach: the first strategy of the prompt that was not abandoned, else one without a warning.
+    /// Chooses the next approach: the prompt's first strategy that was not abandoned, otherwise an approach without a
+    /// warning.
     fn choose(&mut self, recalled: &[Learning], abandoned: &[bool]) -> usize {
         let follows = self.random.f64() < COMPLIANCE;
         let (first, approaches) = (self.random.usize(..APPROACHES), &self.family.approaches);
@@ -419,7 +421,7 @@ impl SimulatedLoop<'_> {
             redirected: None,
             followed: None,
         };
-        // As in the store, credit is given before this iteration adds learnings.
+        // Like the store, give credit before this iteration adds learnings.
         for known in recalled {
             let outcome = credit_of_iteration(known, &facts.approach, facts.gained());
             if let Some((outcome, learning)) = outcome.zip(self.memory.iter_mut().find(|one| one.id == known.id)) {
@@ -464,7 +466,7 @@ impl SimulatedLoop<'_> {
         }
     }
 
-    /// Stores a learning as the store does; only learnings of the same family can be merged with it.
+    /// Stores a learning like the store; only learnings of the same family can be merged.
     fn store(&mut self, new: Learning) {
         let subject = |learning: &Learning| learning.about.split(' ').next().map(str::to_owned);
         let near = |known: &&Learning| known.id == new.id || subject(known) == subject(&new);

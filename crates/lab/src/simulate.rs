@@ -65,7 +65,7 @@ struct MixFigures {
     tasks: u64,
     /// Compared policies.
     policies: Vec<PolicyFigures>,
-    /// Pipeline without each of its parts, or with it if it is disabled by default.
+    /// Pipeline with one part removed, or added if it is disabled by default.
     parts: Vec<PartFigures>,
 }
 
@@ -74,14 +74,14 @@ struct MixFigures {
 struct PartFigures {
     #[serde(flatten)]
     figures: PolicyFigures,
-    /// Increase of the value per task by the part, in usual iterations.
+    /// Increase of the value per task caused by the part, in usual iterations.
     brings: IntervalEstimate,
 }
 
 /// Runs the simulation and prints its figures.
 ///
 /// # Errors
-/// If a mix or the settings are invalid, or the output cannot be written.
+/// A mix or the settings are invalid, or the output cannot be written.
 pub fn run(args: &SimulateArgs, env: &Env) -> anyhow::Result<()> {
     let settings = replay::settings(args.config.as_deref(), env)?;
     let names: Vec<String> = match args.mix.as_slice() {
@@ -107,7 +107,7 @@ pub fn run(args: &SimulateArgs, env: &Env) -> anyhow::Result<()> {
     }
 }
 
-/// Returns a built-in mix, or reads one from a file; keys that the file omits are as in `everyday`.
+/// Returns a built-in mix, or reads one from a file; omitted keys have the values of `everyday`.
 fn load_mix(name: &str) -> anyhow::Result<Mix> {
     if let Some(mix) = Mix::named(name) {
         return Ok(mix);
@@ -129,7 +129,7 @@ fn load_mix(name: &str) -> anyhow::Result<Mix> {
     Ok(mix)
 }
 
-/// Plays every policy over a mix, and every part of the pipeline if `parts`.
+/// Plays every policy over a mix, and every part of the pipeline if `parts` is set.
 fn simulate_mix(mix: &Mix, settings: &SupervisionSettings, seed: u64, tasks: u64, parts: bool) -> MixFigures {
     let play = |policy: &TaskPolicy| play_all(mix, policy, seed, tasks);
     let (ten, oracle) = (play(&TaskPolicy::Limit(10)), play(&TaskPolicy::Oracle));
@@ -190,18 +190,18 @@ fn table(text: &mut String, mix: &MixFigures) {
     text.push('\n');
 }
 
-/// Formats an estimate with half the width of its interval.
+/// Formats an estimate with half its interval's width.
 fn about(figure: IntervalEstimate, decimals: usize) -> String {
     format!("{:.decimals$} ± {:.decimals$}", figure.value, (figure.high - figure.low) / 2.0)
 }
 
-/// Formats a share in percent, with half the width of its interval.
+/// Formats a share in percent with half its interval's width.
 fn percent(figure: IntervalEstimate) -> String {
     let IntervalEstimate { value, low, high } = figure;
     format!("{} %", about(IntervalEstimate { value: value * 100.0, low: low * 100.0, high: high * 100.0 }, 1))
 }
 
-/// Formats a share in percent with the ends of its interval.
+/// Formats a share in percent with its interval's ends.
 fn interval(figure: IntervalEstimate) -> String {
     format!("{:.0} % ({:.0} to {:.0})", figure.value * 100.0, figure.low * 100.0, figure.high * 100.0)
 }

@@ -1,8 +1,9 @@
 //! Simulation of supervised tasks. A seeded stochastic agent works on many tasks, each under every policy with the same
 //! random numbers, and the results are compared.
 //!
-//! Everything is an assumption of a [`Mix`]: behavior of agents, frequency of each kind of task, behavior of people,
-//! values. A simulation shows which parts of supervision pay under assumptions; it does not show that the assumptions hold.
+//! All inputs are assumptions of a [`Mix`]: behavior of agents, frequency of each kind of task, behavior of people, and
+//! values. A simulation shows which parts of supervision pay off under these assumptions, but not that the assumptions are
+//! true.
 
 mod agent;
 mod figures;
@@ -26,10 +27,10 @@ use ralph_bot::domain::supervision::SupervisionSettings;
 use ralph_bot::domain::supervision::experience::Experience;
 use ralph_bot::domain::supervision::oversight::DetectionKind;
 
-/// Parameters of the stall rule and of the restarts: those that did best on the mixes that thresholds were tuned on.
+/// Parameters of the stall rule and of the restarts: the best ones on the mixes used for tuning thresholds.
 const BASELINE_PARAMETERS: (u32, u32) = (3, 3);
 
-/// Returns the policies that are compared, each with its name.
+/// Returns the compared policies, each with its name.
 pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, TaskPolicy)> {
     let ours = PipelineVariant { settings: settings.clone(), ..PipelineVariant::default() };
     let pipeline = |variant: PipelineVariant| TaskPolicy::Pipeline(Box::new(variant));
@@ -56,9 +57,9 @@ pub struct PartVariant {
     pub name: String,
     /// The changed pipeline.
     pub policy: TaskPolicy,
-    /// Policy that the change is compared with, unless it is the unchanged pipeline.
+    /// Policy to compare with, if it is not the unchanged pipeline.
     pub baseline: Option<TaskPolicy>,
-    /// Whether `policy` has the part and the baseline lacks it, rather than the reverse.
+    /// Whether `policy` adds the part to the baseline instead of removing it.
     pub added: bool,
 }
 
@@ -67,7 +68,7 @@ type Switch = fn(&mut SupervisionSettings) -> &mut bool;
 
 /// Ways to remove or add a part of the pipeline.
 enum PartSwitch {
-    /// Toggles all of them; the part counts as enabled if any of them is.
+    /// Toggles all of them; the part is enabled if any of them is.
     Switches(&'static [Switch]),
     /// Toggles a detection.
     Detection(DetectionKind),
@@ -112,7 +113,7 @@ const OTHER_PARTS: [(&str, PartSwitch); 7] = [
     ("earlier loops", PartSwitch::Remove(|ours| ours.without_experience = true)),
 ];
 
-/// Returns the pipeline changed by each of its parts.
+/// Returns one variant of the pipeline for each part.
 pub fn part_variants(settings: &SupervisionSettings) -> Vec<PartVariant> {
     let ours = PipelineVariant { settings: settings.clone(), ..PipelineVariant::default() };
     let policy = |variant: PipelineVariant| TaskPolicy::Pipeline(Box::new(variant));
@@ -137,16 +138,16 @@ pub fn part_variants(settings: &SupervisionSettings) -> Vec<PartVariant> {
         let name = format!("{} {name}", if added { "with" } else { "without" });
         PartVariant { name, policy: policy(changed), baseline: None, added }
     };
-    // A detection that is only observed changes nothing.
+    // A detection in observation mode changes nothing.
     let kinds = DetectionKind::ALL.iter().filter(|kind| !settings.oversight.switches(**kind).1);
     let detections: Vec<(&str, PartSwitch)> = kinds.map(|kind| (kind.name(), PartSwitch::Detection(*kind))).collect();
     let mut variants: Vec<PartVariant> =
         CONTROL_PARTS.iter().chain(&detections).chain(&OTHER_PARTS).map(variant).collect();
-    // Real loops have an estimate that fits their default limit of ten iterations; the limit here is higher.
+    // Real loops have an estimate that matches their default limit of ten iterations; the limit here is higher.
     let estimated = policy(PipelineVariant { has_estimate: true, ..ours.clone() });
     let name = "with the usual iterations".to_owned();
     variants.push(PartVariant { name, policy: estimated, baseline: None, added: true });
-    // By default control's alarm of a resource burn has hardly any weight, and so has the forecast that it uses.
+    // By default, the control alarm for resource burn and its forecast have almost no weight.
     let mut alarmed = ours.clone();
     alarmed.settings.oversight.resource_burn.alarm_below = 1.0;
     let mut without_forecast = alarmed.clone();
@@ -165,7 +166,7 @@ fn disable_control(settings: &mut SupervisionSettings) {
     let control = &mut settings.control;
     control.deadband = 0.5;
     control.min_progress_rate = 0.0;
-    // Two changes of direction do not fit into two iterations.
+    // Two iterations are too few for two changes of direction.
     (control.window, control.stuck_iterations, control.oscillation_count) = (2, 2, 2);
     (control.regression_rate, control.regression_critical, control.slide_drop) = (1.0, 1.0, 1.0);
     (control.max_iterations_percent, control.emergency_percent) = (1.0, 1.0);
@@ -173,12 +174,12 @@ fn disable_control(settings: &mut SupervisionSettings) {
     (control.integral_windup_limit, control.derivative_spike) = (5.0, 1.0);
 }
 
-/// Returns the seed of the n-th task of a simulation.
+/// Returns the seed of a simulation's n-th task.
 pub fn task_seed(simulation: u64, task: u64) -> u64 {
     simulation.wrapping_mul(1_000_003).wrapping_add(task)
 }
 
-/// Plays `tasks` tasks under a policy, one after the other in the same repository.
+/// Plays `tasks` tasks under a policy, one after another in the same repository.
 pub fn play_all(mix: &Mix, policy: &TaskPolicy, simulation: u64, tasks: u64) -> Vec<TaskResult> {
     let mut experience = Experience::default();
     (0..tasks).map(|task| play(mix, policy, task_seed(simulation, task), &mut experience)).collect()

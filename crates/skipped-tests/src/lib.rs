@@ -1,8 +1,8 @@
-//! Records tests that are skipped because this machine lacks a part, such as a program, for a summary at the end of a
+//! Records tests that this machine cannot run because a part is missing, such as a program, for a summary at the end of a
 //! test run.
 //!
-//! A record is a file below `target/skipped-tests`, in a folder for each run. Test programs of one run have the same
-//! parent process, whose id names the folder.
+//! Each record is a file below `target/skipped-tests`, in one folder per run. The test programs of one run have the same
+//! parent process, and its id is the folder's name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct SkippedTest {
     /// Test target and path of the test.
     pub test: String,
-    /// Missing part, and how to get it.
+    /// Missing part, and how to install it.
     pub reason: String,
 }
 
@@ -20,7 +20,7 @@ pub struct SkippedTest {
 ///
 /// # Panics
 ///
-/// If the environment variable `CI` is set, because tests must not be skipped there.
+/// If the environment variable `CI` is set, because CI must not skip tests.
 pub fn skip(reason: &str) {
     #[expect(clippy::disallowed_methods, reason = "a switch of the tests, no part of the service's configuration")]
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
@@ -28,7 +28,7 @@ pub fn skip(reason: &str) {
     skip_in_ci_as_well(reason);
 }
 
-/// Records that the calling test is skipped, for parts that CI lacks as well.
+/// Records that the calling test is skipped because of a part that CI lacks as well.
 ///
 /// # Panics
 ///
@@ -37,7 +37,7 @@ pub fn skip_in_ci_as_well(reason: &str) {
     let thread = std::thread::current();
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    // Names of test programs end with a hash.
+    // The name of a test program ends with a hash.
     let target = program.rsplit_once('-').map_or(program.as_str(), |(target, _)| target);
     let test = format!("{target} {}", thread.name().unwrap_or("unnamed"));
     write(&folder(), &SkippedTest { test, reason: reason.to_owned() });
@@ -57,7 +57,7 @@ fn folder() -> PathBuf {
 
 fn write(folder: &Path, skipped: &SkippedTest) {
     let SkippedTest { test, reason } = skipped;
-    // A test runs on several forges or for several cases: one record each.
+    // A test may run on several forges or for several cases; each gets a record.
     let name: String = test.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let result = fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(name), format!("{test}\n{reason}")));
     result.unwrap_or_else(|error| panic!("cannot record in {} that {test} is skipped: {error}", folder.display()));

@@ -1,9 +1,9 @@
-//! SQLite: one writer thread with group commit, a pool of readers, one file per group of tables.
+//! SQLite store: one writer thread with group commit, a pool of read connections, and one file per group of tables.
 //!
-//! Invariants: every write runs in an IMMEDIATE transaction on the single writer connection of this process; a caller gets `Ok`
-//! only after its commit was synced; a job that fails or panics is rolled back to its savepoint and does not affect other jobs
-//! of the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried. On a
-//! full disk a write fails, except the outcomes that are kept in memory until there is space.
+//! Invariants: Every write runs in an IMMEDIATE transaction on this process's single writer connection. A caller gets `Ok`
+//! only after its commit was synced. A job that fails or panics is rolled back to its savepoint and does not affect other
+//! jobs of the same commit. After an I/O error at commit, the store rejects all further writes, because a failed sync must
+//! not be retried. Writes fail while the disk is full, except outcomes, which stay in memory until there is space.
 
 pub mod access_audit;
 pub mod audit;
@@ -45,30 +45,29 @@ use schema::SchemaShare;
 pub use write_group::{PendingWrite, WriteGroup};
 use writer::write_loop;
 
-/// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
+/// Oldest SQLite version without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
-/// Maximum wait of a statement for another process's lock.
+/// Maximum time that a statement waits for another process's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of attempts to open a database that another process may be creating, and the time between two
-/// attempts.
+/// Maximum number of attempts to open a database that another process may be creating, and the delay between two attempts.
 const OPEN_TRIES: u32 = 10;
 const OPEN_RETRY: Duration = Duration::from_millis(50);
-/// Maximum wait for processes of an older version to stop before the schema is changed.
+/// Maximum time that a schema change waits for processes of an older version to stop.
 const SCHEMA_PATIENCE: Duration = Duration::from_secs(60);
-/// Size of the write-ahead log at which it is copied into the database, in pages (64 MiB): small enough for a fast start after
-/// a crash, large enough not to slow down a burst of deliveries.
+/// Size of the write-ahead log, in pages, at which SQLite copies it into the database (64 MiB). It is small enough for a
+/// fast start after a crash and large enough not to slow down a burst of deliveries.
 const CHECKPOINT_PAGES: u32 = 16_384;
-/// Maximum groups of jobs that wait for the writer; further callers get `Busy`.
+/// Maximum number of job groups that wait for the writer; further callers get `Busy`.
 const QUEUE: usize = 16_384;
 /// Number of prepared statements cached per connection.
 const STATEMENTS: usize = 128;
-/// Size of a reader's page cache, in KiB; memory is only used for pages that were read. SQLite's default of 2 MiB is
-/// less than one search over all loops reads.
+/// Page cache of a read connection, in KiB; only pages that were read use memory. One search over all loops reads more than
+/// SQLite's default of 2 MiB.
 const READER_CACHE_KIB: i64 = 8 * 1024;
 /// Maximum idle read connections.
 const IDLE_READERS: usize = 8;
 
-/// Migrations in order; `user_version` of the database is the number of those that have run.
+/// Migrations in order. The database's `user_version` is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/0001_first.sql"),
     include_str!("../../../migrations/0002_memory.sql"),
@@ -91,16 +90,16 @@ const MIGRATIONS: &[&str] = &[
 /// Error of the store.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// No space on the disk; nothing was changed.
+    /// The disk is full; the write changed nothing.
     #[error("the disk that holds {path} is full; free some space, nothing was lost")]
     Full { path: PathBuf },
     /// Another process locked the database for too long, or too many writes are queued.
     #[error("the database is busy; try again")]
     Busy,
-    /// Another owner has taken over the work that this write belongs to.
+    /// Another owner has taken over this write's work.
     #[error("another process has taken over the lease on {name}")]
     Fenced { name: String },
-    /// A row that had to be unique exists already.
+    /// A row violates a unique constraint.
     #[error("the row already exists: {detail}")]
     Duplicate { detail: String },
     /// The database is damaged or unreachable; the process must stop.
@@ -108,7 +107,7 @@ pub enum StoreError {
         "the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary"
     )]
     Failed { path: PathBuf, detail: String },
-    /// A query was ended by [`within`].
+    /// [`within`] interrupted a query.
     #[error("the query took too long")]
     TooSlow,
     /// A statement or a stored value does not match this version.
@@ -119,7 +118,7 @@ pub enum StoreError {
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        // The index of the write-ahead log could not grow, which only a full disk prevents.
+        // The index of the write-ahead log could not grow, which only happens on a full disk.
         let extended = error.sqlite_error().map(|error| error.extended_code);
         if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) {
             return Self::Full { path: PathBuf::new() };
@@ -137,8 +136,8 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Number of SQLite virtual-machine instructions between two checks of the time limit; they take about a millisecond
-/// in FTS5, which executes few of them for each page of an index, and less elsewhere.
+/// Number of SQLite virtual-machine instructions between two checks of the time limit. They take about a millisecond in
+/// FTS5, which executes few instructions per index page, and less elsewhere.
 const LOOK_AT_TIME: i32 = 1_000;
 
 /// Runs queries with a time limit of about `limit`.
@@ -175,20 +174,20 @@ struct StoreInner {
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     readers: Mutex<Vec<Connection>>,
     mode: Mode,
-    /// Cancelled after a write that did not reach the disk.
+    /// Cancelled when a write did not reach the disk.
     failed: CancellationToken,
     unclean: bool,
-    /// Shared lock that keeps processes of newer versions from changing the schema; `None` for a database in memory.
+    /// Shared lock that prevents processes of newer versions from changing the schema; `None` for an in-memory database.
     _schema: Option<SchemaShare>,
 }
 
-/// Way in which a database is opened.
+/// Mode in which a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// The service's own database.
     Own,
-    /// Opened by a command beside a running service: does not change the schema, the mark of a clean stop and the
-    /// write-ahead log.
+    /// Opened by a command while a service may be running; leaves the schema, the clean-stop mark and the write-ahead log
+    /// unchanged.
     Beside,
     /// Database in memory, with one connection: reads use the writer.
     Memory,
@@ -197,23 +196,22 @@ enum Mode {
 impl Store {
     /// Opens or creates the database at `path` and brings its schema up to date.
     ///
-    /// Fails with `Failed` if the file is not a database of ralph-bot, is newer than this version, is not writable, or has to be
-    /// changed while processes of an older version use it.
+    /// Fails with `Failed` if the file is not a ralph-bot database, was written by a newer version, is not writable, or
+    /// needs a schema change while processes of an older version use it.
     pub fn open(path: &Path) -> StoreResult<Self> {
         Self::start(path, Mode::Own, SCHEMA_PATIENCE)
     }
 
-    /// Opens the database like [`open`](Self::open), and waits at most `patience` for processes of an older version to
-    /// stop.
+    /// Opens the database like [`open`](Self::open), but waits at most `patience` for processes of an older version to stop.
     #[cfg(test)]
     fn open_within(path: &Path, patience: Duration) -> StoreResult<Self> {
         Self::start(path, Mode::Own, patience)
     }
 
-    /// Opens the existing database at `path` while a service may be running on it. Its schema and the mark of a clean stop
-    /// stay as they are.
+    /// Opens the existing database at `path` while a service may be running on it. Leaves its schema and the clean-stop mark
+    /// unchanged.
     ///
-    /// Fails with `Failed` if there is no database, or its schema is not that of this version.
+    /// Fails with `Failed` if the database does not exist or its schema is from another version.
     pub fn attach(path: &Path) -> StoreResult<Self> {
         if !path.is_file() {
             let detail = "the file does not exist; `ralph-bot serve` creates it".to_owned();
@@ -222,7 +220,7 @@ impl Store {
         Self::start(path, Mode::Beside, SCHEMA_PATIENCE)
     }
 
-    /// Opens an in-memory database, for simulation.
+    /// Opens an in-memory database for the simulation.
     pub fn in_memory() -> StoreResult<Self> {
         Self::start(Path::new(":memory:"), Mode::Memory, SCHEMA_PATIENCE)
     }
@@ -236,7 +234,7 @@ impl Store {
             writable(path).map_err(failed)?;
         }
         if mode == Mode::Own {
-            // The log and the other files beside it get the mode of the database.
+            // SQLite gives the log and the other files beside the database the same mode.
             private::create_file(path).map_err(|e| failed(e.to_string()))?;
         }
         let existing = OpenFlags::SQLITE_OPEN_READ_WRITE;
@@ -266,7 +264,7 @@ impl Store {
             before.as_deref() == Some("no")
         };
 
-        // In files, the journals of savepoints would be created in the system's temporary folder for each write. They are small.
+        // Otherwise, SQLite would create the small journals of savepoints in the system's temporary folder for each write.
         connection.pragma_update(None, "temp_store", "MEMORY").map_err(|e| failed(e.to_string()))?;
         let (queue, jobs) = mpsc::sync_channel(QUEUE);
         let broken = CancellationToken::new();
@@ -291,7 +289,7 @@ impl Store {
         })
     }
 
-    /// Runs `work` in a write transaction; `Ok` means that it is on disk.
+    /// Runs `work` in a write transaction; `Ok` means that the commit is on disk.
     pub async fn write<T, F>(&self, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -303,8 +301,8 @@ impl Store {
         self.outcome(pending).await
     }
 
-    /// Runs `work` in a write transaction like [`write`](Self::write), again and again while the disk is full. For outcomes
-    /// that cannot be produced again.
+    /// Runs `work` in a write transaction like [`write`](Self::write), and repeats it while the disk is full. Used for
+    /// outcomes that cannot be produced again.
     pub async fn write_kept<T, F>(&self, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -316,7 +314,7 @@ impl Store {
         self.outcome(pending).await
     }
 
-    /// Hands writes over to be made in one commit; [`outcome`](Self::outcome) waits for their results.
+    /// Queues a group of writes for one commit; [`outcome`](Self::outcome) waits for their results.
     pub fn submit(&self, group: WriteGroup) -> StoreResult<()> {
         let sender = lock(&self.inner.queue).clone();
         match sender.ok_or_else(|| self.closed())?.try_send(group) {
@@ -326,7 +324,7 @@ impl Store {
         }
     }
 
-    /// Returns the result of a write that was submitted; `Ok` means that it is on disk.
+    /// Returns the result of a submitted write; `Ok` means that it is on disk.
     pub async fn outcome<T>(&self, pending: PendingWrite<T>) -> StoreResult<T> {
         pending.answer().await.unwrap_or_else(|| Err(self.closed()))
     }
@@ -365,18 +363,19 @@ impl Store {
         done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: format!("a read ended early: {e}") }))
     }
 
-    /// Whether writes are still accepted.
+    /// Whether the store still accepts writes.
     pub fn healthy(&self) -> bool {
         !self.inner.failed.is_cancelled() && lock(&self.inner.queue).is_some()
     }
 
-    /// Returns after a write that did not reach the disk; no further writes are accepted.
+    /// Returns as soon as a write did not reach the disk; the store then accepts no further writes.
     pub async fn failed(&self) {
         self.inner.failed.cancelled().await;
     }
 
-    /// Returns the sizes of the database's file and of its write-ahead log, in bytes; 0 for a missing file. The log is
-    /// regularly copied into the database; it grows while another program keeps a read transaction open, which prevents that.
+    /// Returns the sizes of the database file and its write-ahead log, in bytes; 0 for a missing file. SQLite regularly
+    /// copies the log into the database. The log grows while another program keeps a read transaction open, which prevents
+    /// this.
     pub fn sizes(&self) -> (u64, u64) {
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let mut log = self.inner.path.clone().into_os_string();
@@ -389,7 +388,7 @@ impl Store {
         self.inner.unclean
     }
 
-    /// Checks the integrity of the whole file; returns the problems.
+    /// Checks the integrity of the whole file; returns the problems found.
     pub async fn integrity(&self) -> StoreResult<Vec<String>> {
         self.read(|c| {
             let mut statement = c.prepare("PRAGMA quick_check")?;
@@ -399,14 +398,14 @@ impl Store {
         .await
     }
 
-    /// Writes a consistent copy of the database to `to` while the service runs; an existing file is refused.
+    /// Writes a consistent copy of the database to `to` while the service runs; fails if `to` exists.
     pub async fn backup(&self, to: PathBuf) -> StoreResult<()> {
         let path = self.inner.path.clone();
         let done = tokio::task::spawn_blocking(move || backup_file(&path, &to));
         done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: e.to_string() }))
     }
 
-    /// Finishes waiting writes, marks the clean stop, and closes. Further writes are refused.
+    /// Finishes queued writes, marks the clean stop, and closes the database. Rejects further writes.
     pub async fn close(&self) {
         if self.inner.mode != Mode::Beside {
             let noted = self.write(|c| installation::set(c, "stopped_cleanly", "yes")).await;
@@ -429,8 +428,8 @@ impl Store {
     }
 }
 
-/// Copies the database file at `from` to `to` consistently, whether or not a service uses it. Either `to` is complete
-/// and readable only by its owner, or it does not exist.
+/// Copies the database file at `from` to `to` consistently, even while a service uses it. Afterwards, `to` is either
+/// complete and readable only by its owner, or it does not exist.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     if std::fs::symlink_metadata(to).is_ok() {
         return Err(StoreError::Duplicate { detail: format!("{} already exists; choose another file", to.display()) });
@@ -439,8 +438,8 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
         .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
     source.busy_timeout(BUSY_TIMEOUT)?;
     let failed = |e: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: e.to_string() };
-    // The copy is written under a temporary name and readable only by its owner, as it contains issues of private
-    // repositories. A process that dies leaves at most that file.
+    // Write the copy under a temporary name, readable only by its owner, because it contains issues of private repositories.
+    // If the process dies, only this file remains.
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder).map_err(failed)?;
     let into = source.execute("VACUUM INTO ?1", [part.path().display().to_string()]);
@@ -451,7 +450,7 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
 }
 
-/// Runs work and repeats it while it fails, because another process may be creating the same database.
+/// Runs work and repeats it while it fails, because another process may be creating the same database at the same time.
 fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     for _ in 1..OPEN_TRIES {
         if work().is_ok() {
@@ -462,8 +461,8 @@ fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     work()
 }
 
-/// Checks that a database can be written at `path`. SQLite itself only reports that the file cannot be opened. The
-/// error is a message for the operator.
+/// Checks that a database can be written at `path`, because SQLite only reports that it cannot open the file. The error is a
+/// message for the operator.
 fn writable(path: &Path) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for place in [folder, path] {
@@ -481,7 +480,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Setting a pragma contends with other processes, so only different values are set.
+    // Setting a pragma contends with other processes, so set only values that differ.
     let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
     if mode != "wal" && mode != "memory" {
         connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;

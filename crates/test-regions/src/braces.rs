@@ -7,7 +7,7 @@ use crate::lex::{C_LIKE, LexToken, Lexis, QuoteRule, RawText, TokenKind, lex, lo
 use crate::lines::Directives;
 use crate::scan::{FileScan, MacroDefinition, ProgramItem, and, has_any, join, squeezed, text_start};
 
-/// Maximum depth of braces that are read.
+/// Maximum nesting depth of braces.
 const MAX_DEPTH: usize = 64;
 /// Keywords of items whose braces contain items.
 const CONTAINERS: [&str; 16] = [
@@ -28,11 +28,11 @@ const CONTAINERS: [&str; 16] = [
     "opaque",
     "extern",
 ];
-/// Keywords before the name of an item.
+/// Keywords before an item's name.
 const KEYWORDS: [&str; 14] = [
     "function", "func", "fun", "fn", "def", "const", "let", "var", "val", "type", "typedef", "using", "alias", "macro",
 ];
-/// Annotations and attributes of tests.
+/// Annotations and attributes that mark tests.
 const TEST_ATTRIBUTES: [&str; 15] = [
     "Test",
     "ParameterizedTest",
@@ -50,7 +50,7 @@ const TEST_ATTRIBUTES: [&str; 15] = [
     "BeforeEach",
     "AfterEach",
 ];
-/// Macros of C++ that define a test or a group of tests.
+/// C++ macros that define a test or a group of tests.
 const CPP_TESTS: [&str; 22] = [
     "TEST_CASE",
     "DOCTEST_TEST_CASE",
@@ -75,7 +75,7 @@ const CPP_TESTS: [&str; 22] = [
     "CATCH_SCENARIO",
     "ANON_TEST_CASE",
 ];
-/// Macros of C++ whose definition changes the meaning of tests.
+/// C++ macros that change the meaning of tests if they are defined.
 const CPP_SETTINGS: [&str; 10] =
     ["DOCTEST_", "CATCH_", "TEST", "SCENARIO", "CHECK", "REQUIRE", "SUBCASE", "SECTION", "EXPECT_", "ASSERT_"];
 
@@ -84,15 +84,15 @@ pub(crate) struct BraceRules {
     pub lexis: Lexis,
     /// Whether a line break can end a statement.
     pub line_ends: bool,
-    /// Returns the kind and the name of the test that a statement is.
+    /// Returns the kind and name of a statement's test; `None` if the statement is no test.
     pub test: fn(&BraceStatement<'_>) -> Option<(RegionKind, String)>,
-    /// Whether a runner executes examples in documentation.
+    /// Whether a runner executes examples in this documentation.
     pub doc: fn(&str) -> bool,
-    /// Whether functions may have the same name.
+    /// Whether several functions may have the same name.
     pub has_overloads: bool,
 }
 
-/// Statement or item, without its annotations.
+/// Statement or item without its annotations.
 pub(crate) struct BraceStatement<'a> {
     source: &'a str,
     tokens: &'a [LexToken],
@@ -109,7 +109,7 @@ impl<'a> BraceStatement<'a> {
         }
     }
 
-    /// Returns the text before the body, at most its first 4,000 bytes.
+    /// Returns the text before the body, limited to its first 4,000 bytes.
     fn header(&self) -> &'a str {
         let end = self.body.unwrap_or(self.range.end).max(self.range.start + 1);
         let text = &self.source[self.tokens[self.range.start].start..self.tokens[end - 1].end];
@@ -121,7 +121,7 @@ impl<'a> BraceStatement<'a> {
         &self.source[self.tokens[self.range.start].start..self.tokens[self.range.end - 1].end]
     }
 
-    /// Whether a function, or a class, is a test by its name and makes assertions.
+    /// Whether a function or class has the name of a test and makes assertions.
     fn is_self_test(&self) -> bool {
         let name = self.name();
         let is_named =
@@ -138,7 +138,7 @@ impl<'a> BraceStatement<'a> {
         texts.take_while(|text| !matches!(*text, "(" | "=" | "{" | ";"))
     }
 
-    /// Returns the first text in the first brackets, or else all that is in them.
+    /// Returns the first string in the first pair of brackets, or the whole content of the brackets if it contains none.
     fn argument(&self) -> String {
         let Some(open) = (self.range.start..self.range.end).take(8).find(|at| {
             let token = self.tokens[*at];
@@ -316,7 +316,7 @@ struct BraceReader<'a> {
     directives: Directives,
 }
 
-/// Reads a file.
+/// Parses a file.
 pub(crate) fn scan(source: &str, rules: &BraceRules) -> FileScan {
     let lexed = lex(source, &rules.lexis, text_start(source));
     let end = lexed.tokens.len();
@@ -376,7 +376,7 @@ impl BraceReader<'_> {
         self.directives.read(text);
     }
 
-    /// Reads documentation and annotations. Returns the index of the token after them.
+    /// Parses documentation and annotations. Returns the index of the next token.
     fn annotations(&self, mut at: usize, end: usize) -> (Annotations, usize) {
         let mut annotations = Annotations::default();
         while at < end {
@@ -464,7 +464,7 @@ impl BraceReader<'_> {
             self.scan.add_test(kind, (&parent, join(&prefix, &name)), &condition, range);
             return after;
         }
-        // Text of D that makes assertions by `mixin`.
+        // String in D whose assertions run through `mixin`.
         if header.starts_with("enum string ") && header.contains("assert") {
             self.scan.macros.push(MacroDefinition { name: statement.word(2).to_owned(), range: range.clone() });
         }
@@ -499,7 +499,7 @@ impl BraceReader<'_> {
         }
     }
 
-    /// Whether the preprocessor compiles an item for tests only.
+    /// Whether the preprocessor compiles an item only for tests.
     fn is_for_tests(&self, statement: &BraceStatement<'_>) -> bool {
         let condition = self.directives.condition();
         let starts =
@@ -509,7 +509,7 @@ impl BraceReader<'_> {
             && statement.body.is_some()
     }
 
-    /// Returns the index of the colon of `version (x):`, which is a condition of all that follows in a block of D.
+    /// Returns the index of the colon of `version (x):`, which is a condition for the rest of a block in D.
     fn condition_colon(&self, at: usize, end: usize) -> Option<usize> {
         let mut now = match self.text(at) {
             "version" | "debug" => at + 1,
@@ -522,7 +522,7 @@ impl BraceReader<'_> {
         (now < end && self.text(now) == ":").then_some(now)
     }
 
-    /// Returns the index of the token after a statement, the index of its brace, and whether it has a certain end.
+    /// Returns the index of the token after a statement, the index of its brace, and whether its end is certain.
     fn extent(&self, at: usize, end: usize) -> (usize, Option<usize>, bool) {
         let mut now = at;
         let mut body = None;

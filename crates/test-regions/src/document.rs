@@ -1,9 +1,9 @@
-//! Documents such as a README, whose examples runners execute.
+//! Documents with examples that runners execute, such as a README.
 
 use crate::RegionKind;
 use crate::scan::{FileScan, has_any, text_start};
 
-/// Beginnings of examples that a runner executes.
+/// Openings of examples that a runner executes.
 const MARKS: [&str; 12] = [
     "```rust",
     "~~~rust",
@@ -19,7 +19,7 @@ const MARKS: [&str; 12] = [
     ".. testoutput::",
 ];
 
-/// Reads a document. All of it is one region, since a comment or an outer block can disable examples in it.
+/// Parses a document. The whole document is one region, because a comment or an outer block can disable its examples.
 pub(crate) fn scan(source: &str) -> FileScan {
     let mut scan = FileScan::new(source);
     let is_test = has_any(source, &MARKS);

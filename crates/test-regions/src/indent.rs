@@ -1,4 +1,4 @@
-//! Reader of languages whose blocks are indented. `lines` has their lines; each language classifies them.
+//! Parser of languages with indented blocks. `lines` splits the source into lines, and each language classifies them.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(crate) enum Header {
     /// Function, class or module.
     Item(String),
     Test(RegionKind, String),
-    /// Test if its block contains certain words, otherwise an item.
+    /// Test if its block contains certain words; otherwise an item.
     MaybeTest(String),
     /// Condition or loop.
     Block,
@@ -32,17 +32,17 @@ pub(crate) struct IndentRules {
     pub lexis: Lexis,
     pub words: BlockWords,
     pub header: fn(&LineView<'_>) -> Header,
-    /// Words of documentation that a runner executes.
+    /// Words in documentation that a runner executes.
     pub doc_words: &'static [&'static str],
-    /// Words in a block that make it a test.
+    /// Words in a block that mark it as a test.
     pub test_words: &'static [&'static str],
     /// Whether comments before an item are its documentation.
     pub comments_are_docs: bool,
-    /// Whether items of the same name that follow each other are one item.
+    /// Whether consecutive items with the same name are one item.
     pub has_clauses: bool,
 }
 
-/// Line as the rules of a language see it.
+/// Line as seen by a language's rules.
 pub(crate) struct LineView<'a> {
     source: &'a str,
     lexed: &'a Lexed,
@@ -72,7 +72,7 @@ impl<'a> LineView<'a> {
 }
 
 struct OpenBlock {
-    /// Index of the line after it.
+    /// Index of the line after the block.
     end: usize,
     indent: usize,
     prefix: String,
@@ -81,7 +81,7 @@ struct OpenBlock {
     condition: String,
 }
 
-/// Reads a file.
+/// Parses a file.
 pub(crate) fn scan(source: &str, rules: &IndentRules) -> FileScan {
     let lexed = lex(source, &rules.lexis, text_start(source));
     let lines = lines(source, &lexed, rules.words);
@@ -154,7 +154,7 @@ impl IndentReader<'_> {
                 return next;
             }
             Header::MaybeTest(name) | Header::Item(name) => {
-                // A template of Nim that makes assertions.
+                // A Nim template with assertions.
                 let is_macro = ["template", "macro"].contains(&view.word(0));
                 if is_macro && has_any(&self.source[line.start..end], self.rules.test_words) {
                     self.scan.macros.push(MacroDefinition { name: name.clone(), range: line.start..end });
@@ -215,7 +215,7 @@ impl IndentReader<'_> {
         if is_clause {
             self.scan.items[last].range.end = end;
         } else {
-            // Documentation inside of the item, as `runnableExamples`, is inserted inside.
+            // Documentation inside an item, such as `runnableExamples`, must be inserted there.
             let inside = self.rules.doc_words.is_empty();
             self.scan.items.push(ProgramItem {
                 path: path.clone(),
@@ -237,7 +237,7 @@ impl IndentReader<'_> {
         }
     }
 
-    /// Adds documentation that belongs to the item around it. Parts that follow each other are one.
+    /// Adds documentation of the enclosing item. Consecutive parts become one.
     fn enclosing_doc(&mut self, item: usize, range: Range<usize>) {
         let ProgramItem { path, .. } = &self.scan.items[item];
         let path = path.clone();
@@ -256,7 +256,7 @@ impl IndentReader<'_> {
         }
     }
 
-    /// Returns the comments that end directly before a token.
+    /// Returns the comments directly before a token.
     fn comments_before(&self, token: usize) -> Option<Range<usize>> {
         let mut first = token;
         while first > 0 && self.lexed.tokens[first - 1].kind == TokenKind::Comment && self.lexed.tokens[first - 1].first
@@ -270,7 +270,7 @@ impl IndentReader<'_> {
         (first < token).then(|| self.lexed.tokens[first].start..self.lexed.tokens[token - 1].end)
     }
 
-    /// Adds the comments with examples that document no item, such as the set-up of examples.
+    /// Adds comments with examples that document no item, such as the setup of examples.
     fn other_comments(&mut self) {
         let mut known: Vec<Range<usize>> = self.scan.found.iter().map(|found| found.range.clone()).collect();
         known.sort_by_key(|range| range.start);
@@ -481,7 +481,7 @@ pub(crate) const OCAML: IndentRules = IndentRules {
             Header::Test(kind, format!("{word} {}", line.word(1)))
         }
         "let" | "and" if ["rec", "nonrec"].contains(&line.word(1)) => Header::Item(line.word(2).to_owned()),
-        // Assertions that run with the program.
+        // Assertions that run when the program runs.
         "let" if line.is_top() && (line.word(1) == "(" || line.word(1).starts_with("test")) => {
             Header::MaybeTest(if line.word(1) == "(" { "let ()".to_owned() } else { line.word(1).to_owned() })
         }

@@ -1,4 +1,4 @@
-//! Languages by the names of files.
+//! Detects languages by file name.
 
 use crate::scan::FileScan;
 use crate::{braces, document, indent, lisp, python, rust};
@@ -23,7 +23,7 @@ pub(crate) enum SourceLanguage {
     Zig,
     /// JavaScript and TypeScript.
     JavaScript,
-    /// Languages whose tests are never in program files: Go, Gleam and shells.
+    /// Languages that never have tests in program files: Go, Gleam and shells.
     NoTests,
     /// Java, Kotlin, Scala and Groovy.
     Jvm,
@@ -58,18 +58,18 @@ const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
     (SourceLanguage::Document, &["md", "markdown", "rst"]),
 ];
 
-/// Extensions of data and of text that no runner executes.
+/// Extensions of data files and of texts that no runner executes.
 const DATA: [&str; 30] = [
     "json", "yaml", "yml", "toml", "lock", "txt", "csv", "tsv", "xml", "svg", "css", "scss", "less", "html", "ini",
     "cfg", "sum", "mod", "png", "jpg", "gif", "sql", "proto", "po", "log", "build", "bazel", "bzl", "cmake", "nix",
 ];
 
-/// Whether the crate knows the language of a file.
+/// Whether the crate supports the language of a file.
 pub fn is_known(path: &str) -> bool {
     SourceLanguage::of(path, "").is_some()
 }
 
-/// Whether a file contains data rather than code. A file without an extension is a makefile or a license.
+/// Whether a file contains data rather than code. A file without an extension is usually a makefile or a license.
 pub(crate) fn is_data(path: &str) -> bool {
     extension(path).is_none_or(|extension| DATA.contains(&extension))
 }
@@ -80,7 +80,7 @@ fn extension(path: &str) -> Option<&str> {
 }
 
 impl SourceLanguage {
-    /// Returns the language of a file, by its extension or its first line.
+    /// Returns the language of a file, detected from its extension or its first line.
     pub fn of(path: &str, source: &str) -> Option<Self> {
         if let Some(extension) = extension(path) {
             let known = EXTENSIONS.iter().find(|(_, extensions)| extensions.contains(&extension));
@@ -97,8 +97,8 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
-    /// Code with which a program asks whether tests run, or replaces what runs them. The engine has further rules, and all for
-    /// languages that are not named here; the same holds for [`Self::exits`].
+    /// Code with which a program detects a test run, or replaces the test runner. The engine has further rules, including
+    /// all rules for languages without a branch here. The same applies to [`Self::exits`].
     pub fn questions(self) -> &'static [&'static str] {
         match self {
             Self::D => &["version (unittest)", "version(unittest)", "UnitTester"],
@@ -111,7 +111,7 @@ impl SourceLanguage {
         }
     }
 
-    /// Code that ends the process with success.
+    /// Code that ends the process successfully.
     pub fn exits(self) -> &'static [&'static str] {
         match self {
             Self::D => &["exit(0)", "exit(EXIT_SUCCESS)", "exit!0"],
@@ -127,7 +127,7 @@ impl SourceLanguage {
         }
     }
 
-    /// Reads a file.
+    /// Parses a file.
     pub fn scan(self, source: &str) -> FileScan {
         match self {
             Self::Rust => rust::scan(source),

@@ -1,4 +1,4 @@
-//! Tokenizer for languages with brackets: words, signs, texts, comments, and the pairs of brackets.
+//! Tokenizer for languages with brackets. Tokens are words, signs, strings, comments and pairs of brackets.
 
 /// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(crate) enum TokenKind {
     Sign,
     Text,
     Comment,
-    /// Line of a preprocessor.
+    /// Preprocessor line.
     Directive,
 }
 
@@ -19,13 +19,13 @@ pub(crate) struct LexToken {
     pub kind: TokenKind,
     pub start: usize,
     pub end: usize,
-    /// Whether the token is the first one of its line.
+    /// Whether the token is the first on its line.
     pub first: bool,
-    /// Index of the other bracket of a pair.
+    /// Index of the matching bracket.
     pub pair: usize,
 }
 
-/// Kind of text between quotes.
+/// Kind of string between quotes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuoteRule {
     pub open: &'static str,
@@ -33,30 +33,30 @@ pub(crate) struct QuoteRule {
     /// Whether a backslash escapes the next character.
     pub escapes: bool,
     pub multiline: bool,
-    /// Beginning of code in the text, such as `${`. The code ends at the matching bracket.
+    /// Opening of code in the string, such as `${`. The code ends at the matching bracket.
     pub code: &'static str,
 }
 
-/// Returns a text that ends on its line.
+/// Returns the rule of a string that ends on its line.
 pub(crate) const fn quote(mark: &'static str) -> QuoteRule {
     QuoteRule { open: mark, close: mark, escapes: true, multiline: false, code: "" }
 }
 
-/// Returns a text with several lines.
+/// Returns the rule of a string that may span several lines.
 pub(crate) const fn long_quote(mark: &'static str) -> QuoteRule {
     QuoteRule { open: mark, close: mark, escapes: true, multiline: true, code: "" }
 }
 
-/// Meaning of an apostrophe that no quote begins with.
+/// Meaning of an apostrophe that does not open a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Apostrophe {
-    /// Literal of one character; otherwise the beginning of a name, such as a lifetime.
+    /// Character literal; otherwise the start of a name, such as a lifetime.
     CharOrName,
-    /// Literal of characters.
+    /// Character literal.
     Char,
 }
 
-/// Form of texts with a delimiter of their own.
+/// Syntax of strings with custom delimiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RawText {
     None,
@@ -71,25 +71,25 @@ pub(crate) enum RawText {
 #[derive(Debug)]
 pub(crate) struct Lexis {
     pub line_comments: &'static [&'static str],
-    /// Beginnings of texts that extend to the end of the line.
+    /// Openings of strings that extend to the end of the line.
     pub line_texts: &'static [&'static str],
-    /// Beginning and end of comments, and whether they nest.
+    /// Start and end of comments, and whether they nest.
     pub block_comments: &'static [(&'static str, &'static str, bool)],
-    /// Quotes, the longest first.
+    /// Quotes, longest first.
     pub quotes: &'static [QuoteRule],
     pub apostrophe: Apostrophe,
     pub raw: RawText,
     pub has_regex: bool,
     pub has_directives: bool,
-    /// Characters of words besides letters, digits and `_`.
+    /// Characters of words in addition to letters, digits and `_`.
     pub word: &'static str,
-    /// Beginning of a literal of one character, such as `#\\` of Racket.
+    /// Prefix of a character literal, such as `#\\` in Racket.
     pub char_prefix: &'static str,
-    /// Sign that discards the next form, such as `#;` of Racket.
+    /// Sign that discards the next form, such as `#;` in Racket.
     pub discard: &'static str,
 }
 
-/// Rules of a language with the comments and texts of C.
+/// Rules of a language with C's comments and strings.
 pub(crate) const C_LIKE: Lexis = Lexis {
     line_comments: &["//"],
     line_texts: &[],
@@ -104,19 +104,19 @@ pub(crate) const C_LIKE: Lexis = Lexis {
     discard: "",
 };
 
-/// Tokens of a file, and the offset of the first unbalanced bracket, text or comment.
+/// Tokens of a file, and the offset of its first unbalanced bracket, string or comment.
 pub(crate) struct Lexed {
     pub tokens: Vec<LexToken>,
     pub fault: Option<usize>,
 }
 
-/// State of the tokenizer inside of a text with code.
+/// State of the tokenizer inside a string with embedded code.
 struct Nested {
     /// Index of the quote.
     quote: usize,
     start: usize,
     first: bool,
-    /// Depth of brackets in the code; 0 in the text itself.
+    /// Bracket depth in the embedded code; 0 in the string itself.
     depth: usize,
 }
 
@@ -124,16 +124,16 @@ struct Lexer<'a> {
     source: &'a str,
     rules: &'a Lexis,
     at: usize,
-    /// Whether only white space precedes on the line.
+    /// Whether only white space precedes the position on its line.
     first: bool,
     nested: Vec<Nested>,
     tokens: Vec<LexToken>,
     fault: Option<usize>,
-    /// Index of a quote that has no end on its line, and the end of that line.
+    /// Index of a quote without an end on its line, and the end of this line.
     unclosed: (usize, usize),
 }
 
-/// Splits a source into tokens.
+/// Splits source code into tokens.
 pub(crate) fn lex(source: &str, rules: &Lexis, start: usize) -> Lexed {
     let mut lexer = Lexer {
         source,
@@ -161,12 +161,12 @@ pub(crate) fn lex(source: &str, rules: &Lexis, start: usize) -> Lexed {
     Lexed { tokens, fault }
 }
 
-/// Sets the pairs of brackets. Returns the offset of the first bracket without a pair.
+/// Pairs brackets. Returns the offset of the first bracket without a partner.
 fn pair_brackets(source: &str, tokens: &mut [LexToken]) -> Option<usize> {
     let bytes = source.as_bytes();
     let mut open: Vec<usize> = Vec::new();
     let mut fault = None;
-    // Number of open brackets at each `#if`: its alternatives begin with the same brackets.
+    // Number of open brackets at each `#if`, because its branches start with the same open brackets.
     let mut alternatives: Vec<usize> = Vec::new();
     for at in 0..tokens.len() {
         match tokens[at].kind {
@@ -222,7 +222,7 @@ impl Lexer<'_> {
         self.first = false;
     }
 
-    /// Returns the offset after the end of the line, without its line ending.
+    /// Returns the offset of the line's end, excluding the line break.
     fn line_end(&self, from: usize) -> usize {
         let end = self.source[from..].find('\n').map_or(self.source.len(), |at| from + at);
         if self.source[from..end].ends_with('\r') { end - 1 } else { end }
@@ -304,7 +304,7 @@ impl Lexer<'_> {
             }
             let mut at = start + open.len();
             let mut depth = 1_usize;
-            // Offset of the next end. It is kept over inner comments, so that each byte is read once.
+            // Offset of the next comment end. Inner comments do not reset it, so each byte is read only once.
             let mut end = 0;
             while depth > 0 {
                 if end < at {
@@ -315,7 +315,7 @@ impl Lexer<'_> {
                     };
                     end = at + next;
                 }
-                // An inner comment before the end delays it.
+                // An inner comment before the end postpones the end.
                 match self.source[at..end].find(open).filter(|_| *nests) {
                     Some(inner) => {
                         depth += 1;
@@ -331,7 +331,7 @@ impl Lexer<'_> {
             return true;
         }
         let Some(mark) = rules.line_comments.iter().find(|mark| self.rest().starts_with(**mark)) else { return false };
-        // An attribute of PHP is no comment.
+        // A PHP attribute is not a comment.
         if *mark == "#" && self.rest().starts_with("#[") {
             return false;
         }
@@ -340,7 +340,7 @@ impl Lexer<'_> {
         true
     }
 
-    /// Reads a comment of OCaml. Marks in texts inside of it do not count.
+    /// Reads an OCaml comment. Ignores comment marks in strings inside it.
     fn comment_with_texts(&mut self, start: usize, first: bool) {
         let bytes = self.source.as_bytes();
         let mut at = start + 2;
@@ -369,7 +369,7 @@ impl Lexer<'_> {
         if depth > 0 {
             self.fault.get_or_insert(start);
         }
-        // An escape may end in the middle of a character.
+        // An escape sequence may end in the middle of a character.
         let mut end = at.min(self.source.len());
         while !self.source.is_char_boundary(end) {
             end += 1;
@@ -377,7 +377,7 @@ impl Lexer<'_> {
         self.push(TokenKind::Comment, start, end, first);
     }
 
-    /// Reads a text whose end depends on its beginning.
+    /// Reads a string whose end depends on its opening.
     fn raw_text(&mut self, start: usize, first: bool) -> bool {
         let rest = self.rest();
         let (open, close) = match self.rules.raw {
@@ -446,7 +446,7 @@ impl Lexer<'_> {
                 (name + 2, format!("|{}}}", &text[..name]))
             }
         };
-        // The first character after the quote may be part of a larger one.
+        // The first character after the quote may be a multi-byte character.
         let from = (start + open).min(self.source.len());
         let from = (from..=self.source.len()).find(|at| self.source.is_char_boundary(*at)).unwrap_or(start);
         match self.source[from..].find(&close) {
@@ -488,12 +488,12 @@ impl Lexer<'_> {
             self.fault.get_or_insert(start);
             return self.push(TokenKind::Text, start, self.source.len(), first);
         }
-        // An apostrophe in a text of JSX.
+        // An apostrophe in JSX text.
         self.unclosed = (index, at);
         self.push(TokenKind::Sign, start, start + quote.open.len(), first);
     }
 
-    /// Continues a text that may contain code.
+    /// Continues a string that may contain code.
     fn text_with_code(&mut self) {
         let Some(nested) = self.nested.last() else { return };
         let quote = self.rules.quotes[nested.quote];
@@ -525,7 +525,7 @@ impl Lexer<'_> {
         let is_number = rest.starts_with(|c: char| c.is_ascii_digit());
         let mut end = rest.len();
         for (at, c) in rest.char_indices() {
-            // The digits of C++ have separators: `1'000`.
+            // Digits in C++ may have separators: `1'000`.
             let separates = is_number && c == '\'' && self.rules.apostrophe == Apostrophe::Char;
             let separates = separates && rest[at + 1..].starts_with(|c: char| c.is_ascii_alphanumeric());
             if !is_word(c, self.rules.word) && !separates {
@@ -557,7 +557,7 @@ impl Lexer<'_> {
         self.push(TokenKind::Sign, start, start + 1, first);
     }
 
-    /// Reads a regular expression of JavaScript, if one can begin here.
+    /// Reads a JavaScript regular expression if one can start here.
     fn regex(&mut self, start: usize, first: bool) -> bool {
         let operand = self.tokens.last().filter(|_| self.nested.is_empty()).is_some_and(|token| {
             let text = &self.source[token.start..token.end];
@@ -590,7 +590,7 @@ impl Lexer<'_> {
     }
 }
 
-/// Whether a word can contain a character.
+/// Whether a character can be part of a word.
 pub(crate) fn is_word(c: char, extra: &str) -> bool {
     c.is_alphanumeric() || c == '_' || extra.contains(c)
 }

@@ -1,8 +1,9 @@
-//! Tests in program files: finds them, and puts the base's version of them into the branch's version of a file.
+//! Tests in program files: finds them, and merges the base's version of the tests into the branch's version of a file.
 //!
-//! A *region* is code that a test runner collects from a program file, such as a module with `#[cfg(test)]` or a docstring with
-//! `>>>`. [`with_base_tests`] replaces the branch's regions of one file by the base's. [`with_base_tests_of`] does so for all files
-//! of a change and recognizes regions that moved to another file. Both say which regions they could not judge, and why.
+//! A *region* is code in a program file that a test runner collects, such as a module with `#[cfg(test)]` or a docstring
+//! with `>>>`. [`with_base_tests`] replaces the branch's regions in one file with the base's regions. [`with_base_tests_of`]
+//! does this for all files of a change and recognizes regions that moved to another file. Both report the regions that they
+//! could not judge, with the reasons.
 
 mod braces;
 mod document;
@@ -33,17 +34,17 @@ pub enum RegionKind {
     TestModule,
     /// Single test, such as `#[test] fn` or `unittest { … }`.
     Test,
-    /// Code that only tests compile, such as `#[cfg(test)] fn helper()`.
+    /// Code that is compiled only for tests, such as `#[cfg(test)] fn helper()`.
     TestCode,
     /// Documentation of an item with examples that a runner executes.
     Doctest,
     /// Documentation of a file or module with examples that a runner executes.
     ModuleDoctest,
-    /// Code that starts or configures the tests of the file, such as `doctest.testmod()`.
+    /// Code that starts or configures the file's tests, such as `doctest.testmod()`.
     TestStart,
     /// Document with examples, such as a README.
     Document,
-    /// Whole file, which could not be read.
+    /// Whole file, because it could not be parsed.
     File,
 }
 
@@ -62,13 +63,13 @@ impl fmt::Display for RegionKind {
     }
 }
 
-/// Name of a region, by which two versions of a file are compared.
+/// Name of a region, used to match two versions of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionName {
     pub kind: RegionKind,
-    /// Path of the documented item or of the region's own item, such as `Calc::add`. Empty for the file.
+    /// Path of the documented item or of the region itself, such as `Calc::add`. Empty for the file.
     pub anchor: String,
-    /// 0-based number among the regions with this kind and anchor.
+    /// 0-based index among the regions with this kind and anchor.
     pub number: usize,
 }
 
@@ -85,32 +86,32 @@ impl fmt::Display for RegionName {
     }
 }
 
-/// Region of tests in a program file.
+/// Test region in a program file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
-    /// Bytes of the region in the source, with its attributes.
+    /// Byte range of the region in the source, including attributes.
     pub range: Range<usize>,
     pub name: RegionName,
-    /// Conditions that enclose the region, such as `#[cfg(unix)]`. Empty if it always counts.
+    /// Conditions around the region, such as `#[cfg(unix)]`. Empty if it is unconditional.
     pub condition: String,
 }
 
-/// Reason why the base's version of a region could not be put into the branch's file.
+/// Reason why the base's version of a region could not be merged into the branch's file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     ItemGone,
     FileGone,
     ConditionChanged,
     Ambiguous,
-    /// Line of the first unbalanced bracket, text or comment; 1-based.
+    /// 1-based line of the first unbalanced bracket, string or comment.
     Unbalanced {
         line: usize,
     },
     ResultDiffers,
     UnknownLanguage,
-    /// Name of a changed macro that the region uses.
+    /// Name of a changed macro used by the region.
     MacroChanged(String),
-    /// Line of the program that asks whether tests run, or ends the process.
+    /// Line of the program that detects a test run or ends the process.
     Neutralized(String),
 }
 
@@ -135,7 +136,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// Returns the advice for the author of the branch.
+    /// Returns advice for the branch's author.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::ItemGone | Self::FileGone => {
@@ -153,9 +154,9 @@ impl Reason {
     }
 }
 
-/// Returns the regions of a file in the order of their positions; `None` if the language is unknown.
+/// Returns the regions of a file in source order; `None` if the language is unknown.
 ///
-/// A file with unbalanced brackets, texts or comments has the regions that were found up to there.
+/// For a file with unbalanced brackets, strings or comments, returns only the regions before the fault.
 pub fn regions(path: &str, source: &str) -> Option<Vec<Region>> {
     let scan = scan::FileScan::of(path, source)?;
     Some(scan.tests().map(|found| found.region()).collect())

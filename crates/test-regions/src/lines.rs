@@ -1,34 +1,34 @@
-//! Logical lines of languages whose blocks are indented, and the lines that belong to each block.
+//! Logical lines and blocks of languages with indented blocks.
 
 use crate::lex::{LexToken, Lexed, TokenKind};
 
-/// Logical line: it begins on a line of its own outside of brackets, texts and comments.
+/// Logical line: it starts on a new line, outside brackets, strings and comments.
 #[derive(Debug, Clone)]
 pub(crate) struct LogicalLine {
-    /// Indices of its tokens, without comments at its beginning.
+    /// Indices of its tokens, without leading comments.
     pub tokens: std::ops::Range<usize>,
     pub start: usize,
-    /// End of its last token that is no comment.
+    /// End of its last token that is not a comment.
     pub end: usize,
-    /// Width of the white space before it.
+    /// Width of its indentation.
     pub indent: usize,
     /// Index of the line after its block.
     pub block_end: usize,
-    /// Conditions of the preprocessor that enclose it.
+    /// Preprocessor conditions around the line.
     pub directives: String,
 }
 
-/// Words that end or continue a block at the indentation of its first line.
+/// Words that end or continue a block at the indentation of the block's first line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockWords {
     pub ends: &'static [&'static str],
     pub continues: &'static [&'static str],
 }
 
-/// Words of a language whose blocks end by their indentation only.
+/// Words of a language whose blocks end only by indentation.
 pub(crate) const NO_WORDS: BlockWords = BlockWords { ends: &[], continues: &[] };
 
-/// Splits a source into logical lines.
+/// Splits source code into logical lines.
 pub(crate) fn lines(source: &str, lexed: &Lexed, words: BlockWords) -> Vec<LogicalLine> {
     let mut lines: Vec<LogicalLine> = Vec::new();
     let mut depth = 0_usize;
@@ -99,7 +99,7 @@ fn set_blocks(source: &str, lexed: &Lexed, lines: &mut [LogicalLine], words: Blo
     open.into_iter().for_each(|at| lines[at].block_end = all);
 }
 
-/// Conditions of a preprocessor that enclose a place.
+/// Preprocessor conditions around a position.
 #[derive(Debug, Default)]
 pub(crate) struct Directives(Vec<String>);
 

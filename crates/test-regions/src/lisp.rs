@@ -1,4 +1,4 @@
-//! Racket and Clojure: tests are forms at the top or in a module.
+//! Racket and Clojure. Their tests are forms at the top level or in a module.
 
 use crate::RegionKind;
 use crate::lex::{Apostrophe, Lexis, RawText, TokenKind, lex, long_quote};
@@ -19,17 +19,17 @@ const RACKET: Lexis = Lexis {
 };
 const CLOJURE: Lexis = Lexis { line_texts: &[], block_comments: &[], char_prefix: "\\", discard: "#_", ..RACKET };
 
-/// Reads a Racket file.
+/// Parses a Racket file.
 pub(crate) fn racket(source: &str) -> FileScan {
     scan(source, &RACKET, "#;")
 }
 
-/// Reads a Clojure file.
+/// Parses a Clojure file.
 pub(crate) fn clojure(source: &str) -> FileScan {
     scan(source, &CLOJURE, "#_")
 }
 
-/// Returns the kind and the number of words of the name of a test form.
+/// Returns the kind of a test form and the number of words in its name.
 fn test_form(words: &[&str]) -> Option<(RegionKind, usize)> {
     match words {
         ["module+" | "module*", name, ..] if name.contains("test") => Some((RegionKind::TestModule, 2)),

@@ -1,4 +1,4 @@
-//! Merge of the base's tests into the branch's version of a file.
+//! Merges the base's tests into the branch's version of a file.
 
 mod neutralized;
 
@@ -12,26 +12,27 @@ use crate::{Reason, RegionKind, RegionName};
 /// Result for one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileMerge {
-    /// Branch's file with the base's tests. `None` if the branch's file already has them, or if no difference can be judged.
+    /// Branch's file with the base's tests. `None` if the branch's file already contains them, or if no difference can be
+    /// judged.
     pub text: Option<String>,
-    /// Differences that `text` undoes.
+    /// Differences that `text` reverts.
     pub judged: Vec<(RegionName, Judgement)>,
-    /// Differences that `text` does not undo.
+    /// Differences that `text` does not revert.
     pub not_judged: Vec<(RegionName, Reason)>,
 }
 
 /// Treatment of a region in the merged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Judgement {
-    /// The base's version takes the place of the branch's.
+    /// The base's version replaces the branch's version.
     Replaced,
-    /// The branch added the region, so that it is taken out.
+    /// The branch added the region, so the merge removes it.
     Removed,
-    /// The branch removed the region, so that it is put back.
+    /// The branch removed the region, so the merge restores it.
     Restored,
 }
 
-/// Words of tests in any language.
+/// Words that mark tests in any language.
 const MARKS: [&str; 26] = [
     ">>>",
     "iex>",
@@ -61,20 +62,21 @@ const MARKS: [&str; 26] = [
     "check_equal",
 ];
 
-/// Puts the base's tests into the branch's version of a file. `base` is `None` for a new file.
+/// Merges the base's tests into the branch's version of a file. `base` is `None` for a new file.
 ///
-/// The result is checked: it has exactly the base's tests, except for the differences in [`FileMerge::not_judged`].
+/// The function checks its result: the merged file has exactly the base's tests, except for the differences in
+/// [`FileMerge::not_judged`].
 pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> FileMerge {
     let mut plan = MergePlan::new(path, base, branch);
     plan.match_moved();
     plan.finish()
 }
 
-/// Version of a file.
+/// One version of a file.
 pub(crate) struct Side<'a> {
     pub text: &'a str,
     pub scan: FileScan,
-    /// Indices of items by path.
+    /// Indices of items, by path.
     items: HashMap<String, Vec<usize>>,
 }
 
@@ -110,22 +112,22 @@ pub(crate) struct MergePlan<'a> {
     path: &'a str,
     /// Versions of the base and of the branch; `None` if the language is unknown or there is nothing to compare.
     pub sides: Option<(Side<'a>, Side<'a>)>,
-    /// Indices of the base's regions, and of the branch's regions with other texts that take their place.
+    /// Pairs of indices: a base region and the branch region that replaces it with different text.
     pairs: Vec<(usize, usize)>,
-    /// Indices of the base's regions that the branch has unchanged, with the branch's regions.
+    /// Pairs of indices: a base region and the equal branch region.
     equal: Vec<(usize, usize)>,
-    /// Indices of the base's regions without a counterpart.
+    /// Indices of the base's regions without a counterpart in the branch.
     pub gone: Vec<usize>,
-    /// Indices of the branch's regions without a counterpart.
+    /// Indices of the branch's regions without a counterpart in the base.
     pub extra: Vec<usize>,
     pub not_judged: Vec<(RegionName, Reason)>,
-    /// Indices of the base's regions that the result may lack.
+    /// Indices of the base's regions that may be missing in the result.
     excused: Vec<usize>,
-    /// Branch's regions that stay although the base has no such region.
+    /// Branch's regions that remain although the base has no counterpart.
     kept: Vec<usize>,
 }
 
-/// Place and condition of a region, by which versions are compared.
+/// Place and condition of a region, used to match versions.
 type RegionKey<'k> = (Shape, &'k str, &'k str);
 
 fn key(found: &FoundRegion) -> RegionKey<'_> {
@@ -215,7 +217,7 @@ impl<'a> MergePlan<'a> {
         self.extra.sort_unstable();
     }
 
-    /// Pairs the regions of a group with equal texts in their order. Returns the others.
+    /// Pairs regions of a group with equal text, in order. Returns the remaining ones.
     fn pair_equal(
         &mut self,
         (base, branch): (&Side<'_>, &Side<'_>),
@@ -260,8 +262,8 @@ impl<'a> MergePlan<'a> {
         self.extra.sort_unstable();
     }
 
-    /// Whether a region of the base documents an item that the branch still has. The region then belongs to this item, because a
-    /// runner may not read the documentation of another one.
+    /// Whether a base region documents an item that still exists in the branch. The region then belongs to this item,
+    /// because a runner may not read another item's documentation.
     pub fn keeps_item(&self, at: usize) -> bool {
         let Some((base, branch)) = &self.sides else { return false };
         let found = &base.scan.found[at];
@@ -269,7 +271,7 @@ impl<'a> MergePlan<'a> {
         found.shape != Shape::Item && !branch.text.is_empty() && is_kept()
     }
 
-    /// Marks a gone region as moved to another file.
+    /// Marks a missing region as moved to another file.
     pub fn moved_away(&mut self, at: usize) {
         self.gone.retain(|gone| *gone != at);
         self.excused.push(at);
@@ -281,7 +283,7 @@ impl<'a> MergePlan<'a> {
         self.kept.push(at);
     }
 
-    /// Reports the tests that use a macro of the file that the branch changed.
+    /// Reports tests that use a macro of the file if the branch changed the macro.
     fn changed_macros(&mut self) {
         let Some((base, branch)) = &self.sides else { return };
         let definitions = |side: &Side<'a>| {
@@ -306,7 +308,7 @@ impl<'a> MergePlan<'a> {
         }
     }
 
-    /// Makes the merged file.
+    /// Builds the merged file.
     pub fn finish(mut self) -> FileMerge {
         let mut merge = FileMerge::default();
         let Some((base, branch)) = self.sides.take() else {
@@ -364,7 +366,7 @@ impl<'a> MergePlan<'a> {
         merge
     }
 
-    /// Whether a merged file has the tests of the base, and no others.
+    /// Whether a merged file has exactly the base's tests.
     fn has_base_tests(&self, base: &Side<'_>, branch: &Side<'_>, text: &str) -> bool {
         let Some(merged) = FileScan::of(self.path, text).filter(|scan| scan.fault.is_none()) else { return false };
         let mut counts: HashMap<(&str, &str), isize> = HashMap::new();
@@ -385,7 +387,7 @@ impl<'a> MergePlan<'a> {
         counts.values().all(|count| *count == 0)
     }
 
-    /// Returns the edit that puts a region back.
+    /// Returns the edit that restores a region.
     fn restored(&self, base: &Side<'_>, branch: &Side<'_>, at: usize) -> Result<Edit, Reason> {
         let found = &base.scan.found[at];
         let text = base.text_of(at);
@@ -415,7 +417,7 @@ impl<'a> MergePlan<'a> {
     fn restored_item(&self, base: &Side<'_>, branch: &Side<'_>, at: usize) -> Result<(Range<usize>, String), Reason> {
         let found = &base.scan.found[at];
         let text = base.text_of(at);
-        // An item of this name that is no test any more.
+        // An item with this name that is no longer a test.
         let mut same = branch.items.get(&found.anchor).into_iter().flatten().map(|at| &branch.scan.items[*at]);
         let same = (same.next(), same.next());
         if let (Some(item), None) = same
@@ -448,7 +450,7 @@ impl<'a> MergePlan<'a> {
         Ok((before..before, format!("{nl}{indent}{text}{nl}")))
     }
 
-    /// Returns the offset after the nearest previous item or region that both versions have.
+    /// Returns the offset after the nearest previous item or region that exists in both versions.
     fn place_of_sibling(&self, base: &Side<'_>, branch: &Side<'_>, found: &FoundRegion) -> Option<usize> {
         const MAX_SIBLINGS: usize = 50;
         let is_before = |range: &Range<usize>| range.end <= found.range.start;
@@ -479,28 +481,28 @@ impl<'a> MergePlan<'a> {
     }
 }
 
-/// Takes a region out of the counted ones. Returns false if it is not among them.
+/// Removes a region from the counts. Returns `false` if the counts do not contain it.
 fn take<'x>(counts: &mut HashMap<(&'x str, &'x str), isize>, found: &'x FoundRegion, text: &'x str) -> bool {
     let count = counts.get_mut(&(found.condition.as_str(), &text[found.range.clone()])).filter(|count| **count > 0);
     count.map(|count| *count -= 1).is_some()
 }
 
-/// Reason for a missing item.
+/// Returns the reason for a missing item.
 fn missing(branch: &Side<'_>, path: &str) -> Reason {
     if branch.items.contains_key(path) { Reason::ConditionChanged } else { Reason::ItemGone }
 }
 
-/// Name of all tests of a file.
+/// Returns the name for all tests of a file.
 pub(crate) fn file_name() -> RegionName {
     RegionName { kind: RegionKind::File, anchor: String::new(), number: 0 }
 }
 
-/// Returns the lines of a text with words of tests.
+/// Returns the lines of a text that contain words of tests.
 fn marks(text: &str) -> Vec<&str> {
     text.lines().filter(|line| has_any(line, &MARKS)).map(str::trim).collect()
 }
 
-/// Returns the line of the first fault if the tests of the versions cannot be compared.
+/// Returns the line of the first fault if it prevents a comparison of the versions' tests.
 fn unreadable(base: Option<&str>, sides: &(Side<'_>, Side<'_>)) -> Option<usize> {
     let (old, new) = sides;
     let (side, fault) = match (new.scan.fault, old.scan.fault) {
@@ -508,7 +510,7 @@ fn unreadable(base: Option<&str>, sides: &(Side<'_>, Side<'_>)) -> Option<usize>
         (None, Some(fault)) => (old, fault),
         (None, None) => return None,
     };
-    // A new file cannot change a test of the base.
+    // A new file cannot change the base's tests.
     base?;
     let tests = |side: &Side<'_>| -> Vec<(String, String)> {
         let text = |found: &FoundRegion| (found.condition.clone(), side.text[found.range.clone()].to_owned());
@@ -520,7 +522,7 @@ fn unreadable(base: Option<&str>, sides: &(Side<'_>, Side<'_>)) -> Option<usize>
     (has_tests && !is_same).then_some(line)
 }
 
-/// Returns the white space before an offset, if the line has nothing else before it.
+/// Returns the white space before an offset if it is the line's only text before the offset.
 fn indent(text: &str, at: usize) -> &str {
     let begin = text[..at].trim_end_matches([' ', '\t']).len();
     let is_first = begin == 0 || text[..begin].ends_with(['\n', '\u{feff}']);
@@ -532,7 +534,7 @@ fn line_break(text: &str) -> &'static str {
     if text[..end].ends_with('\r') { "\r\n" } else { "\n" }
 }
 
-/// Returns the part of the branch's file to remove with a region, and the text that takes its place.
+/// Returns the range of the branch's file to remove with a region, and its replacement.
 fn removed(branch: &Side<'_>, found: &FoundRegion) -> (Range<usize>, String) {
     let Range { start, end } = found.range.clone();
     let text = branch.text;
@@ -547,7 +549,7 @@ fn removed(branch: &Side<'_>, found: &FoundRegion) -> (Range<usize>, String) {
     if !is_alone {
         return (start..end, String::new());
     }
-    // One of two blank lines around the region goes with it.
+    // If blank lines surround the region, remove one of them.
     let blank_before = text[..line_start].ends_with("\n\n") || text[..line_start].ends_with("\n\r\n");
     let next = text[line_end.min(text.len())..].trim_start_matches([' ', '\t', '\r']);
     if found.shape == Shape::Item && blank_before && (next.is_empty() || next.starts_with('\n')) {
@@ -557,7 +559,7 @@ fn removed(branch: &Side<'_>, found: &FoundRegion) -> (Range<usize>, String) {
     (line_start..line_end, String::new())
 }
 
-/// Applies edits in their order; `None` if they overlap.
+/// Applies edits in order; `None` if they overlap.
 fn apply(text: &str, edits: &[Edit]) -> Option<String> {
     let mut result = String::with_capacity(text.len());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Python: docstrings with sessions, tests in program modules, and code that starts them.
+//! Python: docstrings with sessions, tests in program modules, and code that starts tests.
 
 use crate::RegionKind;
 use crate::lex::{Apostrophe, Lexed, Lexis, RawText, TokenKind, lex, long_quote, quote};
@@ -19,11 +19,11 @@ const LEXIS: Lexis = Lexis {
     discard: "",
 };
 
-/// Names that decide which examples of a module run.
+/// Names that determine which examples of a module run.
 const START_NAMES: [&str; 5] = ["__test__", "__doctest_skip__", "__doctest_requires__", "pytestmark", "load_tests"];
-/// Words of code that starts tests.
+/// Words in code that starts tests.
 const START_WORDS: [&str; 4] = ["doctest", "testmod", "unittest", "pytest"];
-/// Decorators that keep the documentation of a function or class at a place where doctest finds it.
+/// Decorators that keep the docstring of a function or class visible to doctest.
 const TRANSPARENT: [&str; 17] = [
     "property",
     "setter",
@@ -43,19 +43,19 @@ const TRANSPARENT: [&str; 17] = [
     "overload",
     "final",
 ];
-/// First words of lines that begin a block.
+/// First words of lines that open a block.
 const BLOCKS: [&str; 11] = ["if", "elif", "else", "try", "except", "finally", "with", "for", "while", "match", "case"];
-/// First words of lines that continue the block before them.
+/// First words of lines that continue the previous block.
 const CONTINUATIONS: [&str; 5] = ["elif", "else", "except", "finally", "case"];
 
-/// Block that encloses the current line.
+/// Block around the current line.
 struct PythonBlock {
     indent: usize,
     prefix: String,
     /// Path of the item that contains the lines.
     item: String,
     condition: String,
-    /// Conditions of the statement so far, as `if a: elif b:`.
+    /// Conditions of the statement so far, such as `if a: elif b:`.
     chain: String,
 }
 
@@ -67,7 +67,7 @@ struct PythonReader<'a> {
     blocks: Vec<PythonBlock>,
 }
 
-/// Reads a Python file.
+/// Parses a Python file.
 pub(crate) fn scan(source: &str) -> FileScan {
     let lexed = lex(source, &LEXIS, text_start(source));
     let lines = lines(source, &lexed, NO_WORDS);
@@ -150,7 +150,7 @@ impl<'a> PythonReader<'a> {
         at + 1
     }
 
-    /// Whether a statement outside of functions changes the documentation of an item, or deletes a test.
+    /// Whether a statement outside functions changes an item's documentation or deletes a test.
     fn hides_tests(&self, at: usize, word: &str) -> bool {
         let tokens: Vec<&str> = self.lines[at].tokens.clone().map(|token| self.text(token)).collect();
         let assigned = tokens.iter().position(|token| *token == "=");
@@ -165,7 +165,7 @@ impl<'a> PythonReader<'a> {
         }
     }
 
-    /// Returns the names of the decorators that may hide the documentation of an item from doctest.
+    /// Returns the names of decorators that may hide an item's documentation from doctest.
     fn opaque_decorators(&self, lines: std::ops::Range<usize>) -> String {
         let name_of = |line: &LogicalLine| -> String {
             line.tokens.clone().map(|token| self.text(token)).take_while(|text| *text != "(").collect()
@@ -179,7 +179,7 @@ impl<'a> PythonReader<'a> {
         bounded(names.join(" "))
     }
 
-    /// Reads a compound statement such as `if`.
+    /// Parses a compound statement such as `if`.
     fn block(&mut self, at: usize, word: &str, chain: &str) -> usize {
         let line = self.lines[at].clone();
         let header = &self.source[line.start..self.header_end(&line).unwrap_or(line.end)];
@@ -203,7 +203,7 @@ impl<'a> PythonReader<'a> {
         at + 1
     }
 
-    /// Returns the offset after the colon that ends the header of a block.
+    /// Returns the offset after the colon that ends a block's header.
     fn header_end(&self, line: &LogicalLine) -> Option<usize> {
         let mut at = line.tokens.start;
         while at < line.tokens.end {
@@ -216,7 +216,7 @@ impl<'a> PythonReader<'a> {
         None
     }
 
-    /// Reads a function or class.
+    /// Parses a function or class.
     fn item(&mut self, at: usize, from: usize, keyword: &str, words: usize) -> usize {
         let line = self.lines[at].clone();
         let name = self.text(line.tokens.start + words);
@@ -251,7 +251,7 @@ impl<'a> PythonReader<'a> {
         let doc_at = body.map(|body| self.lexed.tokens[body.start].start);
         self.push_item((path.clone(), parent), (condition.clone(), outer), range, doc_at);
         if keyword == "def" {
-            // doctest does not look into functions.
+            // doctest does not search inside functions.
             return next;
         }
         self.blocks.push(PythonBlock {
@@ -287,7 +287,7 @@ impl<'a> PythonReader<'a> {
         self.scan.items.push(item);
     }
 
-    /// Returns the text literals with which a statement begins.
+    /// Returns the string literals at the start of a statement.
     fn literal(&self, tokens: std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
         let start = self.lexed.tokens.get(tokens.start)?.start;
         let mut end = None;

@@ -1,4 +1,4 @@
-//! Rust: modules and items with `#[cfg(test)]`, tests, benches, macros that make tests, and documentation with code.
+//! Rust: modules and items with `#[cfg(test)]`, tests, benches, macros that generate tests, and documentation with code.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ const LEXIS: Lexis = Lexis {
     ..C_LIKE
 };
 
-/// Maximum depth of modules that are read.
+/// Maximum nesting depth of modules.
 const MAX_DEPTH: usize = 64;
-/// Last parts of attributes that make a function a test.
+/// Last path segments of attributes that make a function a test.
 const TEST_ATTRIBUTES: [&str; 12] = [
     "test",
     "bench",
@@ -31,14 +31,14 @@ const TEST_ATTRIBUTES: [&str; 12] = [
     "gtest",
     "tokio_test",
 ];
-/// Macros that make tests.
+/// Macros that generate tests.
 const TEST_MACROS: [&str; 5] = ["proptest", "quickcheck", "rusty_fork_test", "parameterized", "doctest"];
 /// Keywords of items that end with a pair of braces or a semicolon.
 const BLOCK_ITEMS: [&str; 8] = ["mod", "fn", "struct", "enum", "union", "trait", "impl", "extern"];
 /// Keywords of items that end with a semicolon.
 const LINE_ITEMS: [&str; 5] = ["const", "static", "type", "use", "let"];
 
-/// Declaration of a module in another file that only tests compile.
+/// Declaration of a module in another file that is compiled only for tests.
 #[derive(Debug)]
 pub(crate) struct OutOfLineModule {
     /// Names of the modules that contain the declaration.
@@ -48,12 +48,12 @@ pub(crate) struct OutOfLineModule {
     pub path: Option<String>,
 }
 
-/// Reads a Rust file.
+/// Parses a Rust file.
 pub(crate) fn scan(source: &str) -> FileScan {
     read(source).0
 }
 
-/// Reads a Rust file, also its declarations of modules in other files.
+/// Parses a Rust file, including its declarations of modules in other files.
 pub(crate) fn read(source: &str) -> (FileScan, Vec<OutOfLineModule>) {
     let lexed = lex(source, &LEXIS, text_start(source));
     let mut reader = RustReader {
@@ -71,7 +71,7 @@ pub(crate) fn read(source: &str) -> (FileScan, Vec<OutOfLineModule>) {
     (reader.scan, reader.modules)
 }
 
-/// Braces that are read: the file, a module, an `impl`, or the body of a function.
+/// Open braces: the file, a module, an `impl`, or a function body.
 struct RustFrame {
     /// Index of the closing bracket.
     end: usize,
@@ -82,7 +82,7 @@ struct RustFrame {
     item: usize,
     /// Inner documentation so far.
     inner: Option<Range<usize>>,
-    /// Whether only attributes are searched inside, as in the body of a function.
+    /// Whether the parser searches only attributes inside, as in a function body.
     is_body: bool,
 }
 
@@ -114,7 +114,7 @@ impl<'a> RustReader<'a> {
         self.tokens.get(at).is_some_and(|token| token.kind == kind)
     }
 
-    /// Returns the index after a token, or after the closing bracket of a pair that begins there.
+    /// Returns the index after a token or, if it opens a pair, after the closing bracket.
     fn after(&self, at: usize) -> usize {
         match self.tokens.get(at) {
             Some(token) if token.kind == TokenKind::Open && token.pair != usize::MAX => token.pair + 1,
@@ -150,7 +150,7 @@ impl<'a> RustReader<'a> {
         }
     }
 
-    /// Reads documentation and attributes. Returns the index of the token after them.
+    /// Parses documentation and attributes. Returns the index of the next token.
     fn prelude(&mut self, mut at: usize, end: usize) -> (Prelude, usize) {
         let mut prelude = Prelude::default();
         while at < end {
@@ -226,7 +226,7 @@ impl<'a> RustReader<'a> {
         }
     }
 
-    /// Reads an item. Returns the index of the token after it, or of the first token inside of it.
+    /// Parses an item. Returns the index of the next token, or of the first token inside the item.
     fn item(&mut self, begin: usize) -> usize {
         let Some(frame) = self.frames.last() else { return begin + 1 };
         let end = frame.end;
@@ -284,7 +284,7 @@ impl<'a> RustReader<'a> {
         self.enter(keyword, path, condition, (body, after))
     }
 
-    /// Enters the braces of an item, if it has some that are read.
+    /// Enters the braces of an item if the parser reads their content.
     fn enter(
         &mut self,
         keyword: &str,
@@ -320,7 +320,7 @@ impl<'a> RustReader<'a> {
             };
             at = skipped;
         }
-        // The last part of the path of a macro: `proptest::proptest!`.
+        // The last segment of a macro path, as in `proptest::proptest!`.
         let mut last = at;
         while self.text(last + 1) == ":"
             && self.text(last + 2) == ":"
@@ -335,7 +335,7 @@ impl<'a> RustReader<'a> {
         if at >= end { (from, self.text(from)) } else { (at, self.text(at)) }
     }
 
-    /// Returns the name of an item, the index of the token after it, and the index of its opening brace.
+    /// Returns an item's name, the index of the next token, and the index of its opening brace.
     fn extent(&self, at: usize, keyword: &str, end: usize) -> (String, usize, Option<usize>) {
         let is_macro = self.text(at + 1) == "!" && self.is(at, TokenKind::Word);
         if is_macro {
@@ -378,7 +378,7 @@ impl<'a> RustReader<'a> {
         (self.name(at, now.min(end), keyword), now.min(end), None)
     }
 
-    /// Returns the header of an `impl` without its parameters, and without those of the type if it implements no trait.
+    /// Returns the header of an `impl` without its parameters and, for an inherent `impl`, without the type's parameters.
     fn header(&self, at: usize, end: usize) -> String {
         let words: Vec<&LexToken> =
             self.tokens[at..end].iter().filter(|token| token.kind != TokenKind::Comment).take(200).collect();
@@ -394,7 +394,7 @@ impl<'a> RustReader<'a> {
             let is_arrow = sign == ">" && at > 0 && text(words[at - 1]) == "-";
             depth = (depth + usize::from(sign == "<")).saturating_sub(usize::from(sign == ">" && !is_arrow));
             let in_parameters = depth > 0 || (sign == ">" && !is_arrow);
-            // The parameters of the `impl` itself come before any name.
+            // The `impl`'s parameters come before any name.
             if in_parameters && (name.is_empty() || !is_trait) {
                 continue;
             }
@@ -416,10 +416,10 @@ impl<'a> RustReader<'a> {
     }
 }
 
-/// Whether the condition of a `cfg` can only be true in tests. `predicate` has the brackets around it.
+/// Whether a `cfg` condition can only be true in tests. `predicate` includes the brackets.
 fn needs_test(predicate: &str) -> bool {
     let words = predicate.split_inclusive(['(', ')', ',']);
-    // For each open bracket: its operator, and whether all and whether any of the conditions so far need tests.
+    // For each open bracket: its operator, whether all conditions so far need tests, and whether any of them does.
     let mut open: Vec<(&str, bool, bool)> = Vec::new();
     let mut value = None;
     for part in words {
@@ -448,14 +448,14 @@ fn needs_test(predicate: &str) -> bool {
     value.unwrap_or(false)
 }
 
-/// Whether rustdoc may run code of a documentation. Indented code is code, too.
+/// Whether rustdoc may run code in this documentation. Indented text is code, too.
 fn has_examples(doc: &str) -> bool {
     let mut fence: Option<(char, usize)> = None;
     for line in doc.lines() {
         let line = line.trim_start();
         let mark = ["///", "//!", "/**", "/*!", "*"].into_iter().find_map(|mark| line.strip_prefix(mark));
         if mark.is_none() && line.starts_with("#[doc") || line.starts_with("#![doc") {
-            // A text with line breaks, or a macro.
+            // A string with line breaks, or a macro.
             if !line.contains('"') || line.contains("\\n") || line.contains("include") || line.contains("concat") {
                 return true;
             }
@@ -485,7 +485,7 @@ fn has_examples(doc: &str) -> bool {
     false
 }
 
-/// Whether rustdoc runs or compiles a code block with these words after the fence.
+/// Whether rustdoc runs or compiles a code block with this info string.
 fn is_run(info: &str) -> bool {
     let mut words = info.split([',', ' ', '\t']).map(str::trim).filter(|word| !word.is_empty()).peekable();
     let known = |word: &str| {

@@ -1,24 +1,24 @@
-//! Files of Rust modules that only tests compile.
+//! Files of Rust modules that are compiled only for tests.
 
 use crate::rust::{OutOfLineModule, read};
 
-/// Module with tests in another file, as `#[cfg(test)] mod tests;` declares it.
+/// Test module in another file, declared by `#[cfg(test)] mod tests;`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestModuleFile {
-    /// Paths at which the compiler looks for the module, relative to the root of the repository.
+    /// Paths where the compiler looks for the module, relative to the repository's root.
     pub files: Vec<String>,
-    /// Folders with the modules inside of it, with a slash at the end.
+    /// Folders of its submodules, with a trailing slash.
     pub folders: Vec<String>,
 }
 
 impl TestModuleFile {
-    /// Whether a file is the module or inside of it.
+    /// Whether a file is the module or one of its submodules.
     pub fn contains(&self, path: &str) -> bool {
         self.files.iter().any(|file| file == path) || self.folders.iter().any(|folder| path.starts_with(folder))
     }
 }
 
-/// Returns the files of the modules that a Rust file declares for tests only. Other languages have none.
+/// Returns the files of the modules that a Rust file declares only for tests; empty for other languages.
 pub fn test_module_files(path: &str, source: &str) -> Vec<TestModuleFile> {
     if !path.ends_with(".rs") {
         return Vec::new();
@@ -30,7 +30,7 @@ fn files_of(path: &str, module: &OutOfLineModule) -> TestModuleFile {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let is_root = ["mod", "lib", "main"].contains(&stem);
-    // Any file can be the root of a crate, by its manifest.
+    // Any file can be the root of a crate, depending on the manifest.
     let bases = if is_root { vec![folder.to_owned()] } else { vec![below(folder, stem), folder.to_owned()] };
     let mut files = Vec::new();
     let mut folders = Vec::new();
@@ -53,7 +53,7 @@ fn below(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// Returns a path without `.` and `..`.
+/// Returns a path without its `.` and `..` segments.
 fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

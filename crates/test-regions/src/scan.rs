@@ -1,4 +1,4 @@
-//! Result of reading a file: its items, its documentation, and its tests.
+//! Result of parsing a file: items, documentation and tests.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -6,50 +6,50 @@ use std::ops::Range;
 use crate::language::SourceLanguage;
 use crate::{Region, RegionKind, RegionName};
 
-/// Item of a program: a function, class or module. The file itself is the first item, with an empty path.
+/// Program item: a function, class or module. The first item is the file itself, with an empty path.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgramItem {
     pub path: String,
-    /// Path of the item that contains it.
+    /// Path of the enclosing item.
     pub parent: String,
-    /// Conditions that enclose the item, including its own.
+    /// Conditions around the item, including its own conditions.
     pub condition: String,
-    /// Conditions that enclose the item, without its own.
+    /// Conditions around the item, excluding its own conditions.
     pub outer: String,
-    /// Bytes of the item with its documentation and attributes.
+    /// Byte range of the item, including documentation and attributes.
     pub range: Range<usize>,
     /// Whether another item can follow directly after the range.
     pub complete: bool,
-    /// Offset at which documentation is inserted if the item has none.
+    /// Offset at which to insert documentation if the item has none.
     pub doc_at: Option<usize>,
-    /// Offset at which documentation is inserted inside of the item, as `//!` of Rust.
+    /// Offset at which to insert documentation inside the item, such as `//!` in Rust.
     pub inner_doc_at: Option<usize>,
-    /// Offset at which an item is appended inside.
+    /// Offset at which to append an item inside.
     pub end_at: Option<usize>,
-    /// 0-based number among the items with this path and condition.
+    /// 0-based index among the items with this path and condition.
     pub number: usize,
 }
 
 /// Place of a region relative to its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Shape {
-    /// Documents the item that follows or encloses it.
+    /// Documents the following or enclosing item.
     Doc,
-    /// Documents the file or module that it is in.
+    /// Documents the file or module that contains it.
     InnerDoc,
-    /// Stands on its own.
+    /// Separate item.
     Item,
 }
 
-/// Documentation or test that was found. Documentation without tests is found, too, since the other version may have some.
+/// Documentation or test in a file. Includes documentation without tests, because the other version may contain some.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundRegion {
     pub range: Range<usize>,
     pub kind: RegionKind,
     pub anchor: String,
-    /// Path of the item that contains the region.
+    /// Path of the enclosing item.
     pub container: String,
-    /// Conditions that enclose the region, without those that are part of it.
+    /// Conditions around the region, excluding conditions inside it.
     pub condition: String,
     pub number: usize,
     pub shape: Shape,
@@ -73,29 +73,29 @@ pub(crate) struct MacroDefinition {
     pub range: Range<usize>,
 }
 
-/// Result of reading a file.
+/// Result of parsing a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileScan {
     pub items: Vec<ProgramItem>,
     pub found: Vec<FoundRegion>,
-    /// Macros outside of tests.
+    /// Macros defined outside tests.
     pub macros: Vec<MacroDefinition>,
-    /// Lines of the program that may keep tests from running.
+    /// Lines of the program that may prevent tests from running.
     pub neutralizers: Vec<String>,
-    /// Offset of the first unbalanced bracket, text or comment.
+    /// Offset of the first unbalanced bracket, string or comment.
     pub fault: Option<usize>,
-    /// Whether only the last of several items with a name counts.
+    /// Whether the last of several items with the same name overrides the others.
     pub last_wins: bool,
-    /// Whether several functions of a file may have the same name, of which a call takes the one that fits.
+    /// Whether functions of a file can be overloaded.
     pub has_overloads: bool,
-    /// Text that takes the place of removed documentation, so that the item keeps a body.
+    /// Replacement for removed documentation, which keeps the item's body from being empty.
     pub empty_doc: &'static str,
-    /// Text between inserted documentation and code on the same line. A line break if it is empty.
+    /// Text between inserted documentation and code on the same line; empty for a line break.
     pub inline_separator: &'static str,
 }
 
 impl FileScan {
-    /// Reads a file; `None` if the language is unknown.
+    /// Parses a file; `None` if the language is unknown.
     pub fn of(path: &str, source: &str) -> Option<Self> {
         let language = SourceLanguage::of(path, source)?;
         let mut scan = language.scan(source);
@@ -104,8 +104,8 @@ impl FileScan {
         Some(scan)
     }
 
-    /// Returns the lines outside of regions that ask whether tests run, or that end the process with success. A main program
-    /// without tests may do the latter.
+    /// Returns the lines outside regions that detect a test run or end the process successfully. In a main program without
+    /// tests, ending the process is allowed.
     fn neutralizers_of(&self, language: SourceLanguage, source: &str) -> Vec<String> {
         let is_main = self.tests().next().is_none() && source.contains("main");
         let exits: &[&str] = if is_main { &[] } else { language.exits() };
@@ -114,7 +114,7 @@ impl FileScan {
         for line in source.split_inclusive('\n') {
             let start = at;
             at += line.len();
-            // At the top level it begins the main program of Nim.
+            // At the top level, it starts the main program in Nim.
             let is_begin = language == SourceLanguage::Nim && line.starts_with("when ");
             let asks = !is_begin && has_any(line, language.questions());
             if (asks || has_any(line, exits)) && !self.found.iter().any(|one| one.range.contains(&start)) {
@@ -124,12 +124,12 @@ impl FileScan {
         lines
     }
 
-    /// Returns the names in the conditions of tests.
+    /// Returns the names used in the conditions of tests.
     pub fn names_in_conditions(&self) -> BTreeSet<&str> {
         self.tests().flat_map(|test| directive_words(&test.condition)).collect()
     }
 
-    /// Returns the directives outside of regions that begin a condition.
+    /// Returns the directives outside regions that start a condition.
     pub fn conditions<'s>(&self, source: &'s str) -> Vec<&'s str> {
         let mut at = 0;
         let mut lines = Vec::new();
@@ -144,7 +144,7 @@ impl FileScan {
         lines
     }
 
-    /// Begins the result with the file itself as an item.
+    /// Creates a result that contains only the file itself as an item.
     pub fn new(source: &str) -> Self {
         let start = text_start(source);
         let file = ProgramItem {
@@ -167,7 +167,7 @@ impl FileScan {
         self.found.iter().filter(|found| found.is_test)
     }
 
-    /// Adds a test that is an item itself.
+    /// Adds a test that is an item.
     pub fn add_test(
         &mut self,
         kind: RegionKind,
@@ -187,7 +187,7 @@ impl FileScan {
         });
     }
 
-    /// Adds the documentation of an item.
+    /// Adds an item's documentation.
     pub fn add_doc(&mut self, anchor: &str, condition: &str, range: Range<usize>, is_test: bool) {
         self.found.push(FoundRegion {
             range,
@@ -201,7 +201,7 @@ impl FileScan {
         });
     }
 
-    /// Adds the documentation of a file or module.
+    /// Adds documentation of a file or module.
     pub fn add_inner_doc(&mut self, anchor: &str, condition: &str, range: Range<usize>, is_test: bool) {
         self.add_doc(anchor, condition, range, is_test);
         if let Some(found) = self.found.last_mut() {
@@ -228,7 +228,7 @@ impl FileScan {
     }
 }
 
-/// Returns the path of a name inside of a container.
+/// Returns the path of a name inside a container.
 pub(crate) fn join(container: &str, name: &str) -> String {
     match (container.is_empty(), name.is_empty()) {
         (true, _) => name.to_owned(),
@@ -243,7 +243,7 @@ pub(crate) fn directive_words(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| !["", "if", "ifdef", "ifndef", "elif", "else", "endif", "defined"].contains(word))
 }
 
-/// Returns two conditions as one.
+/// Combines two conditions.
 pub(crate) fn and(outer: &str, inner: &str) -> String {
     match (outer.is_empty(), inner.is_empty()) {
         (true, _) => inner.to_owned(),
@@ -252,7 +252,7 @@ pub(crate) fn and(outer: &str, inner: &str) -> String {
     }
 }
 
-/// Returns the offset after a byte order mark and a line with `#!`.
+/// Returns the offset after a byte order mark and a `#!` line.
 pub(crate) fn text_start(source: &str) -> usize {
     let bom = if source.starts_with('\u{feff}') { 3 } else { 0 };
     let rest = &source[bom..];
@@ -262,7 +262,7 @@ pub(crate) fn text_start(source: &str) -> usize {
     bom
 }
 
-/// Returns a piece of code with each run of white space as one blank.
+/// Returns code with each run of white space replaced by one space.
 pub(crate) fn squeezed(code: &str) -> String {
     let mut text = String::with_capacity(code.len());
     for word in code.split_whitespace() {
@@ -274,7 +274,7 @@ pub(crate) fn squeezed(code: &str) -> String {
     text
 }
 
-/// Returns a condition, or its digest if it is long, so that conditions of nested blocks stay short.
+/// Returns a condition, or its digest if it is long, which keeps the conditions of nested blocks short.
 pub(crate) fn bounded(condition: String) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     if condition.len() <= 1_000 {
@@ -285,7 +285,7 @@ pub(crate) fn bounded(condition: String) -> String {
     format!("(long condition {:016x})", digest.finish())
 }
 
-/// Whether a text contains one of some words.
+/// Whether a text contains any of the words.
 pub(crate) fn has_any(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
 }

@@ -1,5 +1,5 @@
-//! Tests of the crate. `corpus/` has files of each language: the base's version, a branch with an honest change of the program,
-//! and branches that also change its tests.
+//! Tests of the crate. `corpus/` has files in each language: the base's version, a branch with an honest change of the
+//! program, and branches that also change the tests.
 
 mod details;
 mod mutations;
@@ -10,16 +10,16 @@ use super::*;
 struct Case {
     path: String,
     base: String,
-    /// The base with a change of the program only.
+    /// The base with an honest change of the program.
     honest: Option<String>,
     tampered: Vec<Tampered>,
 }
 
-/// Branch that changes tests.
+/// Branch with changed tests.
 struct Tampered {
     name: String,
     text: String,
-    /// Expected result. Without it, the honest version is expected.
+    /// Expected result; by default, the honest version.
     merged: Option<String>,
 }
 
@@ -49,7 +49,7 @@ fn case(text: &str) -> Case {
     case
 }
 
-/// Returns a case with other line endings.
+/// Returns a case with different line endings.
 fn with_line_endings(case: &Case, ending: &str) -> Case {
     let convert = |text: &String| text.replace('\n', ending);
     let tampered = case.tampered.iter().map(|one| Tampered {

@@ -1,4 +1,4 @@
-//! Merge of the base's tests into all files of a change, with regions that moved between files.
+//! Merges the base's tests into all files of a change, and recognizes regions that moved between files.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,27 +7,28 @@ use crate::merge::{MergePlan, with_base_tests};
 use crate::scan::Shape;
 use crate::{FileMerge, Reason, RegionKind};
 
-/// Program file that a change touches. A renamed file is two files: one without a branch's version, one without a base's.
+/// Program file touched by a change. A renamed file counts as two files: one without a branch version, one without a base
+/// version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangedFile<'a> {
     pub path: &'a str,
-    /// Content at the base; `None` for a new file.
+    /// Content in the base; `None` for a new file.
     pub base: Option<&'a str>,
     /// Content in the branch; `None` for a deleted file.
     pub branch: Option<&'a str>,
 }
 
-/// Result for all files of a change, in their order. Files without a difference are left out.
+/// Result for all files of a change, in order. Omits files without a difference.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeMerge {
     pub files: Vec<(String, FileMerge)>,
 }
 
-/// Text, shape and condition of a region, by which it is recognized in another file.
+/// Text, shape and condition of a region, used to recognize it in another file.
 type RegionIdentity<'a> = (&'a str, Shape, String);
 
-/// Puts the base's tests into all files of a change. A region that moved unchanged to another of these files is no difference, if
-/// runners read that file as well.
+/// Merges the base's tests into all files of a change. A region that moved unchanged to another of these files does not
+/// count as a difference if runners read that file as well.
 pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
     let mut plans: Vec<MergePlan<'_>> = Vec::new();
     for file in files {
@@ -53,7 +54,7 @@ pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
     result
 }
 
-/// Returns the regions that are in another file now: the file, the base's region, the other file, the branch's region.
+/// Returns the regions that moved to another file: the file, the base's region, the other file, and the branch's region.
 fn moved_regions(plans: &[MergePlan<'_>]) -> Vec<(usize, usize, usize, usize)> {
     let mut places: HashMap<RegionIdentity<'_>, Vec<(usize, usize)>> = HashMap::new();
     for (file, plan) in plans.iter().enumerate() {
@@ -78,8 +79,9 @@ fn moved_regions(plans: &[MergePlan<'_>]) -> Vec<(usize, usize, usize, usize)> {
     moved
 }
 
-/// Whether a runner that reads the region at its old place also reads it in the other file. Some runners get a list of files, and
-/// report no number of tests that would fall. They read the other file if it had such tests before, or if it is a renamed file.
+/// Whether a runner that reads the region at its old place also reads it in the other file. Some runners receive a list of
+/// files and report no number of tests, so a missing test would not be noticed. They read the other file if it already
+/// contained such tests, or if it is the renamed file.
 fn is_read(
     from: ChangedFile<'_>,
     plan: &MergePlan<'_>,
@@ -90,7 +92,7 @@ fn is_read(
     let kind = base.scan.found[at].kind;
     let needs_list = match SourceLanguage::of(from.path, from.base.unwrap_or_default()) {
         Some(SourceLanguage::Zig | SourceLanguage::Racket | SourceLanguage::Nim) => true,
-        // Cargo reports numbers, and doctest of Haskell reads imported modules.
+        // Cargo reports the number of tests, and doctest for Haskell reads imported modules.
         Some(SourceLanguage::Rust | SourceLanguage::Haskell) => false,
         _ => !matches!(kind, RegionKind::TestModule | RegionKind::Test | RegionKind::TestCode),
     };
@@ -99,11 +101,11 @@ fn is_read(
     !needs_list || is_renamed || other_base.scan.tests().any(|found| found.kind == kind)
 }
 
-/// Returns the result for a deleted file: no region that did not move can be judged.
+/// Returns the result for a deleted file: only its moved regions can be judged.
 fn deleted(mut plan: MergePlan<'_>, file: &ChangedFile<'_>) -> FileMerge {
     let gone: HashSet<usize> = plan.gone.drain(..).collect();
     let Some((base, _)) = &plan.sides else {
-        // Without a readable version, an empty file differs from the base if that has tests.
+        // Without a parsable version, the file differs from the base if the base has tests.
         let merge = with_base_tests(file.path, file.base, "");
         return FileMerge { text: None, judged: Vec::new(), ..merge };
     };

@@ -1,4 +1,4 @@
-//! Clock of the service. No other code reads the system's clock.
+//! Clock of the service. No other code reads the system clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -8,9 +8,9 @@ use crate::ids::Timestamp;
 /// Source of the current time.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// Clock of the system.
+    /// System clock.
     System,
-    /// Clock that is advanced explicitly (tests, simulation).
+    /// Clock that tests and simulations advance explicitly.
     Manual(Arc<Manual>),
 }
 
@@ -22,7 +22,7 @@ pub struct Manual {
 }
 
 impl Clock {
-    /// Creates a manual clock at `start`.
+    /// Creates a manual clock set to `start`.
     pub fn manual(start: Timestamp) -> Self {
         Self::Manual(Arc::new(Manual { shown: AtomicI64::new(start.0), passed: AtomicI64::new(0) }))
     }
@@ -39,7 +39,8 @@ impl Clock {
         }
     }
 
-    /// Returns a monotonic time in milliseconds since a fixed point in this process. Changes of the clock do not affect it.
+    /// Returns a monotonic time, in milliseconds since a fixed point in this process. Changes of the system clock do not
+    /// affect it.
     fn passed_ms(&self) -> i64 {
         static START: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
         match self {
@@ -48,7 +49,7 @@ impl Clock {
         }
     }
 
-    /// Advances a manual clock and its elapsed time by `ms` milliseconds; does nothing for the system's clock.
+    /// Advances a manual clock and its elapsed time by `ms` milliseconds; does nothing for the system clock.
     pub fn advance_ms(&self, ms: i64) {
         self.set_ahead_ms(ms);
         if let Self::Manual(manual) = self {
@@ -56,8 +57,8 @@ impl Clock {
         }
     }
 
-    /// Sets a manual clock forward or, if `ms` is negative, back by `ms` milliseconds. The elapsed time stays the same, as when
-    /// an administrator sets a clock. Does nothing for the system's clock.
+    /// Moves a manual clock forward or, if `ms` is negative, back by `ms` milliseconds. The elapsed time does not change, as
+    /// when an administrator sets the clock. Does nothing for the system clock.
     pub fn set_ahead_ms(&self, ms: i64) {
         if let Self::Manual(manual) = self {
             manual.shown.fetch_add(ms, Ordering::SeqCst);
@@ -65,12 +66,13 @@ impl Clock {
     }
 }
 
-/// Minimum difference between clock time and elapsed time that counts as a clock change, in milliseconds. Smaller ones are drift.
+/// Minimum difference between clock time and elapsed time that counts as a clock change, in milliseconds. Smaller
+/// differences are drift.
 const SET_ANEW_MS: i64 = 60_000;
-/// Minimum clock change after which stored times are unreliable, in milliseconds.
+/// Minimum clock change that makes stored times unreliable, in milliseconds.
 const DOUBTFUL_MS: i64 = 24 * 3_600_000;
 
-/// Detects changes of a clock: manual ones, corrections by a time server, and suspends of the machine.
+/// Detects clock changes: manual changes, corrections by a time server, and suspends of the machine.
 #[derive(Debug, Clone)]
 pub struct ClockWatch {
     clock: Clock,
@@ -82,14 +84,14 @@ pub struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Creates a watch that starts now.
+    /// Creates a watch that starts at the current time.
     pub fn new(clock: Clock) -> Self {
         let seen = (clock.now(), clock.passed_ms());
         Self { clock, seen, doubtful: false, tells: true }
     }
 
-    /// Returns by how many milliseconds the clock was changed since the last call (negative if set back). `None` if the clock was
-    /// not changed.
+    /// Returns the clock change since the last call, in milliseconds (negative if set back); `None` if the clock was not
+    /// changed.
     pub fn set_by_ms(&mut self) -> Option<i64> {
         let (now, passed) = (self.clock.now(), self.clock.passed_ms());
         let (then, had_passed) = std::mem::replace(&mut self.seen, (now, passed));
@@ -98,13 +100,13 @@ impl ClockWatch {
         (by.saturating_abs() >= SET_ANEW_MS).then_some(by)
     }
 
-    /// Whether the clock was ever changed by a day or more, so that stored times are unreliable.
+    /// Whether the clock ever changed by a day or more, which makes stored times unreliable.
     pub fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 }
 
-/// Stopwatch on a monotonic clock, for measuring durations.
+/// Stopwatch that measures durations on a monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(std::time::Instant);
 

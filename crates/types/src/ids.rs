@@ -124,7 +124,7 @@ impl Money {
     pub fn from_usd(usd: f64) -> Self {
         if usd.is_finite() { Self((usd * 1e6).round() as i64) } else { Self(0) }
     }
-    /// Returns the amount in dollars.
+    /// Returns the amount in US dollars.
     pub fn usd(self) -> f64 {
         self.0 as f64 / 1e6
     }
@@ -154,13 +154,13 @@ impl Ratio {
     pub fn get(self) -> f64 {
         self.0
     }
-    /// Returns the percentage, 0..=100, rounded down, so that 100 means complete.
+    /// Returns the percentage, 0..=100, rounded down, so only a complete ratio returns 100.
     pub fn whole_percent(self) -> u8 {
         (self.0 * 100.0 + 1e-9).floor() as u8
     }
 }
 
-/// Percentage, 0..=100, such as a test coverage.
+/// Percentage, 0..=100, for example a test coverage.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Percent(pub f64);
@@ -171,7 +171,7 @@ pub struct Percent(pub f64);
 pub enum AccountKind {
     /// A person.
     User,
-    /// An application, or an account that the forge marks as a bot.
+    /// Application, or an account marked as a bot by the forge.
     Bot,
 }
 

@@ -1,4 +1,4 @@
-//! Values that the bot and the fake forge share: identifiers, quantities and the clock.
+//! Types that the bot and the fake forge share: identifiers, quantities and the clock.
 
 pub mod clock;
 pub mod ids;

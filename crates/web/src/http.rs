@@ -1,5 +1,4 @@
-//! HTTP server that receives webhooks and serves health and metrics. Deliveries are only stored here and are processed
-//! later.
+//! HTTP server for webhooks, health and metrics. It only stores deliveries; the intake processes them later.
 
 mod room;
 mod webhook;
@@ -35,9 +34,9 @@ pub struct Hook {
     pub name: ForgeName,
     /// Kind of the forge, which determines the headers.
     pub style: SignatureStyle,
-    /// Secrets for deliveries about repositories without their own secret; there are several during a rotation.
+    /// Secrets for deliveries about repositories without a separate secret. There are several during a rotation.
     pub secrets: Vec<SecretString>,
-    /// Secrets of single repositories, which are valid only for deliveries about that repository.
+    /// Secrets of single repositories. Each is valid only for deliveries about its repository.
     pub of_repositories: HashMap<RepoId, Vec<SecretString>>,
 }
 
@@ -47,22 +46,23 @@ pub struct HttpState {
     pub store: Store,
     /// Clock.
     pub clock: Clock,
-    /// Endpoints by the last segment of the path.
+    /// Endpoints, by the last path segment.
     pub hooks: HashMap<String, Hook>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// Wakes intake in this process.
+    /// Wakes the intake in this process.
     pub wake: Arc<dyn Fn() + Send + Sync>,
     /// Function that returns a line for each unavailable forge.
     pub absent: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Function that sets the metrics which are measured on request.
+    /// Function that updates the metrics measured on request.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
-    /// Memory for the bodies of deliveries.
+    /// Memory budget for the bodies of deliveries.
     room: BodyRoom,
 }
 
 impl HttpState {
-    /// Creates the state. Path segments are the names of forges, and also their kinds if only one forge has the kind.
+    /// Creates the state. The path segments are the forges' names, and also a forge's kind if it is the only one of its
+    /// kind.
     pub fn new(
         store: Store,
         clock: Clock,
@@ -93,7 +93,7 @@ pub fn router(edge: Arc<HttpState>) -> Router {
     routes(Router::new().route("/webhooks/{forge}", post(webhook::take)), edge)
 }
 
-/// Returns the routes for health and metrics, without those for deliveries.
+/// Returns the routes for health and metrics, without the route for deliveries.
 pub fn metrics_router(edge: Arc<HttpState>) -> Router {
     routes(Router::new(), edge)
 }
@@ -107,7 +107,7 @@ fn routes(others: Router<Arc<HttpState>>, edge: Arc<HttpState>) -> Router {
         .with_state(edge)
 }
 
-/// Returns whether deliveries can be accepted, which does not depend on forges, and the unavailable forges.
+/// Returns whether the service can accept deliveries, which does not depend on forges, and the unavailable forges.
 async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());

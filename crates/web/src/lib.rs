@@ -1,4 +1,4 @@
-//! Dashboard, API, webhooks, health and metrics by HTTP.
+//! Dashboard, API, webhooks, health and metrics over HTTP.
 
 pub mod http;
 pub mod web;

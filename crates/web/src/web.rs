@@ -1,7 +1,7 @@
 //! Dashboard and API: pages for people at `/`, JSON for programs at `/api/v1`.
 //!
-//! `access` determines the viewer of a request and their rights; `pages` and `api` show the same data. A change
-//! through either becomes the same input of a loop as the corresponding comment on the issue.
+//! `access` determines the viewer of a request and their rights. `pages` and `api` show the same data. A change through
+//! either becomes the same input of a loop as the corresponding comment on the issue.
 
 mod access;
 pub mod api;
@@ -42,7 +42,7 @@ pub fn router(state: Arc<WebState>) -> Router {
     routes.fallback(markup::no_page).with_state(state)
 }
 
-/// Returns method and path of each route, with parameters in braces.
+/// Returns the method and path of each route, with parameters in braces.
 pub fn routes() -> Vec<(String, String)> {
     let own = pages::routes().into_iter().chain(access::routes());
     let own = own.map(|route| (route.method.to_owned(), route.path.to_owned()));

@@ -1,5 +1,4 @@
-//! Environment of the process, path of the operator's file, and environment variables `RALPH_…` that override its
-//! keys.
+//! Process environment, path of the operator's file, and environment variables `RALPH_…` that override its keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +14,10 @@ use crate::domain::model::settings::{did_you_mean, join};
 /// Default name of the operator's file.
 pub const DEFAULT_FILE: &str = "ralph-control.yaml";
 
-/// Environment variable that names the operator's file.
+/// Environment variable with the path of the operator's file.
 pub const FILE_VARIABLE: &str = "RALPH_CONFIG";
 
-/// Returns the path of the operator's file: `explicit` (`--config`), else `RALPH_CONFIG`, else `ralph-control.yaml`.
+/// Returns the path of the operator's file: `explicit` (`--config`), then `RALPH_CONFIG`, then `ralph-control.yaml`.
 pub fn operator_file(explicit: Option<&Path>, env: &Env) -> PathBuf {
     explicit
         .map(Path::to_path_buf)
@@ -29,7 +28,7 @@ pub fn operator_file(explicit: Option<&Path>, env: &Env) -> PathBuf {
 /// Prefix of variables that override keys.
 const PREFIX: &str = "RALPH_";
 
-/// Separator of the keys of a path: `RALPH_SERVER__LISTEN` is `server.listen`.
+/// Separator between the keys of a path: `RALPH_SERVER__LISTEN` sets `server.listen`.
 const SEPARATOR: &str = "__";
 
 /// Environment variables. `Debug` prints only their names, because values can be secrets.
@@ -37,17 +36,17 @@ const SEPARATOR: &str = "__";
 pub struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// Returns the environment variables of this process, except those that are not valid UTF-8.
+    /// Returns the environment variables of this process, except those with invalid UTF-8.
     pub fn of_process() -> Self {
         Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
     }
 
-    /// Returns an environment that contains only these variables.
+    /// Returns an environment with only these variables.
     pub fn of<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self(variables.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
     }
 
-    /// Returns the value of `name`, or `None` if it is not set.
+    /// Returns the value of `name`; `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -59,8 +58,8 @@ impl fmt::Debug for Env {
     }
 }
 
-/// Applies every overriding variable to `root`. A variable overrides a key if its name contains `__` or is a top-level
-/// key. Other `RALPH_…` variables, such as those that contain secrets, are ignored.
+/// Applies each overriding variable to `root`. A variable overrides a key if its name contains `__` or is a top-level key.
+/// Ignores other `RALPH_…` variables, for example variables with secrets.
 pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, report: &mut ProblemCollector) {
     for (name, text) in &env.0 {
         let Some(path) = name.strip_prefix(PREFIX) else { continue };
@@ -86,7 +85,7 @@ pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, repor
     }
 }
 
-/// Sets the value at the path `steps` below `node` and creates missing keys on the path.
+/// Sets the value at the path `steps` below `node` and creates missing keys along the path.
 fn set(
     node: &mut YamlNode,
     shape: SchemaView<'_>,
@@ -159,7 +158,7 @@ fn item_of<'n>(
     items.get_mut(index).ok_or_else(|| format!("`{path}` has no item {index}; the next new one is {count}"))
 }
 
-/// Parses the value of a variable as JSON, unless the key only accepts text. Text that is not JSON is kept as text.
+/// Parses a variable's value as JSON, unless the key only accepts text. Invalid JSON is used as text.
 fn value_of(text: &str, shape: SchemaView<'_>) -> serde_json::Value {
     if shape.takes_only_text() {
         return serde_json::Value::String(text.to_owned());

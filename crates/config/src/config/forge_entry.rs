@@ -1,4 +1,4 @@
-//! Adds the entry of a forge to the operator's configuration file, or creates the file with it.
+//! Adds a forge's entry to the operator's configuration file, or creates the file.
 
 use std::path::Path;
 
@@ -22,24 +22,24 @@ pub struct ForgeEntry {
     pub api_url: Option<String>,
     /// Credential.
     pub auth: EntryAuth,
-    /// File with the webhook secret; `None` if the service polls.
+    /// File with the webhook secret; `None` for polling.
     pub webhook_secret_file: Option<String>,
     /// Address at which the forge reaches the service.
     pub public_url: Option<String>,
     /// Backend to use in a new file; a known preset.
     pub backend: String,
-    /// Login file of the backend in a new file; `None` if it has none.
+    /// Login file of the backend in a new file; `None` if the backend has none.
     pub login_file: Option<String>,
 }
 
 /// Credential of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryAuth {
-    /// Name of an environment variable that contains an access token.
+    /// Environment variable with an access token.
     TokenEnv(String),
-    /// Path of a file that contains an access token.
+    /// File with an access token.
     TokenFile(String),
-    /// GitHub App with the path of its key file.
+    /// GitHub App with its key file.
     App {
         /// Id of the App.
         id: u64,
@@ -48,13 +48,13 @@ pub enum EntryAuth {
     },
 }
 
-/// Formats a YAML scalar, as a JSON string.
+/// Formats a YAML scalar as a JSON string.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 impl ForgeEntry {
-    /// Returns the lines of the entry, with `indent` before its dash.
+    /// Returns the lines of the entry, with `indent` before the dash.
     fn item(&self, indent: &str) -> String {
         let kind = match self.kind {
             ForgeKind::GitHub => "github",
@@ -116,12 +116,12 @@ impl ForgeEntry {
         )
     }
 
-    /// Adds the entry at the end of the forges in an existing file and returns the text. Missing sections that the
-    /// entry needs are added at the end; everything else is unchanged.
+    /// Adds the entry after the last forge in an existing file and returns the text. Appends missing sections that the entry
+    /// needs; does not change anything else.
     ///
     /// # Errors
-    /// The file's format does not allow adding lines, or it already has a forge with this name or another public
-    /// address. The message says what to add manually.
+    /// The file's format prevents adding lines, or the file already has a forge with this name or another public address.
+    /// The message lists the lines to add manually.
     pub fn added_to(&self, text: &str) -> Result<String, String> {
         let by_hand = |why: String| format!("{why}; add it by hand:\n\nforges:\n{}", self.item("  "));
         let before = read(text).ok_or_else(|| by_hand("the file is not valid YAML".to_owned()))?;
@@ -162,7 +162,7 @@ impl ForgeEntry {
     }
 }
 
-/// Returns a file's text with a default backend added if it has none, so that its other settings can be read.
+/// Returns the file's text with a default backend if it has none, so that the other settings can be read.
 pub fn with_backend(text: &str) -> String {
     match read(text) {
         Some(file) if file.get("backends").is_none() => {
@@ -211,7 +211,7 @@ fn names(file: &serde_json::Value) -> Vec<String> {
     forges.map(|forge| forge.get("name").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()).collect()
 }
 
-/// Whether the operator's file, with the variables that override its keys, has a forge. A file that does not exist has none.
+/// Whether the operator's file, including overriding variables, has a forge. A missing file has none.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -229,7 +229,7 @@ pub fn has_forge(path: &Path, env: &Env) -> Result<bool, ConfigProblems> {
     let types = schema::operator_types();
     renamed::apply(&mut root, &mut report);
     env::apply(env, &mut root, SchemaView::new(types), &mut report);
-    // Another value than a list is an error of the file, which loading it reports.
+    // Loading the file reports a value that is not a list.
     Ok(match root.to_json().get("forges") {
         None | Some(serde_json::Value::Null) => false,
         Some(serde_json::Value::Array(forges)) => !forges.is_empty(),

@@ -15,12 +15,12 @@ pub enum KeySource {
     Variable,
 }
 
-/// Keys that the operator sets, including keys set to their default. All other keys have their default.
+/// Keys set by the operator, including keys set to their default. All other keys have their default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeySources(BTreeMap<String, KeySource>);
 
 impl KeySources {
-    /// Returns the source of each value in a document, after environment variables were applied.
+    /// Returns the source of each value in a document after environment variables were applied.
     pub(super) fn of(root: &YamlNode) -> Self {
         let mut sources = Self::default();
         sources.add(root, "");
@@ -36,7 +36,7 @@ impl KeySources {
                     self.add(&entry.node, &join(key, &entry.key));
                 }
             }
-            // A list is set as a whole, but a variable may set one of its items.
+            // A list is set as a whole, but a variable may set a single item.
             YamlValue::List(items) => {
                 self.set(key, &node.place);
                 items.iter().for_each(|item| self.add_item(item, key));
@@ -62,8 +62,8 @@ impl KeySources {
         *known = (*known).max(source);
     }
 
-    /// Returns the source of a key, or of any key in its section. An environment variable takes precedence over the
-    /// file. `None` if all have their defaults.
+    /// Returns the source of a key, or of any key in its section. An environment variable overrides the file. `None` if all
+    /// have their defaults.
     pub fn source(&self, key: &str) -> Option<KeySource> {
         let below = |name: &str| name.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         let from = self.0.range(key.to_owned()..).take_while(|(name, _)| name.starts_with(key));

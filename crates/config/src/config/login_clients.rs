@@ -1,5 +1,5 @@
-//! OAuth clients for logins that `ralph-bot init --login` created. They are stored in the data folder as
-//! `login-clients/FORGE`, with the client id in the first line and the secret in the second.
+//! OAuth clients for logins, created by `ralph-bot init --login`. The data folder stores each as `login-clients/FORGE`, with
+//! the client id on the first line and the secret on the second.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct LoginClientConfig {
 pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>, String> {
     let path = path(data, forge);
     let text = match std::fs::read_to_string(&path) {
-        // The start reports a data folder that is a file.
+        // If the data folder is a file, the start reports it.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
@@ -42,7 +42,7 @@ pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>,
     Ok(Some(LoginClientConfig { id: (*id).to_owned(), secret: SecretString::from(*secret) }))
 }
 
-/// Stores the OAuth client of a forge, replacing an earlier one, and returns the path of the file.
+/// Stores a forge's OAuth client, replacing a previous one, and returns the file's path.
 ///
 /// # Errors
 /// The file cannot be written; the message names it.
@@ -52,7 +52,7 @@ pub fn keep(data: &Path, forge: &ForgeName, client: &LoginClientConfig) -> Resul
     let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER)).map_err(failed)?;
     let draft = data.join(FOLDER).join(format!(".{forge}.new"));
-    // Left by an interrupted run.
+    // Left behind by an interrupted run.
     let _ = std::fs::remove_file(&draft);
     let text = format!("{}\n{}\n", client.id, client.secret.expose_secret());
     write_private(&draft, &text).and_then(|()| std::fs::rename(&draft, &path)).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Keys of the operator's file with their defaults, ranges and documentation. `docs/reference/configuration.md` and the JSON Schema are
-//! generated from these types.
+//! Keys of the operator's file with defaults, ranges and documentation. `docs/reference/configuration.md` and the JSON
+//! Schema are generated from these types.
 
 mod dashboard;
 mod escalation;
@@ -442,7 +442,7 @@ config_section! {
     }
 }
 
-/// Returns the paths that are protected by default: those of [`PROTECTED_PATHS`] and those of the presets.
+/// Returns the default protected paths: [`PROTECTED_PATHS`] and the presets' paths.
 pub fn protected_paths() -> Vec<String> {
     PROTECTED_PATHS.iter().copied().chain(presets::protected_paths()).map(str::to_owned).collect()
 }

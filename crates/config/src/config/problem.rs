@@ -1,4 +1,4 @@
-//! Problems of a configuration file, with their position, printed like a compiler's errors.
+//! Problems in a configuration file, with positions, printed like compiler errors.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ pub enum SourceLocation {
     At { line: u64, column: u64 },
     /// Environment variable with this name.
     Variable(String),
-    /// The file as a whole.
+    /// Whole file.
     #[default]
     File,
 }
 
-/// Problem of a configuration file. Messages never contain values that could be secrets.
+/// Problem in a configuration file. Messages never contain values that could be secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// Path of the file, as given.
@@ -38,7 +38,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// All problems of a configuration, in the order of the file; never empty.
+/// All problems in a configuration, in file order; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblems(pub Vec<ConfigProblem>);
 
@@ -62,7 +62,7 @@ pub(super) struct ProblemCollector {
     file: String,
     found: Vec<ConfigProblem>,
     warnings: Vec<ConfigProblem>,
-    /// Keys of values that were removed because they are invalid.
+    /// Keys of invalid values that were removed.
     removed: Vec<String>,
 }
 
@@ -91,8 +91,8 @@ impl ProblemCollector {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Returns the keys with problems, whose values have to be removed. Later problems of these or enclosing keys are
-    /// ignored, because they only result from the removal.
+    /// Returns the keys with problems, whose values must be removed. Later problems of these keys or enclosing keys are
+    /// ignored, because the removal causes them.
     pub(super) fn take_keys(&mut self) -> &[String] {
         self.removed = self.found.iter().map(|problem| problem.key.clone()).collect();
         &self.removed

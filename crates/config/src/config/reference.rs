@@ -7,19 +7,20 @@ use super::{removed, schema};
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::{KeyRule, join};
 
-/// Sections that have a separate page.
+/// Sections with a separate page.
 const THRESHOLDS: [&str; 3] = ["control", "oversight", "strategy"];
 
 /// Maximum length of a default in a table, in characters.
 const MAX_DEFAULT: usize = 40;
 
-/// Keys of the repository's file whose namesakes in the operator's file limit the whole service.
+/// Keys of the repository's file that have the name of a service-wide limit in the operator's file.
 const OF_ONE_REPOSITORY: [&str; 2] = ["limits.loops", "limits.cost_usd_per_day"];
 
-/// Mark of keys that are in both files.
+/// Mark of keys that exist in both files.
 const SHARED_MARK: &str = " (R)";
 
-/// Returns `docs/reference/configuration.md`, the reference of both files. Keys of both files are in the operator's tables only.
+/// Returns `docs/reference/configuration.md`, the reference of both files. The operator's tables contain the keys of both
+/// files.
 pub fn configuration() -> String {
     let (operator, operator_rules) = (schema::operator(), schema::operator_rules());
     let (repository, repository_rules) = (schema::repository(), schema::repository_rules());
@@ -141,15 +142,15 @@ that stays unchanged. Keys with `true` or `false` under `oversight`, and `contro
 Shares and completion are between 0 and 1. [Configuration](configuration.md) has all other keys.
 ";
 
-/// Table of the keys of one section, or of several sections with equal keys.
+/// Table of the keys of one section, or of several sections with identical keys.
 struct SectionTable {
-    /// Full keys of the sections; empty for the file.
+    /// Full keys of the sections; empty for the whole file.
     paths: Vec<String>,
-    /// Description of the section's type; `None` if the sections differ in it.
+    /// Description of the section's type; `None` if the sections have different descriptions.
     about: Option<String>,
-    /// Descriptions of the keys that contain the sections, by section.
+    /// Descriptions of the keys whose values are the sections, by section.
     notes: Vec<(String, String)>,
-    /// Rows, each with a line break.
+    /// Rows, each with a trailing line break.
     rows: Vec<String>,
 }
 
@@ -159,7 +160,7 @@ impl SectionTable {
         let titles: Vec<String> = self.paths.iter().map(|path| format!("`{path}`")).collect();
         let mut head = format!("\n{heading} {}\n\n", titles.join(", "));
         match (&self.notes[..], &self.paths[..]) {
-            // The items of a list or map are described by its key, which has no row.
+            // The key of a list or map, which has no row, describes its items.
             ([(_, note)], [path]) if path.ends_with("[]") || path.ends_with(".NAME") => {
                 head.push_str(&format!("{note}\n\n"));
             }
@@ -179,15 +180,15 @@ impl SectionTable {
 struct Reference<'a> {
     root: &'a Json,
     rules: &'a [KeyRule],
-    /// Keys that are in both files.
+    /// Keys that exist in both files.
     shared: Vec<String>,
     /// Whether these keys are marked; otherwise they are omitted.
     is_marked: bool,
 }
 
 impl Reference<'_> {
-    /// Appends a table of the keys of `schema`, then the sections for keys with keys of their own. Sections with equal
-    /// rows share them.
+    /// Appends a table of the keys of `schema`, then the sections for keys with nested keys. Sections with identical rows
+    /// share a table.
     fn section(&self, page: &mut String, path: &str, schema: &Json, heading: &str) {
         let mut all = Vec::new();
         self.tables(path, "", schema, &mut all);
@@ -212,7 +213,7 @@ impl Reference<'_> {
         }
     }
 
-    /// Collects the tables of `schema` and of the sections in it. A section has no row: its heading says what it is.
+    /// Collects the tables of `schema` and its sections. A section has no row, because its heading describes it.
     fn tables(&self, path: &str, note: &str, schema: &Json, sections: &mut Vec<SectionTable>) {
         let about = text_of(schema, "description").map(|about| about.replace('\n', " "));
         let notes = if note.is_empty() { Vec::new() } else { vec![(path.to_owned(), note.to_owned())] };
@@ -258,7 +259,7 @@ impl Reference<'_> {
         }
     }
 
-    /// Returns the full keys of the file that have rows, with their types.
+    /// Returns the full keys of all rows, with their types.
     fn keys(&self) -> Vec<(String, String)> {
         let mut keys = Vec::new();
         self.collect_keys("", self.root, &mut keys);
@@ -277,12 +278,12 @@ impl Reference<'_> {
         }
     }
 
-    /// Returns the sections that the value of a key consists of; none for sections with a separate page.
+    /// Returns the sections in the value of a key; none for sections with a separate page.
     fn sections_of(&self, key: &str, property: &Json) -> Vec<(String, Json)> {
         if THRESHOLDS.contains(&key) { Vec::new() } else { self.nested(key, self.resolve(property)) }
     }
 
-    /// Whether a key is a section, or a list or map of sections, and nothing else.
+    /// Whether a key's value is only a section, or a list or map of sections.
     fn is_only_section(&self, key: &str, property: &Json) -> bool {
         let kind = self.type_of(property);
         THRESHOLDS.contains(&key)
@@ -323,13 +324,13 @@ impl Reference<'_> {
         };
         let range = match (rule.min, rule.max) {
             (Some(min), Some(max)) => Some(format!("{} to {}", bound(min), bound(max))),
-            // The smallest amount above 0 is printed as such.
+            // The smallest amount above 0 is printed as "more than 0".
             (Some(min), None) if min < 0.01 && min > 0.0 => Some("more than 0".to_owned()),
             (Some(min), None) => Some(format!("at least {}", bound(min))),
             (None, max) => max.map(|max| format!("at most {}", bound(max))),
         };
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-        // A key that no file can set is replaced by its value.
+        // A bound that is a removed key is printed as the key's built-in value.
         let other = |name: &str| removed::built_in(&join(section, name)).unwrap_or_else(|| format!("`{name}`"));
         let below = rule.below.iter().map(|name| format!("below {}", other(name)));
         let at_most = rule.at_most.iter().map(|name| format!("at most {}", other(name)));
@@ -394,7 +395,7 @@ impl Reference<'_> {
     }
 }
 
-/// Moves rows that several sections already share out of further sections with the same and other rows.
+/// Moves a section's rows to the shared table of several sections if the section contains all rows of this table.
 fn share_common_rows(sections: &mut [SectionTable]) {
     for group in 0..sections.len() {
         if sections[group].paths.len() < 2 {

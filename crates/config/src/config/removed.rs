@@ -1,5 +1,5 @@
-//! Keys that no longer exist because no operator has a reason to change them, and values of other keys. Files and environment
-//! variables that still set them are accepted with a warning; the built-in values apply.
+//! Removed keys and values, which no operator has a reason to change. Files and environment variables that still set them
+//! cause a warning, and the built-in values apply.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use super::yaml::{YamlNode, YamlValue};
 use crate::domain::model::settings::{KeyProblem, join};
 use crate::domain::supervision::{RENAMED_KEYS, SupervisionPreset, SupervisionSettings};
 
-/// Removed keys by section; those of the section `""` are whole sections.
+/// Removed keys by section; the section `""` lists whole sections.
 const REMOVED: &[(&str, &str)] = &[
     ("", "workspace"),
     (
@@ -64,7 +64,7 @@ const REMOVED: &[(&str, &str)] = &[
     ("rotation", "iteration_cost"),
 ];
 
-/// Removed values: key, value, and the value as which it is read.
+/// Removed values: key, value, and replacement.
 const REMOVED_VALUES: &[(&str, &str, &str)] = &[("rotation.mode", "adaptive", "none")];
 
 /// Returns all removed keys.
@@ -79,12 +79,12 @@ fn is_removed(key: &str) -> bool {
     REMOVED.iter().any(|(of, keys)| *of == section && keys.split(' ').any(|removed| removed == key))
 }
 
-/// Returns a problem without the names of removed keys.
+/// Returns a problem with the names of removed keys omitted.
 pub fn without_removed_keys(problem: KeyProblem) -> KeyProblem {
     problem.without(is_removed)
 }
 
-/// Returns the warning about a key that no longer exists, by its last name or an older one; `None` for all other keys.
+/// Returns the warning about a removed key, given its last name or an older one; `None` for all other keys.
 pub(super) fn warning(key: &str) -> Option<String> {
     let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
     let renamed = RENAMED_KEYS.iter().find(|(group, of, old, _)| *old == name && join(group, of) == section);
@@ -95,8 +95,8 @@ pub(super) fn warning(key: &str) -> Option<String> {
     })
 }
 
-/// Returns the value of a removed key, for messages and documents; with the value of the preset `pinned` if it differs.
-/// `None` for lists, sections, keys without a value in any type, and keys that were not removed.
+/// Returns the value of a removed key for messages and documents, including the value in the preset `pinned` if it differs.
+/// `None` for lists, sections, keys without a value in any type, and keys that still exist.
 pub(super) fn built_in(key: &str) -> Option<String> {
     if !is_removed(key) {
         return None;
@@ -141,8 +141,7 @@ pub(super) fn drop_from(node: &mut YamlNode, path: &str, report: &mut ProblemCol
     });
 }
 
-/// Removes these keys from the sections of supervision in a file that is read without positions. Returns a warning for
-/// each.
+/// Removes these keys from the supervision sections of a file that is read without positions. Returns a warning for each.
 pub fn drop_from_sections(sections: &mut Map<String, Value>) -> Vec<String> {
     let mut warnings = Vec::new();
     drop_below(sections, "", &mut warnings);

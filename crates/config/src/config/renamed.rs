@@ -1,4 +1,4 @@
-//! Old names of keys in the operator's file, which are accepted with a warning until version 1.0.
+//! Old names of keys in the operator's file. They are accepted with a warning until version 1.0.
 
 use super::problem::ProblemCollector;
 use super::yaml::{MapEntry, YamlNode, YamlValue};
@@ -6,11 +6,11 @@ use crate::domain::supervision::{PRESET, RENAMED_KEYS};
 
 /// Old and new names of top-level keys.
 const RENAMED: &[(&str, &str)] = &[("order", "priority"), ("parking", "cooldown"), ("context_processing", "context")];
-/// Keys that moved to another section: old section and key, new section and key.
+/// Keys moved to another section: old section and key, new section and key.
 const MOVED: &[[&str; 4]] =
     &[["memory", "summary_model", "context", "summary_model"], ["memory", "retention_days", "retention", "days"]];
 
-/// Renames and moves old keys in the file, and converts a `command` that is a single word to a list.
+/// Renames and moves old keys in the file, and converts a single-word `command` to a list.
 pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     for (old, new) in RENAMED {
         let has_new = root.get(new).is_some();
@@ -31,8 +31,8 @@ pub(super) fn apply(root: &mut YamlNode, report: &mut ProblemCollector) {
     commands(root);
 }
 
-/// Renames old supervision keys and the preset `seed` in either file. An old key beside its new one is left and
-/// reported as unknown.
+/// Renames old supervision keys and the preset `seed` in either file. If the new key exists too, leaves the old key, which
+/// is then reported as unknown.
 pub(super) fn supervision(root: &mut YamlNode, report: &mut ProblemCollector) {
     if let Some(preset) = child(root, PRESET)
         && preset.value == YamlValue::Text("seed".to_owned())
@@ -62,7 +62,7 @@ fn child<'n>(node: &'n mut YamlNode, key: &str) -> Option<&'n mut YamlNode> {
     entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
 }
 
-/// Moves a key to the section to which it belongs.
+/// Moves a key to its new section.
 fn move_key(root: &mut YamlNode, [section, key, to, new_key]: [&str; 4], report: &mut ProblemCollector) {
     let (old, new) = (format!("{section}.{key}"), format!("{to}.{new_key}"));
     let has_new = root.has(&new);
@@ -88,14 +88,14 @@ fn move_key(root: &mut YamlNode, [section, key, to, new_key]: [&str; 4], report:
     if node.value == YamlValue::Null {
         node.value = YamlValue::Map(Vec::new());
     }
-    // A section of another type is reported as such.
+    // The schema check reports a section of another type.
     if let YamlValue::Map(entries) = &mut node.value {
         entries.push(entry);
     }
 }
 
-/// Converts each backend's `command` that is a single word to a list. Text with spaces is left unchanged, because
-/// splitting it would require shell rules.
+/// Converts each backend's single-word `command` to a list. Does not split text with spaces, because that would require
+/// shell rules.
 fn commands(root: &mut YamlNode) {
     let YamlValue::Map(sections) = &mut root.value else { return };
     let Some(section) = sections.iter_mut().find(|entry| entry.key == "backends") else { return };
@@ -111,7 +111,7 @@ fn commands(root: &mut YamlNode) {
     }
 }
 
-/// Replaces the old name of a key, the path of which an environment variable names. Returns a warning if there was one.
+/// Replaces an old key name in a path from an environment variable. Returns a warning if it replaced one.
 pub(super) fn rename_path(path: &mut Vec<String>) -> Option<String> {
     if let Some((old, new)) = RENAMED.iter().find(|(old, _)| path.first().is_some_and(|first| first == old)) {
         path[0] = (*new).to_owned();

@@ -1,5 +1,5 @@
-//! The repository's file, `.github/ralph.yml`, `.gitea/ralph.yml` or `.ralph.yml`: written by maintainers, read from the
-//! default branch only.
+//! The repository's file, `.github/ralph.yml`, `.gitea/ralph.yml` or `.ralph.yml`. Maintainers write it, and the service
+//! reads it only from the default branch.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::domain::trust::limits::RepositoryLimits;
 use crate::domain::trust::policy::{Intelligence, PlanPolicy, ProgressReport, ReviewTime};
 use crate::domain::trust::protected::ProtectedPolicy;
 
-/// Paths of the file, in the order of lookup.
+/// Paths of the file, in lookup order.
 pub const REPOSITORY_FILES: &[&str] = &[".github/ralph.yml", ".gitea/ralph.yml", ".ralph.yml"];
 
 config_section! {

@@ -1,4 +1,4 @@
-//! JSON Schemas of both files.
+//! JSON Schemas of both configuration files.
 
 use std::sync::LazyLock;
 
@@ -32,8 +32,8 @@ pub fn repository() -> Json {
     schema
 }
 
-/// Returns the schema of the operator's file without bounds, which are checked after all layers are merged. It is created once,
-/// because that takes longer than to read a file.
+/// Returns the schema of the operator's file without bounds, which are checked after merging all layers. It is cached,
+/// because creating it takes longer than reading a file.
 pub(super) fn operator_types() -> &'static Json {
     static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
         let mut schema = schemars::schema_for!(OperatorFile).to_value();
@@ -63,7 +63,7 @@ fn fill_in_presets(schema: &mut Json) {
     }
 }
 
-/// Removes the defaults of sections: they repeat the defaults of their keys, and contain values that no file can set.
+/// Removes the defaults of sections, because they repeat the defaults of their keys and contain values that no file can set.
 fn drop_section_defaults(schema: &mut Json) {
     match schema {
         Json::Object(fields) => {
@@ -72,7 +72,7 @@ fn drop_section_defaults(schema: &mut Json) {
             }
             for (name, value) in fields {
                 match value {
-                    // A key can have the name `default`.
+                    // A key can be named `default`.
                     Json::Object(keys) if name == "properties" => keys.values_mut().for_each(drop_section_defaults),
                     value => drop_section_defaults(value),
                 }
@@ -83,8 +83,8 @@ fn drop_section_defaults(schema: &mut Json) {
     }
 }
 
-/// Returns the schema of the repository's file without bounds. It includes the keys that only the operator's file can set,
-/// which are refused later with a specific message. It is created once.
+/// Returns the schema of the repository's file without bounds. It includes the keys reserved for the operator's file, which
+/// a later check rejects with a specific message. It is cached.
 pub(super) fn repository_types() -> &'static Json {
     static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
         let mut schema = schemars::schema_for!(RepositoryFile).to_value();
@@ -104,8 +104,7 @@ pub(super) fn repository_rules() -> Vec<KeyRule> {
     rules_of::<RepositoryFile>()
 }
 
-/// Returns the rules of a file. The sections of supervision can be partial in a file, so its type does not contain their
-/// rules.
+/// Returns the rules of a file. A file can contain supervision sections partially, so its type does not contain their rules.
 fn rules_of<F: ConfigSection>() -> Vec<KeyRule> {
     let mut rules = Vec::new();
     F::rules("", &mut rules);
@@ -126,7 +125,7 @@ fn with_bounds(mut schema: Json, rules: Vec<KeyRule>) -> Json {
     schema
 }
 
-/// Returns a JSON number, without a decimal point if it is whole.
+/// Returns a JSON number, without a decimal point for a whole number.
 pub(super) fn number(value: f64) -> Json {
     if value.fract() == 0.0 { Json::from(value as i64) } else { Json::from(value) }
 }

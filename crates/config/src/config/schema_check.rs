@@ -1,5 +1,5 @@
-//! Checks a YAML document against a JSON Schema and reports every difference with its position. Supports the keywords that
-//! schemars writes for the configuration's types; all others are left to deserialization.
+//! Checks a YAML document against a JSON Schema and reports each difference with its position. Supports the keywords that
+//! schemars generates for the configuration's types; deserialization checks the rest.
 
 use serde_json::Value as Json;
 
@@ -8,7 +8,7 @@ use super::yaml::{YamlNode, YamlValue};
 use crate::domain::model::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
 use crate::domain::model::settings::did_you_mean;
 
-/// Keys that would hold a secret, each with the prefix of the keys (`_env`, `_file`) that name its source.
+/// Keys that would contain a secret, each with the prefix of the keys (`_env`, `_file`) that name its source.
 const SECRET_KEYS: &[(&str, &str)] = &[
     ("token", "token"),
     ("access_token", "token"),
@@ -70,7 +70,7 @@ impl<'s> SchemaView<'s> {
         self.here.get("items").map(|schema| self.at(schema))
     }
 
-    /// Whether only text is accepted, so that a number has to be read as text.
+    /// Whether only text is accepted, so a number must be read as text.
     pub(super) fn takes_only_text(self) -> bool {
         let types = self.types();
         types.contains(&"string") && types.iter().all(|t| matches!(*t, "string" | "null"))
@@ -148,7 +148,7 @@ impl<'s> SchemaView<'s> {
         }
     }
 
-    /// Reports every difference between `node` and this schema. `path` is the node's path, empty at the top.
+    /// Reports each difference between `node` and this schema. `path` is the node's path, empty at the top.
     pub(super) fn check(self, node: &YamlNode, path: &str, report: &mut ProblemCollector) {
         if !self.takes(&node.value) {
             let found = node.value.kind();
@@ -180,7 +180,7 @@ impl<'s> SchemaView<'s> {
         }
     }
 
-    /// Checks an item of a list in the same way as [`Self::check`]; the item must have a value.
+    /// Checks a list item like [`Self::check`]; the item must have a value.
     fn check_present(self, node: &YamlNode, path: &str, report: &mut ProblemCollector) {
         if node.value == YamlValue::Null {
             let message = format!("`{path}`: expected {}, found nothing", self.expected());
@@ -252,7 +252,7 @@ impl<'s> SchemaView<'s> {
         }
     }
 
-    /// Returns the lowest and highest number, from the schema or from the integer type.
+    /// Returns the lowest and highest allowed number, from the schema or the integer type.
     fn bounds(self) -> (f64, f64) {
         let chosen = self.choices().into_iter().find(|c| c.types().iter().any(|t| matches!(*t, "integer" | "number")));
         let here = chosen.unwrap_or(self).here;
@@ -267,7 +267,7 @@ impl<'s> SchemaView<'s> {
     }
 }
 
-/// Returns a path for messages, with words for the top of the file, which has no path.
+/// Returns a path for messages, or a description of the top level, which has no path.
 fn shown(path: &str) -> &str {
     if path.is_empty() { "the file" } else { path }
 }

@@ -7,10 +7,10 @@ use secrecy::SecretString;
 use super::env::Env;
 use crate::domain::model::authorship::CommitSigning;
 
-/// Minimum length of a webhook secret, in bytes; the output size of HMAC-SHA-256.
+/// Minimum length of a webhook secret, in bytes: the output size of HMAC-SHA-256.
 pub const WEBHOOK_SECRET_MIN: usize = 32;
 
-/// Maximum size of a file with a secret, in bytes; a private key has about 3 KiB.
+/// Maximum size of a secret file, in bytes; a private key has about 3 KiB.
 const SECRET_FILE_MAX: u64 = 64 * 1024;
 
 /// Source of a secret.
@@ -43,24 +43,23 @@ pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<Secr
 /// Environment variables that contain credentials of an OpenTelemetry exporter.
 const HEADERS_OF_TRACES: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
 
-/// Returns secrets that the service masks but does not use itself, each with its name: the key that git signs commits
-/// with, and the values of headers for OpenTelemetry. A key file that cannot be read is left out; signing reports the
-/// error.
+/// Returns secrets that the service masks but does not use itself, each with its name: the commit signing key and the values
+/// of OpenTelemetry headers. Skips an unreadable key file, because signing reports the error.
 pub(super) fn of_others(signing: Option<&CommitSigning>, env: &Env) -> Vec<(String, SecretString)> {
     let mut found = Vec::new();
     if let Some(CommitSigning::Ssh { key_file }) = signing
         && let Ok(key) = read_file(key_file)
-        // A public key, whose private one an agent has, is no secret.
+        // A public key is not a secret; an agent holds its private key.
         && key.contains("PRIVATE KEY")
     {
         found.push(("the key of signatures".to_owned(), SecretString::from(key.trim().to_owned())));
     }
     let headers = HEADERS_OF_TRACES.into_iter().filter_map(|name| env.get(name)).flat_map(|all| all.split(','));
     for pair in headers {
-        // The values are encoded as in addresses, where a plus sign is none of a form.
+        // The values are percent-encoded like addresses, where a plus sign does not mean a space.
         let pair = pair.replace('+', "%2B");
         let Some((_, value)) = url::form_urlencoded::parse(pair.as_bytes()).next() else { continue };
-        // The scheme before a token is no secret.
+        // The scheme before a token is not a secret.
         let token = value.trim().rsplit(' ').next().unwrap_or_default().to_owned();
         found.push(("a header of traces".to_owned(), SecretString::from(token)));
     }

@@ -1,5 +1,4 @@
-//! Keys `preset`, `control`, `oversight` and `strategy` of both files, which are checked after merging them with the
-//! layer below.
+//! Keys `preset`, `control`, `oversight` and `strategy` of both files. They are checked after merging with the layer below.
 
 use serde_json::{Map, Value};
 
@@ -19,8 +18,8 @@ pub(super) struct SupervisionKeys {
 }
 
 impl SupervisionKeys {
-    /// Returns the keys that the file sets, merged with `base`, the layer below. Adds problems to `report` with their
-    /// positions in `root`.
+    /// Returns the file's keys merged with `base`, the layer below. Adds problems to `report` with their positions in
+    /// `root`.
     pub(super) fn check(
         self,
         base: &Map<String, Value>,
@@ -48,7 +47,7 @@ impl SupervisionKeys {
             if report.is_removed(other) {
                 continue;
             }
-            // The file may set only the other one of two contradicting keys.
+            // The file may set only the other one of two conflicting keys.
             let written = if root.has(&problem.key) || !root.has(other) { &problem.key } else { other };
             report.add(root.place_at(written), problem.key.clone(), problem.message);
         }
@@ -56,7 +55,7 @@ impl SupervisionKeys {
     }
 }
 
-/// Adds a problem for each key in a repository's file that only the operator may set.
+/// Adds a problem for each operator-only key in a repository's file.
 pub(super) fn refuse_operator_keys(root: &YamlNode, report: &mut ProblemCollector) {
     for key in operators_alone().iter().filter(|key| root.has(key)) {
         report.add(root.place_at(key), key.as_str(), format!("`{key}`: only the operator's file can set this key"));

@@ -1,4 +1,4 @@
-//! File of `ralph-bot local --tasks`: tasks with their checks and limits.
+//! File for `ralph-bot local --tasks`: tasks with their checks and limits.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ config_section! {
     }
 }
 
-/// A task of a list.
+/// Task in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedTask {
     /// Title, one line.
@@ -77,14 +77,14 @@ pub struct ListedTask {
 /// Reads the tasks of the file at `path`.
 ///
 /// # Errors
-/// All problems of the file, in its order.
+/// All problems in the file, in file order.
 pub fn read_tasks(path: &Path) -> Result<Vec<ListedTask>, ConfigProblems> {
     let name = path.display().to_string();
     let mut report = ProblemCollector::new(&name);
     match read_limited(path) {
         Ok(text) => parse_tasks(&text, report),
         Err(message) => {
-            // The advice in the message is about the operator's file.
+            // The advice in the message refers to the operator's file.
             let message = message.split_once("; ").map_or(message.as_str(), |(first, _)| first);
             report.add(Default::default(), "", message);
             Err(report.into_problems())

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::FILE_MAX;
 
-/// Maximum depth of folders; template names have one (`comment/status.md`).
+/// Maximum folder depth; template names have two parts (`comment/status.md`).
 const DEEPEST: usize = 2;
 
-/// Returns name (`comment/status.md`) and content of each Markdown file in `folder`, sorted by name. Hidden files are
-/// ignored; any other file is an error, so that a misspelt name is noticed.
+/// Returns the name (`comment/status.md`) and content of each Markdown file in `folder`, sorted by name. Ignores hidden
+/// files; any other file is an error, which exposes misspelled names.
 pub(super) fn read(folder: &Path) -> Result<Vec<(String, String)>, String> {
     let mut found = Vec::new();
     collect(folder, "", 0, &mut found)?;

@@ -1,4 +1,4 @@
-//! Both files: the exact message of every kind of error, overrides, secrets, and malformed text.
+//! Tests of both files: the exact message of each kind of error, overrides, secrets, and malformed text.
 
 mod backends;
 mod dashboard;
@@ -21,7 +21,7 @@ use crate::domain::trust::protected::ProtectedPolicy;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// The sample of the documentation.
+/// Sample from the documentation.
 const SAMPLE: &str = r#"
 server: { listen: "127.0.0.1:8080", public_url: "https://ralph.example.org" }
 data_dir: ./data
@@ -45,7 +45,7 @@ schedule: []
 escalation: { channels: [] }
 "#;
 
-/// Minimal file that the tests extend: one forge and one backend.
+/// Minimal file that tests extend: one forge and one backend.
 const SMALL: &str = "\
 forges:
   - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }
@@ -74,7 +74,7 @@ fn problems(text: &str) -> String {
     parse(text).expect_err("a file with mistakes").to_string()
 }
 
-/// Returns the problems of a file with one forge; `text` is the content of its braces.
+/// Returns the problems of a file with one forge, whose braces contain `text`.
 fn forge_problems(text: &str) -> String {
     problems(&format!("forges: [{{ {text} }}]\nbackends: {{ claude: {{}} }}\n"))
 }
@@ -445,7 +445,7 @@ fn invalid_secrets_are_refused() {
     ");
 }
 
-/// Returns the problems of a file with one channel, which is on the third line.
+/// Returns the problems of a file with one channel on the third line.
 fn channel_problems(channel: &str) -> String {
     problems(&format!("{SMALL}escalation: {{ channels: [{{ {channel} }}] }}\n"))
 }
@@ -786,8 +786,8 @@ fn reference_pages_have_at_most_210_rows() {
     assert!((100..=210).contains(&rows), "{rows} rows");
 }
 
-/// Asserts that the table between the markers `<!-- name -->` and `<!-- /name -->` of a page is `table`; writes it if
-/// documentation is to be updated.
+/// Asserts that a page has `table` between the markers `<!-- name -->` and `<!-- /name -->`; writes it if documentation is
+/// being updated.
 fn assert_table(page: &str, name: &str, table: &str) {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(page);
     let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
@@ -879,7 +879,7 @@ fn schemas_are_valid_json_schemas() {
     assert!(!validator.is_valid(&to_json("cheks: []")));
 }
 
-/// A repository file that uses everything.
+/// Repository file with every key.
 const REPOSITORY: &str = r#"
 checks:
   - cargo test
@@ -1021,13 +1021,13 @@ proptest! {
         if let Err(problems) = parse_repository("x", &text, &Policy::default()) {
             prop_assert!(!problems.is_empty());
             prop_assert!(problems.iter().all(|p| !p.message.is_empty()), "{:?}", problems);
-            // What the schema lets through, the type takes.
+            // The type accepts every document that the schema accepts.
             prop_assert!(problems.iter().all(|p| p.place != SourceLocation::File), "{}\n{:?}", text, problems);
         }
     }
 }
 
-/// Generates documents of known keys with values of every kind.
+/// Generates documents with known keys and values of every kind.
 fn document() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
         Just("null".to_owned()),

@@ -1,4 +1,5 @@
-//! Configuration of a trial: the operator's, with one repository, one scripted backend, and without what a trial must not touch.
+//! Configuration of a trial: the operator's configuration with one repository and one scripted backend, without sections
+//! that would affect others.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use super::yaml::YamlNode;
 use super::{Config, Env, read_limited};
 use crate::domain::model::ids::{ForgeName, UserId};
 
-/// Sections that a trial leaves out: they notify other people, call other models, or use what other loops learned.
+/// Sections omitted from a trial: they notify other people, call other models, or use learnings of other loops.
 const LEFT_OUT: [&str; 11] = [
     "priority",
     "rotation",
@@ -33,19 +34,19 @@ pub struct TrialSettings {
     pub forge: ForgeName,
     /// Repository, `owner/name`.
     pub repository: String,
-    /// The bot's own account, which may start the trial's loop.
+    /// Bot account, which may start the trial's loop.
     pub own: UserId,
-    /// Script of the agent, which sandboxes may show.
+    /// Script of the agent, which sandboxes must show.
     pub script: PathBuf,
-    /// Folder of the trial's data.
+    /// Data folder of the trial.
     pub data_dir: PathBuf,
 }
 
 impl Config {
-    /// Returns the configuration of a trial with the settings of the operator's file at `path`.
+    /// Returns a trial's configuration, based on the operator's file at `path`.
     ///
     /// # Errors
-    /// The file is not valid.
+    /// The file is invalid.
     pub fn for_trial(path: &Path, env: &Env, trial: &TrialSettings) -> Result<Self, ConfigProblems> {
         let whole = Self::load(path, env)?;
         let text = read_limited(path).map_err(|message| {
@@ -80,7 +81,7 @@ impl Config {
         file["backends"] =
             json!({ TRIAL_BACKEND: { "type": "script", "command": ["/bin/sh", script], "roles": ["agent"] } });
         let mut config = Self::parse(path, &file.to_string(), env)?;
-        // Secrets of single repositories are in the service's data folder.
+        // The service's data folder contains the secrets of single repositories.
         for forge in &mut config.forges {
             let known = whole.forge(&forge.name).map(|known| known.repository_secrets.clone());
             forge.repository_secrets = known.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Validates the operator's file: contradictions, secrets, addresses, paths.
+//! Validates the operator's file: contradictions, secrets, addresses and paths.
 
 mod backends;
 mod channels;
@@ -35,10 +35,11 @@ use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::policy::Policy;
 use crate::domain::trust::protected::Protected;
 
-/// Intervals of polling, in seconds: a shorter one costs more of the forge's limit than it gains, at a longer one people wait.
+/// Allowed polling intervals, in seconds. A shorter interval uses too much of the forge's limit; a longer one makes people
+/// wait.
 const POLL_SECONDS: std::ops::RangeInclusive<u64> = 10..=3600;
 
-/// Validates `file`; `root` has the positions of its values.
+/// Validates `file`; `root` has its values' positions.
 pub(super) fn operator(
     file: OperatorFile,
     root: &YamlNode,
@@ -142,11 +143,11 @@ impl Validator<'_> {
         self.report.add(place, key, format!("`{key}`: {message}"));
     }
 
-    /// Adds problems of settings with their position in the file.
+    /// Adds problems of settings with their positions in the file.
     fn settings(&mut self, problems: Vec<settings::KeyProblem>) {
         for problem in problems {
             let problem = removed::without_removed_keys(problem);
-            // The file may set only the other one of two contradicting keys.
+            // The file may set only the other one of two conflicting keys.
             let other = problem.other().unwrap_or_default();
             let written = if self.root.has(&problem.key) || !self.root.has(other) { &problem.key } else { other };
             let place = self.root.place_at(written);
@@ -154,7 +155,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Returns the folder of the embedding model and checks that its files exist.
+    /// Returns the folder of the embedding model after checking that its files exist.
     fn embeddings(&mut self, folder: Option<&Path>) -> Option<PathBuf> {
         let folder = self.base.join(folder?);
         if !cfg!(feature = "embeddings") {
@@ -169,7 +170,8 @@ impl Validator<'_> {
         Some(folder)
     }
 
-    /// Adds problems of rules. The position is the rule's; lines and columns in the message are within the expression.
+    /// Adds problems of rules. The position is the rule's position; lines and columns in the message refer to the
+    /// expression.
     fn rules(&mut self, problems: Vec<RuleProblem>) {
         for problem in problems {
             let place = self.root.place_at(&problem.key);
@@ -185,7 +187,7 @@ impl Validator<'_> {
         address
     }
 
-    /// Parses the address of a server: http or https, with a host, without credentials, query and fragment.
+    /// Parses a server address: http or https, with a host, without credentials, query and fragment.
     fn url(&mut self, key: &str, text: &str) -> Option<Url> {
         let Ok(url) = Url::parse(text) else {
             self.wrong(key, "expected an address such as https://git.example.org");
@@ -220,7 +222,7 @@ impl Validator<'_> {
         checked
     }
 
-    /// Whether a name is valid; it is used in routes, keys and messages.
+    /// Whether a name is valid for routes, keys and messages.
     fn short_name(&mut self, key: &str, name: &str) -> bool {
         const LONGEST: usize = 40;
         if name.is_empty() {
@@ -328,7 +330,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Returns the source of a secret that `NAME_env` or `NAME_file` gives, with its key.
+    /// Returns the source of a secret from `NAME_env` or `NAME_file`, with its key.
     fn one_of(
         &mut self,
         key: &str,
@@ -430,7 +432,7 @@ impl Validator<'_> {
         checked
     }
 
-    /// Returns accounts with their forge; ids are only unique within a forge.
+    /// Returns accounts with their forges, because ids are only unique within a forge.
     fn accounts(&mut self, key: &str, entries: &[AccountEntry], forges: &[&str]) -> Vec<(ForgeName, UserId)> {
         let mut checked = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
@@ -510,7 +512,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Reads the custom templates; their syntax is checked by the renderer.
+    /// Reads the custom templates; the renderer checks their syntax.
     fn templates(&mut self, folder: Option<&Path>) -> Vec<(String, String)> {
         let Some(folder) = folder else { return Vec::new() };
         templates::read(&self.base.join(folder)).unwrap_or_else(|why| {
@@ -560,7 +562,7 @@ impl Validator<'_> {
     }
 }
 
-/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref and cannot be mistaken for an option of git.
+/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref and cannot be parsed as a git option.
 pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
     let harmless = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
     let parts_good = prefix.split('/').all(|part| !part.starts_with('.') && !part.ends_with(".lock"));

@@ -1,4 +1,4 @@
-//! Parses the repository's file and checks what its types cannot express. Has no side effects.
+//! Parses the repository's file and checks constraints that its types cannot express. Has no side effects.
 
 use std::collections::BTreeSet;
 
@@ -26,10 +26,10 @@ const COMMANDS_MAX: usize = 50;
 /// Maximum length of a command, in bytes.
 const COMMAND_MAX: usize = 4096;
 
-/// Parses `text`, the file at `path`. Thresholds are validated after merging with those of `operator`.
+/// Parses `text`, the file at `path`. Validates thresholds after merging them with the thresholds of `operator`.
 ///
 /// # Errors
-/// All problems of the file, in its order; never empty.
+/// All problems in the file, in file order; never empty.
 pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<RepositorySettings, Vec<ConfigProblem>> {
     let mut report = ProblemCollector::new(path);
     if text.len() > REPOSITORY_FILE_BYTES {
@@ -137,7 +137,7 @@ impl RepositoryValidator<'_> {
         }
     }
 
-    /// Checks stated facts; numbers out of range are already reported.
+    /// Checks stated facts; the schema check has already reported numbers out of range.
     fn facts(&mut self, key: &str, facts: &StatedFacts) {
         let in_range = facts.check(key).is_empty();
         if let Some(message) = facts.problem(key).filter(|_| in_range) {
@@ -165,7 +165,7 @@ impl RepositoryValidator<'_> {
         }
         for (index, host) in environment.network.iter().flatten().enumerate() {
             let is_ecosystem = ecosystem_names().any(|name| name == host);
-            // A host with a port would be reached at private addresses, too, which only the operator may allow.
+            // A host with a port would also be reachable at private addresses, which only the operator may allow.
             let is_public = host.contains('.') && !host.contains([':', '/', '[']) && Hosts::parse([host]).is_ok();
             if !is_ecosystem && !is_public {
                 let names = ecosystem_names().collect::<Vec<_>>().join(", ");
@@ -245,7 +245,8 @@ impl RepositoryValidator<'_> {
         seconds
     }
 
-    /// Returns the rule of a check. Keys that its kind needs must be present, keys that it does not read must not.
+    /// Returns the rule of a check. Keys required by its kind must be present, and keys that it does not read must be
+    /// absent.
     fn rule(&mut self, key: &str, section: &CheckSection) -> CheckRule {
         let (needs_pattern, reads): (bool, &[&str]) = match section.kind {
             CheckKind::ExitCode | CheckKind::EmptyOutput => (false, &[]),

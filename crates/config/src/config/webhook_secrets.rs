@@ -1,5 +1,5 @@
-//! Webhook secrets that belong to one repository each, in the data folder: `webhook-secrets/FORGE/REPOSITORY-ID`, one secret a
-//! line, the current one first. `init --webhook` makes them.
+//! Webhook secrets of single repositories, in the data folder: `webhook-secrets/FORGE/REPOSITORY-ID`, one secret per line,
+//! current secret first. `init --webhook` creates them.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,37 +14,37 @@ use crate::domain::model::ids::{ForgeName, RepoId};
 
 /// Folder below the data folder.
 const FOLDER: &str = "webhook-secrets";
-/// Length of a new secret in bytes; it is written in hexadecimal.
+/// Length of a new secret, in bytes; stored in hexadecimal.
 pub const SECRET_BYTES: usize = 32;
-/// Maximum number of secrets of a repository: the current one and the one that it replaces.
+/// Maximum number of a repository's secrets: the current one and its predecessor.
 const KEPT: usize = 2;
 
-/// Secrets that sign the deliveries about one repository.
+/// Secrets for the deliveries of one repository.
 #[derive(Debug, Clone)]
 pub struct RepositorySecrets {
     /// Numeric id of the repository.
     pub repo: RepoId,
-    /// Secrets, the current one first.
+    /// Secrets, current one first.
     pub secrets: Vec<SecretString>,
 }
 
-/// Treatment of the secret of a repository that has one.
+/// Treatment of an existing secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingSecret {
-    /// It stays, and the one that it replaced is dropped.
+    /// Keeps the current secret and drops its predecessor.
     Keep,
-    /// A new one replaces it; both are accepted until the next call with `Keep`.
+    /// Replaces the current secret; both are accepted until the next call with `Keep`.
     Replace,
 }
 
-/// Reads the secrets of the repositories of a forge, in the order of their ids.
+/// Reads the secrets of a forge's repositories, ordered by id.
 ///
 /// # Errors
-/// A file cannot be read, has no number as its name, or has a secret that is too short; the message names the file.
+/// A file cannot be read, its name is not a number, or a secret is too short; the message names the file.
 pub fn read(data: &Path, forge: &ForgeName) -> Result<Vec<RepositorySecrets>, String> {
     let folder = folder(data, forge);
     let entries = match std::fs::read_dir(&folder) {
-        // The start reports a data folder that is a file.
+        // If the data folder is a file, the start reports it.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
         }
@@ -66,7 +66,7 @@ pub fn read(data: &Path, forge: &ForgeName) -> Result<Vec<RepositorySecrets>, St
     Ok(found)
 }
 
-/// Creates the secret of a repository, or keeps or replaces the existing one as `change` says. Returns all that are accepted, the
+/// Creates a repository's secret, or keeps or replaces an existing one according to `change`. Returns all accepted secrets,
 /// current one first.
 ///
 /// # Errors
@@ -90,7 +90,7 @@ pub fn keep(
     }
     let text: String = secrets.iter().map(|secret| format!("{}\n", secret.expose_secret())).collect();
     let draft = folder.join(format!(".{repo}.new"));
-    // Left by an interrupted run.
+    // Left behind by an interrupted run.
     let _ = std::fs::remove_file(&draft);
     write_private(&draft, &text).and_then(|()| std::fs::rename(&draft, &path)).map_err(failed)?;
     Ok(RepositorySecrets { repo, secrets })
@@ -106,10 +106,10 @@ pub fn random_secret() -> io::Result<String> {
     Ok(HEXLOWER.encode(&bytes))
 }
 
-/// Creates a file that only its owner can read.
+/// Creates a file that is readable only by its owner.
 ///
 /// # Errors
-/// It exists or cannot be written.
+/// The file exists or cannot be written.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;

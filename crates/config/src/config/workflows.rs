@@ -1,8 +1,8 @@
-//! Workflows of Actions: their folders, and the events that start them.
+//! Actions workflows: their folders and triggers.
 
 use serde_json::Value;
 
-/// Returns the folders in which a forge looks for workflows; the first that contains any counts.
+/// Returns the folders that a forge searches for workflows; only the first folder with a workflow is used.
 pub fn folders(product: &str) -> &'static [&'static str] {
     match product.split(' ').next() {
         Some("Gitea") => &[".gitea/workflows", ".github/workflows"],
@@ -11,12 +11,12 @@ pub fn folders(product: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether a path is that of a workflow file.
+/// Whether a path belongs to a workflow file.
 pub fn is_workflow(path: &str) -> bool {
     [".yml", ".yaml"].iter().any(|end| path.ends_with(end))
 }
 
-/// Parses a workflow file. The error is a sentence.
+/// Parses a workflow file. The error is a complete sentence.
 pub fn parse(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
 }
@@ -35,15 +35,15 @@ pub fn starts(triggers: &Value, event: &str, branch: &str) -> bool {
         Value::Object(each) => match each.get(event) {
             None => false,
             Some(filter) if event == "push" => includes(filter, branch),
-            // Other filters concern the target branch or paths.
+            // Other filters apply to the target branch or to paths.
             Some(_) => true,
         },
         _ => false,
     }
 }
 
-/// Whether a pull request from `branch` to `base` certainly starts a workflow with these triggers when commits are pushed to it.
-/// Filters by path depend on the change, so such a workflow may not start.
+/// Whether a push to a pull request from `branch` to `base` always starts a workflow with these triggers. A workflow with
+/// path filters may not start, because they depend on the change.
 pub fn runs_for_pull(triggers: &Value, branch: &str, base: &str) -> bool {
     const ACTIVE: [&str; 3] = ["opened", "synchronize", "reopened"];
     let certain = |event: &str, of: &str| {
@@ -67,10 +67,10 @@ fn names(value: &Value) -> Vec<&str> {
     }
 }
 
-/// Whether the filter of an event includes a branch.
+/// Whether an event's filter includes a branch.
 fn includes(filter: &Value, branch: &str) -> bool {
     if let Some(patterns) = filter.get("branches").map(names) {
-        // The last match decides.
+        // The last match wins.
         return patterns.iter().fold(false, |included, pattern| match pattern.strip_prefix('!') {
             Some(without) => included && !pattern_matches(without, branch),
             None => included || pattern_matches(pattern, branch),

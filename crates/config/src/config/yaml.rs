@@ -1,4 +1,4 @@
-//! A YAML document in which every key and value has its position.
+//! YAML document with the position of each key and value.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde_saphyr::{Location, Options, Spanned};
 
 use super::problem::{ProblemCollector, SourceLocation};
 
-/// A value with its position.
+/// Value with its position.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct YamlNode {
     pub(super) place: SourceLocation,
     pub(super) value: YamlValue,
 }
 
-/// A YAML value.
+/// YAML value.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum YamlValue {
     #[default]
@@ -27,7 +27,7 @@ pub(super) enum YamlValue {
     Map(Vec<MapEntry>),
 }
 
-/// A key with its value.
+/// Key with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MapEntry {
     pub(super) key: String,
@@ -36,7 +36,7 @@ pub(super) struct MapEntry {
 }
 
 impl YamlNode {
-    /// Parses `text`; invalid YAML adds one problem to `report`.
+    /// Parses `text`; adds one problem to `report` for invalid YAML.
     pub(super) fn parse(text: &str, report: &mut ProblemCollector) -> Option<YamlNode> {
         match serde_saphyr::from_str_with_options::<Spanned<YamlValue>>(text, options()) {
             Ok(spanned) => Some(YamlNode::from(spanned)),
@@ -44,7 +44,7 @@ impl YamlNode {
                 let error = error.without_snippet();
                 let place = error.location().map_or(SourceLocation::File, place_of);
                 let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-                // Every problem is printed with its position already.
+                // The position is already printed with each problem.
                 let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(text, _)| text);
                 report.add(place, "", format!("invalid YAML: {}", message.trim()));
                 None
@@ -52,7 +52,7 @@ impl YamlNode {
         }
     }
 
-    /// Returns the value of `key`, or `None` if this is not a map with that key.
+    /// Returns the value of `key`; `None` if this is not a map with the key.
     pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
         match &self.value {
             YamlValue::Map(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),
@@ -60,7 +60,7 @@ impl YamlNode {
         }
     }
 
-    /// Whether `path` has a value; false for an empty path.
+    /// Whether `path` has a value; `false` for an empty path.
     pub(super) fn has(&self, path: &str) -> bool {
         let mut at = (self, path);
         while !at.1.is_empty() {
@@ -72,7 +72,7 @@ impl YamlNode {
         !path.is_empty() && at.0.value != YamlValue::Null
     }
 
-    /// Returns the position of the value at `path` (`forges[0].url`), or else of the nearest value around it.
+    /// Returns the position of the value at `path` (`forges[0].url`), or of the nearest enclosing value.
     pub(super) fn place_at(&self, path: &str) -> SourceLocation {
         let mut at = (self, path);
         while let Some((index, rest)) = at.0.step(at.1) {
@@ -81,7 +81,7 @@ impl YamlNode {
         at.0.place.clone()
     }
 
-    /// Returns a copy without the values at `keys`; for an item of a list, without the whole list.
+    /// Returns a copy without the values at `keys`; for a list item, removes the whole list.
     pub(super) fn without(&self, keys: &[String]) -> YamlNode {
         let mut sound = self.clone();
         for key in keys {
@@ -107,8 +107,8 @@ impl YamlNode {
         }
     }
 
-    /// Returns the index of the part of this node that `path` begins with, and the rest of the path. Keys may contain dots and
-    /// brackets, as names of models do: the longest matching key is used.
+    /// Returns the index of the part of this node at the start of `path`, and the rest of the path. Keys may contain dots
+    /// and brackets, like model names; the longest matching key wins.
     fn step<'p>(&self, path: &'p str) -> Option<(usize, &'p str)> {
         let (index, rest) = match &self.value {
             YamlValue::List(items) => {
@@ -154,7 +154,7 @@ impl YamlNode {
         }
     }
 
-    /// Converts from JSON; every part has the same position.
+    /// Converts from JSON; all parts have the same position.
     pub(super) fn from_json(json: serde_json::Value, place: &SourceLocation) -> YamlNode {
         use serde_json::Value as Json;
         let value = match json {
@@ -194,7 +194,7 @@ impl YamlValue {
     }
 }
 
-/// Returns the options of strict parsing: `yes` and `on` are text, a duplicate key is an error.
+/// Returns the options for strict parsing: `yes` and `on` are text, and duplicate keys are errors.
 fn options() -> Options {
     let mut options = Options::default();
     options.strict_booleans = true;

@@ -1,5 +1,4 @@
-//! Completion criteria: where checks come from and how their outcomes are judged. Ecosystems: how their dependencies are
-//! installed.
+//! Completion criteria: sources of checks and judgement of their outcomes. Ecosystems: installation of dependencies.
 
 pub mod criteria;
 pub mod dependencies;

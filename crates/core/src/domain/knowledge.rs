@@ -1,4 +1,4 @@
-//! Knowledge for the agent: memory across loops, memory of a loop's session, questions to models, and the prompt.
+//! Knowledge for the agent: memory across loops, memory of one loop's session, questions to models, and the prompt.
 
 mod agent_message;
 pub mod intelligence;

@@ -1,4 +1,4 @@
-//! Values that every part of the core shares: identifiers, quantities, events, effects, tasks and the record of an iteration.
+//! Values shared by all parts of the core: identifiers, quantities, events, effects, tasks and the record of an iteration.
 
 pub mod authorship;
 pub mod characters;

@@ -1,5 +1,5 @@
-//! Supervision of a loop: control, oversight and strategy, combined in one pipeline that running loops, replays and simulations
-//! share.
+//! Supervision of a loop: control, oversight and strategy, combined in one pipeline for running loops, replays and
+//! simulations.
 
 pub mod control;
 pub mod experience;

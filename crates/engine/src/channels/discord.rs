@@ -1,7 +1,7 @@
-//! Discord: messages of a webhook are posted with `wait=true`, which returns their ids, and edited by `PATCH`.
+//! Discord: posts webhook messages with `wait=true`, which returns their ids, and edits them with `PATCH`.
 //!
-//! A webhook cannot list its messages, and its posts do not support `nonce`. A message whose response was lost is
-//! therefore posted again, with a note that says so.
+//! A webhook cannot list its messages, and its posts do not support `nonce`. A message whose response was lost is therefore
+//! posted again, with a note about it.
 
 use serde::Deserialize;
 use url::Url;
@@ -28,7 +28,7 @@ impl DiscordAnswer {
     }
 }
 
-/// Returns the id of a webhook, which is the part of its address that is not secret.
+/// Returns the webhook's id, the non-secret part of its address.
 pub(super) fn place(url: &Url) -> String {
     let mut segments = url.path_segments().into_iter().flatten().skip_while(|segment| *segment != "webhooks");
     segments.nth(1).unwrap_or_default().to_owned()
@@ -62,7 +62,7 @@ impl Channel {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["messages", &posted.id]);
         }
-        // A change that is made twice leaves one message.
+        // Repeating an edit does not create a second message.
         let body = self.text(self.message(notice, NoticeDelivery { again: false, ..sending }));
         let answer = self.exchange(self.client.patch(url).headers(json_header()).body(body), now).await?;
         if answer.status == 404 && DiscordAnswer::of(&answer).code == UNKNOWN_MESSAGE {
@@ -73,7 +73,7 @@ impl Channel {
         Ok(Some(SendOutcome::Delivered { status, how: format!("changed message {}", posted.id), posted: Some(shown) }))
     }
 
-    /// Queries the webhook and returns a description of it.
+    /// Queries the webhook and returns its description.
     pub(super) async fn probe_discord(&self, now: Timestamp) -> Result<String, SendOutcome> {
         let answer = self.exchange(self.client.get(self.url.clone()), now).await?;
         self.accepted(&answer)?;

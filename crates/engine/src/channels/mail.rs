@@ -1,4 +1,4 @@
-//! Mail by SMTP, with one connection per message to an address that was checked. Notices about a loop form a thread.
+//! Mail over SMTP, with one connection per message to a checked address. Notices about a loop form a thread.
 
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -37,7 +37,7 @@ impl Mail {
     /// Creates a sender for a server such as `smtps://mail.example.org`.
     ///
     /// # Errors
-    /// An address is malformed, or the certificates cannot be used; a sentence.
+    /// A sentence: an address is malformed, or the certificates cannot be used.
     pub(super) fn new(settings: MailSettings, url: &Url, password: Option<&SecretString>) -> Result<Self, String> {
         let mailbox =
             |text: &String| text.parse::<Mailbox>().map_err(|error| format!("`{text}`: {}", error_chain(&error)));
@@ -79,7 +79,7 @@ impl Mail {
         builder.build()
     }
 
-    /// Returns an id that is unique to `name`.
+    /// Returns an id unique to `name`.
     fn message_id(&self, name: &str) -> String {
         format!("<{name}@{}>", self.from.email.domain())
     }
@@ -111,12 +111,12 @@ impl Channel {
         if !error.is_permanent() || all.len() == 1 {
             return Err(self.mail_failure(&error));
         }
-        // One recipient that does not exist must not keep the others from the notice.
+        // A nonexistent recipient must not prevent the others from receiving the notice.
         let (mut refused, mut last) = (Vec::new(), error);
         for one in all {
             if let Err(error) = self.transmit(mail, &addresses, std::slice::from_ref(one), &bytes).await {
                 refused.push(format!("{}: {}", one.email, self.masked(&error_chain(&error))));
-                // One recipient that is refused for good does not end the attempts for another that is put off.
+                // A permanent rejection of one recipient does not end the attempts for a postponed one.
                 if last.is_permanent() {
                     last = error;
                 }
@@ -149,7 +149,7 @@ impl Channel {
             builder = builder.to(to.clone());
         }
         if let Some(first) = sending.posted.filter(|first| first.id != id) {
-            // Some programs sort mails into threads by their subject.
+            // Some programs build threads from subjects.
             subject = format!("Re: {}", subject.replacen("Reminder: ", "", 1));
             builder = builder.in_reply_to(first.id.clone()).references(first.id.clone());
         }
@@ -191,7 +191,7 @@ impl Channel {
         Ok(format!("{login}, to {}", to.join(", ")))
     }
 
-    /// Returns the outcome for an error. A permanent refusal by the server is not retried.
+    /// Returns the outcome of an error. A permanent rejection by the server is not retried.
     fn mail_failure(&self, error: &SmtpError) -> SendOutcome {
         let said = self.masked(&error_chain(error));
         let why: String = super::one_line(&said).chars().take(super::DETAIL_CHARS).collect();

@@ -1,4 +1,4 @@
-//! Mail in a program that was built without the feature `mail`: the configuration refuses it, and no sender exists.
+//! Mail in a program built without the feature `mail`: the configuration rejects mail channels, and no sender exists.
 
 use secrecy::SecretString;
 use url::Url;

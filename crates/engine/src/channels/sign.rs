@@ -12,7 +12,7 @@ pub const TIMESTAMP_HEADER: &str = "x-ralph-timestamp";
 
 const PREFIX: &str = "sha256=";
 
-/// Returns the value of the signature header.
+/// Returns the signature header's value.
 pub(super) fn sign(key: &SecretString, timestamp: &str, body: &[u8]) -> String {
     keyed(key, timestamp, body)
         .map_or_else(String::new, |mac| format!("{PREFIX}{}", HEXLOWER.encode(&mac.finalize().into_bytes())))
@@ -42,7 +42,7 @@ mod tests {
     fn signature_covers_key_time_and_body() {
         let key = SecretString::from("a-key-of-at-least-thirty-two-bytes");
         let good = sign(&key, "1790000000", b"{}");
-        // By `printf '1790000000.{}' | openssl dgst -sha256 -hmac a-key-of-at-least-thirty-two-bytes`.
+        // Computed with `printf '1790000000.{}' | openssl dgst -sha256 -hmac a-key-of-at-least-thirty-two-bytes`.
         assert_eq!(good, "sha256=f96600c47819a3e315be84137f6a1a2fec08a6e81fb73f439aeb24437c1ea14b");
         assert!(verify(&key, "1790000000", b"{}", &good));
         assert!(!verify(&key, "1790000001", b"{}", &good) && !verify(&key, "1790000000", b"{ }", &good));

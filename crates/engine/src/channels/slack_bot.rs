@@ -1,8 +1,8 @@
-//! Slack with a bot token: messages are posted by `chat.postMessage` and edited by `chat.update`. Error responses have
-//! the status 200.
+//! Slack with a bot token: posts messages with `chat.postMessage` and edits them with `chat.update`. Error responses have
+//! status 200.
 //!
-//! A message carries the id of its delivery as metadata. If the response to an earlier attempt was lost, the room's
-//! newest messages are searched for that id first. Without the scope for this, the message is posted again.
+//! A message carries its delivery's id as metadata. If an earlier attempt's response was lost, the room's newest messages
+//! are searched for this id first. Without the required scope, the message is posted again.
 
 use secrecy::ExposeSecret;
 use serde::Deserialize;
@@ -24,9 +24,9 @@ const TRANSIENT: [&str; 7] = [
     "request_timeout",
     "team_added_to_org",
 ];
-/// Errors for messages that were deleted or can no longer be edited.
+/// Errors for messages that were deleted or are no longer editable.
 const GONE: [&str; 3] = ["message_not_found", "cant_update_message", "edit_window_closed"];
-/// Number of messages in a room that are searched for a message whose response was lost.
+/// Number of messages in a room that are searched for a message with a lost response.
 const SEARCHED: &str = "50";
 
 /// Response of a Slack method.
@@ -72,7 +72,7 @@ impl Channel {
         Ok(SendOutcome::Delivered { status: 200, how: String::new(), posted })
     }
 
-    /// Edits a message; `None` if it does not exist or can no longer be edited.
+    /// Edits a message; `None` if it does not exist or is no longer editable.
     pub(super) async fn change_slack(
         &self,
         notice: &Notice,
@@ -120,7 +120,7 @@ impl Channel {
         answer.messages.into_iter().find(ours).map(|message| message.ts)
     }
 
-    /// Queries the account that the token belongs to and returns a description of it.
+    /// Queries the token's account and returns its description.
     pub(super) async fn probe_slack(&self, now: Timestamp) -> Result<String, SendOutcome> {
         let answer = self.call_slack("auth.test", json!({}), now).await?;
         if !answer.ok {
@@ -153,7 +153,7 @@ impl Channel {
     }
 }
 
-/// Returns the outcome for an error of Slack.
+/// Returns the outcome of a Slack error.
 fn refusal(answer: &SlackAnswer) -> SendOutcome {
     let error: String = super::one_line(&answer.error);
     let why = format!("Slack: {error}");

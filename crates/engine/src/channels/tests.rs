@@ -1,4 +1,4 @@
-//! Delivery attempts against a real server on loopback: request sent and response handled.
+//! Tests of delivery attempts against a real server on loopback: the request and the handling of the response.
 
 #[cfg(feature = "mail")]
 mod mail;
@@ -82,7 +82,7 @@ async fn send(channel: &Channel) -> SendOutcome {
     channel.send(sending(&notice(), None), PATIENCE, NOW).await
 }
 
-/// Performs one attempt against a path of the server.
+/// Performs one attempt against a path on the server.
 async fn at(server: &Server, path: &str) -> SendOutcome {
     send(&channel(ChannelKind::Generic, &format!("http://{}{path}", server.address), true)).await
 }

@@ -16,7 +16,7 @@ const MAX_FILE: u64 = 4 << 30;
 /// Maximum length of a text to embed, in bytes and in tokens, as in model2vec.
 const MAX_TEXT: usize = 16 * 1024;
 const MAX_TOKENS: usize = 512;
-/// Names of the table in files of model2vec, and in files of sentence-transformers that consist only of such a table.
+/// Names of the table in model2vec files, and in sentence-transformers files that consist only of such a table.
 const TABLES: [&str; 3] = ["embeddings", "embedding.weight", "0"];
 
 /// Loaded embedding model.
@@ -30,7 +30,7 @@ pub struct StaticModel {
     weights: Vec<f32>,
     /// Index of each token's vector; empty if it equals the token's id.
     rows: Vec<f32>,
-    /// Id of the token for unknown words; `None` if there is none.
+    /// Id of the token for unknown words; `None` without one.
     unknown: Option<u32>,
 }
 
@@ -44,7 +44,7 @@ impl StaticModel {
     /// Loads the model in a folder.
     ///
     /// # Errors
-    /// A sentence that names the missing or invalid file and the reason.
+    /// A sentence with the missing or invalid file and the reason.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let mut hash = Sha256::new();
         let mut files = Vec::new();
@@ -64,7 +64,7 @@ impl StaticModel {
         let name = HEXLOWER.encode(&hash.finalize()[..8]);
         let wrong = |file: usize, why: String| format!("{}: {why}", folder.join(EMBEDDING_FILES[file]).display());
         let tokenizer = tokenizer_of(tokenizer).map_err(|why| wrong(1, why))?;
-        // Vectors are compared by cosine, so normalization by the model does not matter.
+        // Vectors are compared by cosine, so the model's normalization does not matter.
         serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(config)
             .map_err(|error| wrong(2, format!("it is not a JSON object: {error}")))?;
         Self::of(name, tokenizer, table).map_err(|why| wrong(0, why))
@@ -103,15 +103,15 @@ impl StaticModel {
         Ok(Self { name, tokenizer, table, dimensions, weights, rows, unknown })
     }
 
-    /// Returns the name under which vectors are stored. It changes if any of the model's files changes.
+    /// Returns the name for stored vectors. It changes if any of the model's files changes.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the unit vector of a text; empty if no token is known. Uses only the first 16 KiB and 512 tokens.
+    /// Returns a text's unit vector; empty if no token is known. Uses only the first 16 KiB and 512 tokens.
     pub fn embed(&self, text: &str) -> Embedding {
         let text = &text[..text.floor_char_boundary(MAX_TEXT)];
-        // Text that cannot be tokenised has no vector; full-text search still finds it.
+        // Text that cannot be tokenized has no vector, but full-text search still finds it.
         let tokens = self.tokenizer.encode_fast(text, false).map(|found| found.get_ids().to_vec()).unwrap_or_default();
         let mut sum = vec![0.0f32; self.dimensions];
         for token in tokens.into_iter().filter(|token| Some(*token) != self.unknown).take(MAX_TOKENS) {

@@ -33,7 +33,7 @@ pub enum BridgeError {
 /// Connects with the token, then copies bytes in both directions until `input` ends.
 ///
 /// # Errors
-/// Nothing listens on the socket, the token is rejected, or the service closes the connection first.
+/// No service listens on the socket, the token is rejected, or the service closes the connection first.
 pub async fn bridge(
     socket: &Path,
     token: &str,
@@ -43,7 +43,7 @@ pub async fn bridge(
     let not_there = |error| BridgeError::NotThere { path: socket.to_path_buf(), error };
     let (from_service, mut to_service) = connect(socket).await.map_err(not_there)?.into_split();
     let mut from_service = BufReader::new(from_service);
-    // The token is one line; further lines would be read as protocol.
+    // The token is one line; the server would parse further lines as protocol.
     let token = token.lines().next().unwrap_or_default();
     to_service.write_all(format!("{token}\n").as_bytes()).await.map_err(not_there)?;
     let mut greeting = String::new();

@@ -16,13 +16,12 @@ use super::{ACCEPTED, MAX_TOKEN_LINE, Session};
 const MAX_CONNECTIONS: usize = 8;
 /// Time limit for sending the token.
 const GREETING: Duration = Duration::from_secs(5);
-/// Maximum length of a request, in bytes; longer ones are skipped.
+/// Maximum length of a request, in bytes; longer requests are skipped.
 const MAX_REQUEST: usize = 256 * 1024;
-/// Wait after accepting a connection failed.
+/// Delay after a failure to accept a connection.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves one run of an agent until `cancel`, which also closes open connections. Errors of a connection do not stop
-/// the server.
+/// Serves one agent run until `cancel`, which also closes open connections. Errors on a connection do not stop the server.
 pub async fn serve(listener: UnixListener, session: Session, cancel: CancellationToken) {
     let session = Arc::new(session);
     let mut connections = JoinSet::new();
@@ -58,7 +57,7 @@ async fn connection(stream: UnixStream, session: Arc<Session>, cancel: Cancellat
     let token = String::from_utf8_lossy(&line);
     if !matches!(said, Ok(Ok(_))) || !session.token.is(token.trim()) {
         tracing::warn!(loop_id = %session.loop_id, "a connection to the session memory had no valid token");
-        // The client may have disconnected already.
+        // The client may already have disconnected.
         let _ = write.write_all(b"refused: the token is wrong\n").await;
         return;
     }

@@ -6,7 +6,9 @@ use super::*;
 fn token_is_valid_for_its_run_only() {
     let id = LoopId::new("r-7-abcdef");
     let token = Token::new(b"key", &id, "3-1");
-    // By `printf 'ralph session memory 1\nr-7-abcdef\n3-1' | openssl dgst -sha256 -hmac key`.
+    // Computed with `printf 'ralph session memory 1
+    // r-7-abcdef
+    // 3-1' | openssl dgst -sha256 -hmac key`.
     assert_eq!(token.as_str(), "32677d880a00ceb02f5c74c8d7c7e58c61d88f68528b37456185fcacd536a831");
     assert!(token.is(token.as_str()));
     let others = [

@@ -1,7 +1,6 @@
 //! Tools of the session memory: names, arguments and answers.
 //!
-//! Invalid arguments and failures are returned as tool results that the agent can read; only an unknown tool is a
-//! protocol error.
+//! Invalid arguments and failures are returned as tool results for the agent; only an unknown tool is a protocol error.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -58,7 +57,7 @@ struct LearningArguments {
     query: String,
 }
 
-/// Tools that are served on one connection, or called by an agent that runs in this process.
+/// Tools for one connection, or for an agent that runs in this process.
 #[derive(Clone)]
 pub struct Tools {
     session: Arc<Session>,
@@ -71,7 +70,7 @@ impl Tools {
         Self { session, waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 
-    /// Returns name, description and JSON Schema of the arguments of each tool.
+    /// Returns each tool's name, description and JSON Schema of the arguments.
     pub fn described(&self) -> Vec<(String, String, serde_json::Value)> {
         let described = |tool: Tool| {
             let schema = serde_json::Value::Object(tool.input_schema.as_ref().clone());
@@ -80,10 +79,10 @@ impl Tools {
         self.list().into_iter().map(described).collect()
     }
 
-    /// Calls a tool. `arguments` is the text that the model wrote.
+    /// Calls a tool. `arguments` is the model's text.
     ///
     /// # Errors
-    /// A message for the agent: there is no such tool, the arguments are invalid, or the memory cannot be read.
+    /// A message for the agent: the tool does not exist, the arguments are invalid, or the memory cannot be read.
     pub async fn call(&self, name: &str, arguments: &str) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
         let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
         let answer = match serde_json::from_str(arguments) {
@@ -131,8 +130,8 @@ impl Tools {
         answer.map(|text| outbound.answer(&text)).map_err(|text| outbound.answer(&text))
     }
 
-    /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool. Answers one question
-    /// of a run at a time, across its connections.
+    /// Returns a tool's answer or an error for the agent; `None` if the tool does not exist. Answers one question of a run
+    /// at a time, across its connections.
     async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, String>> {
         let _turn = self.session.turn.lock().await;
         Some(match (name, &self.session.learnings) {
@@ -222,7 +221,7 @@ fn told_back(answer: Result<Outbound<AnswerText>, Outbound<AnswerText>>) -> Call
 
 fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
     let schema = schemars::SchemaGenerator::from(schemars::generate::SchemaSettings::draft2020_12().with(|settings| {
-        // Some agents pass schemas to providers that do not support references.
+        // Some agents pass schemas to providers without support for references.
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     }))
@@ -234,14 +233,14 @@ fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
     Tool::new(name, description, schema).with_annotations(hints)
 }
 
-/// Parses a tool's arguments; the error names the invalid ones.
+/// Parses a tool's arguments; the error names invalid ones.
 fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
-    // Null counts as missing, because agents fill in every field of a schema.
+    // Null counts as missing, because agents fill in all fields of a schema.
     let given: JsonObject = arguments.into_iter().filter(|(_, value)| !value.is_null()).collect();
     serde_json::from_value(given.into()).map_err(|error| format!("the arguments are wrong: {error}"))
 }
 
-/// Returns the message for the agent after a failure of the store; the cause is logged.
+/// Returns the message for the agent after a store failure, and logs the cause.
 fn store_error_message(error: StoreError) -> String {
     tracing::warn!(%error, "the session memory could not be read");
     if matches!(error, StoreError::TooSlow) {

@@ -1,10 +1,10 @@
-//! Progress bar and Mermaid chart of the iterations.
+//! Progress bar and Mermaid chart of iterations.
 
 use minijinja::{Error, Value};
 
 /// Number of cells of a progress bar.
 const CELLS: u32 = 20;
-/// Maximum number of iterations in a chart; the last ones are drawn.
+/// Maximum number of iterations in a chart; only the last ones are drawn.
 const POINTS: usize = 40;
 
 /// Formats a percentage as a bar, such as `` `██████░░░░░░░░░░░░░░` ``.
@@ -14,8 +14,8 @@ pub(super) fn bar(percent: u32) -> String {
     format!("`{}{}`", "█".repeat(full), "░".repeat(CELLS as usize - full))
 }
 
-/// Draws the completion of the last measured iterations as bars and their control signal as a line. Empty for fewer
-/// than two iterations. The title names both, because Mermaid draws no legend.
+/// Draws the completion of the last measured iterations as bars and their control signal as a line. Empty for fewer than two
+/// iterations. The title names both, because Mermaid has no legend.
 pub(super) fn completion(rows: &Value) -> Result<String, Error> {
     let mut all: Vec<Value> = rows.try_iter()?.collect();
     all.retain(|row| row.get_attr("completion_percent").is_ok_and(|percent| !percent.is_none()));
@@ -34,7 +34,7 @@ pub(super) fn completion(rows: &Value) -> Result<String, Error> {
         "    y-axis \"Percent\" 0 --> 100".to_owned(),
         format!("    bar \"Completion\" [{}]", whole(column("completion_percent")?)),
     ];
-    // The newest iteration is measured before it is judged; its signal is missing until then.
+    // The newest iteration is measured before it is judged, so its signal may be missing.
     let signals = column("control_signal")?.into_iter().map_while(|v| f64::try_from(v).ok());
     let signals = Some(signals.collect::<Vec<f64>>()).filter(|known| known.len() > 1 && known.len() + 1 >= shown.len());
     let both = signals.is_some();

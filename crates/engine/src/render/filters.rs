@@ -1,4 +1,4 @@
-//! Filters for templates. Each escapes its value and returns Markdown.
+//! Template filters. Each escapes its value and returns Markdown.
 
 use minijinja::{Environment, Error, ErrorKind, Value};
 
@@ -19,7 +19,7 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     });
     environment.add_filter("plain", |text: &str| safe(plain(text)));
     environment.add_filter("mention", |login: &str| safe(mention(login)));
-    // Text of the repository's maintainers, which may use all of Markdown.
+    // Text of the repository's maintainers, which may use all Markdown features.
     environment.add_filter("maintained", |text: &str| safe(text.to_owned()));
     environment.add_filter("quote", |text: &str| safe(quote(text)));
     environment.add_filter("link", link);
@@ -36,7 +36,7 @@ fn safe(text: String) -> Value {
     Value::from_safe_string(text)
 }
 
-/// Escapes a text for a prompt: removes invisible characters and the tags of the prompt's frame.
+/// Escapes a text for a prompt: removes invisible characters and the prompt's frame tags.
 pub(super) fn frame(text: &str) -> String {
     let mut text = sanitize::visible(text);
     for tag in ["<ralph-", "</ralph-"] {
@@ -47,7 +47,7 @@ pub(super) fn frame(text: &str) -> String {
     text
 }
 
-/// Formats inline code for a table cell. A pipe is escaped, because it would end the cell even within code.
+/// Formats inline code for a table cell. Escapes pipes, because they would end the cell even within code.
 fn code_cell(text: &str) -> String {
     let code = outbound::inline_code(text);
     let mut cell = String::with_capacity(code.len());
@@ -91,7 +91,7 @@ fn plain(text: &str) -> String {
     })
 }
 
-/// Formats a mention of a person. A text that cannot be a login becomes plain text.
+/// Formats a mention of a person. An invalid login becomes plain text.
 fn mention(login: &str) -> String {
     let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_login = login.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -107,11 +107,11 @@ fn quote(text: &str) -> String {
     text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Formats a link. Only its text remains if the address is not http(s) or contains characters that could end the link.
+/// Formats a link. Keeps only its text if the address is not http(s) or contains characters that could end the link.
 fn link(link: &Value) -> Result<Value, Error> {
     let part = |name: &str| link.get_attr(name).map(|value| value.as_str().unwrap_or_default().to_owned());
     let (text, address) = (part("text")?, part("url")?);
-    // The text stands between brackets, so brackets in it go.
+    // Remove brackets, because the text is enclosed in brackets.
     let text: String =
         sanitize::visible(&text).chars().filter(|c| !matches!(c, '[' | ']' | '`' | '<' | '>' | '\\')).collect();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -149,14 +149,14 @@ fn money(amount: &Value) -> Result<Value, Error> {
     }))
 }
 
-/// Adds a full stop if there is no final punctuation.
+/// Appends a full stop if there is no final punctuation.
 fn sentence(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() || text.ends_with(['.', '!', '?', '…', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Capitalizes the first letter of a text, unless its first word is not a plain lower-case word, such as a path, a
-/// name in code or a number.
+/// Capitalizes a text's first letter, unless the first word is not a plain lower-case word, such as a path, a name in code
+/// or a number.
 pub fn capital(text: &str) -> String {
     let text = text.trim_start();
     let word = text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '!', '?']);
@@ -166,7 +166,7 @@ pub fn capital(text: &str) -> String {
     }
 }
 
-/// Describes a kind of change to tests or checks by its serialized name.
+/// Describes a kind of change to tests or checks, given its serialized name.
 fn tampering(kind: &str) -> Value {
     let known = serde_json::from_value(kind.into()).map(TamperKind::description);
     safe(known.unwrap_or("a check was changed").to_owned())

@@ -1,4 +1,4 @@
-//! Hidden, signed line by which a text of the bot is recognized, even after a crash.
+//! Hidden, signed line that identifies a text of the bot, even after a crash.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Maximum size of a marker including the empty lines around it, in bytes.
+/// Maximum size of a marker including the surrounding empty lines, in bytes.
 pub(super) const MAX_BYTES: usize = 1_024;
 
 const BEGIN: &str = "<!-- ralph:1 ";
@@ -27,7 +27,7 @@ impl std::fmt::Debug for MarkerKey {
 }
 
 impl MarkerKey {
-    /// Derives the key from a secret of any length. Comments are found again only while the secret stays the same.
+    /// Derives the key from a secret of any length. Comments can only be found again with the same secret.
     pub fn new(secret: &[u8]) -> Self {
         // HMAC accepts keys of any length, so the fallback is never used.
         Self(Hmac::new_from_slice(secret).unwrap_or_else(|_| Hmac::new(&Default::default())))
@@ -41,7 +41,7 @@ impl MarkerKey {
     }
 }
 
-/// Identity of a text of the bot: subject, key and place.
+/// Identity of a bot's text: subject, key and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     fields: String,
@@ -49,15 +49,14 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Creates the signed marker for the text `key` of `subject` (such as a loop's id) on the issue with the key
-    /// `place`.
+    /// Creates the signed marker for the text `key` of `subject` (such as a loop's id) on the issue with the key `place`.
     pub fn new(subject: &str, key: &str, place: &str, secret: &MarkerKey) -> Self {
         let fields = format!("{} {} {}", field(subject), field(key), field(place));
         let code = HEXLOWER.encode(&secret.over(&fields).finalize().into_bytes()[..CODE_BYTES]);
         Self { fields, code }
     }
 
-    /// Returns the encoded subject of the text; for a loop, its id.
+    /// Returns the encoded subject of the text, for example a loop's id.
     pub fn subject(&self) -> &str {
         self.fields.split(' ').next().unwrap_or_default()
     }
@@ -68,7 +67,7 @@ impl Marker {
     }
 }
 
-/// Percent-encodes every character of a field that could end the field or the surrounding HTML comment.
+/// Percent-encodes each character that could end the field or the surrounding HTML comment.
 fn field(text: &str) -> String {
     let mut field = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -83,8 +82,8 @@ fn field(text: &str) -> String {
     if field.is_empty() { "%".to_owned() } else { field }
 }
 
-/// Returns the marker on the last line of a text if its signature is valid. Markers on other lines are quotations. The
-/// caller must compare it with the expected marker, because a valid marker may have been copied from another place.
+/// Returns the marker on a text's last line if its signature is valid. Markers on other lines are quotations. The caller
+/// must compare the marker with the expected one, because a valid marker may have been copied from another place.
 pub fn find_marker(body: &str, secret: &MarkerKey) -> Option<Marker> {
     let line = body.trim_end().lines().next_back()?.trim_end();
     let (fields, code) = line.strip_prefix(BEGIN)?.strip_suffix(END)?.rsplit_once(' ')?;

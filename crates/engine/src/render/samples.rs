@@ -1,4 +1,4 @@
-//! Sample views of each kind, and replacement of all their texts with hostile text.
+//! Sample views of each kind, and the replacement of all their texts with hostile text.
 
 use serde_json::Value;
 
@@ -439,7 +439,7 @@ pub(super) fn all() -> Vec<View> {
     ]
 }
 
-/// Replaces all free text of a view with `text`. Values that templates branch on are kept.
+/// Replaces all free text in a view with `text`. Keeps values that templates branch on.
 pub(super) fn with_text(view: &View, text: &str) -> View {
     fn replace(name: &str, value: &mut Value, text: &str) {
         match value {
@@ -458,7 +458,7 @@ pub(super) fn with_text(view: &View, text: &str) -> View {
     serde_json::from_value(json).unwrap()
 }
 
-/// Repeats every list of a view to `length` entries.
+/// Repeats each list in a view to `length` entries.
 pub(super) fn with_lists(view: &View, length: usize) -> View {
     fn lengthen(value: &mut Value, length: usize) {
         match value {

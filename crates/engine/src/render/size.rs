@@ -1,4 +1,4 @@
-//! Shortens values before rendering, so that texts fit into a comment and Markdown blocks stay complete.
+//! Shortens values before rendering, so that texts fit into a comment and Markdown blocks remain complete.
 
 use serde_json::Value;
 
@@ -10,18 +10,17 @@ pub(super) struct SizeLimits {
     output_lines: usize,
     /// Maximum number of bytes of one check's output.
     output_bytes: usize,
-    /// Maximum number of rows in a table of iterations; the last ones are kept.
+    /// Maximum number of rows in an iteration table, which keeps the last ones.
     rows: usize,
-    /// Maximum number of entries in any other list; the first ones are kept.
+    /// Maximum number of entries in any other list, which keeps the first ones.
     items: usize,
-    /// Maximum number of bytes of the task's and the plan's texts; the beginning is kept.
+    /// Maximum number of bytes of the task's and plan's texts, which keep their start.
     task_bytes: usize,
     /// Maximum number of bytes of any other text.
     text_bytes: usize,
 }
 
-/// Limits in the order in which they are tried. Outputs are shortened first, then tables, then the rest. The last
-/// limits always suffice.
+/// Limits in the order of attempts. They shorten outputs first, then tables, then the rest. The last limits always suffice.
 pub(super) const LEVELS: &[SizeLimits] = &[
     SizeLimits { output_lines: 60, output_bytes: 8_000, rows: 200, items: 100, task_bytes: 20_000, text_bytes: 4_000 },
     SizeLimits { output_lines: 30, output_bytes: 3_000, rows: 200, items: 100, task_bytes: 20_000, text_bytes: 4_000 },
@@ -31,7 +30,7 @@ pub(super) const LEVELS: &[SizeLimits] = &[
     SizeLimits { output_lines: 0, output_bytes: 0, rows: 10, items: 5, task_bytes: 300, text_bytes: 100 },
 ];
 
-/// Applies limits to every value. Beside each list, adds `<name>_left_out`, the number of removed entries.
+/// Applies limits to every value. Adds `<name>_left_out`, the number of removed entries, beside each list.
 pub(super) fn shrink(value: Value, limits: &SizeLimits) -> Value {
     match value {
         Value::Object(map) => {
@@ -52,10 +51,9 @@ pub(super) fn shrink(value: Value, limits: &SizeLimits) -> Value {
     }
 }
 
-/// Whether the values are so large that rendering them cannot succeed.
+/// Whether the values are too large for any rendering attempt.
 pub(super) fn is_hopeless(value: &Value) -> bool {
-    /// Factor above which JSON values cannot fit, because names and punctuation make JSON up to three times as long as
-    /// its text.
+    /// Maximum size factor for JSON values, because names and punctuation make JSON up to three times as long as its text.
     const TIMES: usize = 4;
     value.to_string().len() > TIMES * super::MAX_BYTES
 }
@@ -64,7 +62,7 @@ fn most(name: &str, limits: &SizeLimits) -> usize {
     if is_history(name) { limits.rows } else { limits.items }
 }
 
-/// Whether the last entries of a list are kept instead of the first.
+/// Whether a list keeps its last entries instead of the first.
 fn is_history(name: &str) -> bool {
     matches!(name, "rows" | "recent")
 }
@@ -77,7 +75,7 @@ fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
         Value::String(text) if matches!(name, "task_text" | "plan_text") => {
             Value::String(beginning(&text, limits.task_bytes))
         }
-        // A cut address is useless.
+        // A shortened address is useless.
         Value::String(text) if name == "url" => Value::String(if text.len() > 500 { String::new() } else { text }),
         Value::Array(mut items) => {
             let most = most(name, limits);
@@ -101,7 +99,7 @@ fn beginning(text: &str, bytes: usize) -> String {
     format!("{shown}\n[{} more bytes are not shown here; the agent receives them]", text.len() - shown.len())
 }
 
-/// Cuts a text at a character boundary to at most `bytes`, and appends an ellipsis.
+/// Cuts a text to at most `bytes` at a character boundary, and appends an ellipsis.
 fn shortened(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         text.truncate(text.floor_char_boundary(bytes));

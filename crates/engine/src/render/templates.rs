@@ -1,4 +1,4 @@
-//! Built-in templates, by the names under which an operator can override them.
+//! Built-in templates, by the names for an operator's overrides.
 
 use minijinja::Environment;
 

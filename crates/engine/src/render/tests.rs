@@ -1,4 +1,4 @@
-//! Snapshots of every text, and properties of all of them.
+//! Snapshots of all texts, and tests of their common properties.
 
 use crate::domain::knowledge::memory::LearningKind;
 use crate::domain::trust::outbound::OutboundFilter;
@@ -316,7 +316,7 @@ fn structure(markdown: &str) -> Vec<String> {
 
 /// See docs/research/threats.md#i6, docs/research/threats.md#i8, docs/research/threats.md#i9.
 #[test]
-fn hostile_text_changes_no_structure_and_mentions_nobody() {
+fn hostile_text_adds_no_structure_and_no_mentions() {
     let renderer = renderer();
     let live = regex::Regex::new(r"(?im)@(?:octocat|dependabot)|#[12]\b|://evil|^[/!](?:approve|merge)").unwrap();
     let in_html = regex::Regex::new(r"://|www\.|@\w|#\d+\b[^;]").unwrap();
@@ -330,7 +330,7 @@ fn hostile_text_changes_no_structure_and_mentions_nobody() {
                 Event::Start(Tag::CodeBlock(_)) => in_code = true,
                 Event::End(pulldown_cmark::TagEnd::CodeBlock) => in_code = false,
                 Event::Start(Tag::Image { .. }) => panic!("a picture in {}", view.kind()),
-                // Forges look for nobody within a link.
+                // Forges do not create mentions within a link.
                 Event::Start(Tag::Link { dest_url, .. }) => {
                     assert!(dest_url.starts_with("https://git.example.org/"), "{dest_url}");
                     in_code = true;
@@ -429,7 +429,7 @@ fn marker_contains_no_comment_end() {
 
 /// See docs/research/threats.md#i8.
 #[test]
-fn titles_mention_nobody() {
+fn titles_contain_no_mentions() {
     assert_eq!(renderer().pull_title(&pull()).as_str(), "Parser fails on empty input (no. 42) for (at)mona");
     assert_eq!(renderer().pull_title(&PullView { title: "\u{200b}".into(), ..pull() }).as_str(), "Work on issue 42");
     assert_eq!(
@@ -552,7 +552,7 @@ fn prompt_matches_snapshot() {
     insta::assert_snapshot!("prompt", renderer().prompt(&prompt_view("Parsing an empty file panics.")).unwrap());
 }
 
-/// Renders the prompt of a loop's current iteration, with a model's advice if `written` is given.
+/// Renders the prompt of a loop's current iteration, with a model's advice if `written` is set.
 fn prompt_of(current: &Loop, recall: Vec<PromptLearning>, written: Option<&GeneratedPrompt>) -> String {
     let mut context = Context::of(current, samples_of_loops::NOW);
     (context.session.backend, context.session.model) = ("claude".into(), "sonnet".into());

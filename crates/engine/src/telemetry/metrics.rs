@@ -20,7 +20,7 @@ pub const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Upper bounds of the buckets for durations, in seconds: from a fast call to a long agent run.
 const BUCKETS_S: [f64; 10] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
-/// Upper bounds of the buckets for the time in which a delivery is stored, in seconds.
+/// Upper bounds of the buckets for the time to store a delivery, in seconds.
 const BUCKETS_STORE_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
 /// Upper bounds of the buckets for control signals: the limits of the urgency bands, and finer ones.
 const BUCKETS_SIGNAL: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.65, 0.8, 1.0];
@@ -90,7 +90,7 @@ fn durations() -> Histogram {
     Histogram::new(BUCKETS_S)
 }
 
-/// Returns a count as the value of a gauge, saturating.
+/// Returns a count as a gauge value, saturating.
 fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -142,7 +142,7 @@ impl Metrics {
             declared: std::sync::Arc::new(Declarations::new()),
         };
         metrics.build.of([env!("CARGO_PKG_VERSION")]).set(1);
-        // An increase from nothing to one is not seen by rules, and a counter that nothing has counted yet has no series.
+        // Alert rules do not see an increase from a missing series to one, so create each series with zero.
         metrics.refused("secret", 0);
         metrics.refused("network", 0);
         for outcome in OUTCOMES {
@@ -160,12 +160,12 @@ impl Metrics {
         &self.declared.rows
     }
 
-    /// Counts a delivery of `forge` as `accepted`, `repeated`, `refused`, ….
+    /// Counts a delivery from `forge` as `accepted`, `repeated`, `refused`, ….
     pub fn delivery(&self, forge: &str, outcome: &str) {
         self.deliveries.of([forge, outcome]).inc();
     }
 
-    /// Records the time that storing a delivery took, in seconds.
+    /// Records the time to store a delivery, in seconds.
     pub fn delivery_stored(&self, seconds: f64) {
         self.delivery_store.observe(seconds);
     }
@@ -180,7 +180,7 @@ impl Metrics {
         self.loops.of([state]).set(count(loops));
     }
 
-    /// Sets the length of a queue, and the time for which its oldest due entry has waited, in milliseconds.
+    /// Sets a queue's length, and the wait of its oldest due entry, in milliseconds.
     pub fn queue(&self, queue: &str, length: u64, oldest_ms: i64) {
         self.queue_length.of([queue]).set(count(length));
         self.queue_age.of([queue]).set(oldest_ms.max(0) as f64 / 1000.0);
@@ -241,7 +241,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a loop that needs a person for `cause`.
+    /// Counts a loop that needs a person because of `cause`.
     pub fn escalation(&self, cause: &str, level: &str) {
         self.escalations.of([cause, level]).inc();
     }
@@ -268,8 +268,8 @@ impl Metrics {
         self.questions.of([purpose, outcome]).inc();
     }
 
-    /// Counts a call of a backend that ended as `finished`, `failed`, `limited`, `lost`, …, with its tokens by kind
-    /// and its cost `usd` (0 if unknown).
+    /// Counts a finished backend call as `finished`, `failed`, `limited`, `lost`, …, with its tokens by kind and its cost
+    /// `usd` (0 if unknown).
     pub fn call(&self, (backend, role): (&str, &str), outcome: &str, tokens: [(&'static str, u64); 4], usd: f64) {
         self.calls.of([backend, role, outcome]).inc();
         for (kind, tokens) in tokens.into_iter().filter(|(_, tokens)| *tokens > 0) {
@@ -294,12 +294,12 @@ impl Metrics {
         }
     }
 
-    /// Counts refused accesses of agents, of kind `network` or `secret`.
+    /// Counts rejected accesses by agents, of kind `network` or `secret`.
     pub fn refused(&self, kind: &'static str, times: u64) {
         self.refusals.of([kind]).inc_by(times);
     }
 
-    /// Counts that a backend entered a cooldown, or that its cooldown was extended, for `reason`.
+    /// Counts that a backend entered a cooldown, or that its cooldown was extended, because of `reason`.
     pub fn parked(&self, backend: &str, reason: &str) {
         self.parks.of([backend, reason]).inc();
     }
@@ -309,8 +309,7 @@ impl Metrics {
         self.effects.of([kind, outcome]).inc();
     }
 
-    /// Sets the number of requests to `forge` since the start by status class, and the remaining request quota if it
-    /// is known.
+    /// Sets the number of requests to `forge` since the start by status class, and the remaining request quota, if known.
     pub fn forge_requests<'c>(
         &self,
         forge: &str,
@@ -328,13 +327,12 @@ impl Metrics {
     /// Returns all metrics in the OpenMetrics text format.
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        // Writing into a String cannot fail; what a metric could not write is missing from the text.
+        // Writing into a String cannot fail; if a metric fails to encode, it is missing in the text.
         let _ = encode(&mut text, &self.declared.registry);
         text
     }
 
-    /// Returns all metrics in Prometheus' plain text format, in which the type line of a counter contains the suffix
-    /// of its name.
+    /// Returns all metrics in Prometheus' plain text format, in which a counter's type line contains the suffix of its name.
     pub fn encode_plain(&self) -> String {
         let text = self.encode();
         let counters: std::collections::BTreeSet<&str> =
@@ -539,7 +537,7 @@ mod tests {
         all
     }
 
-    /// Finds queries of panels and of variables.
+    /// Finds queries in panels and variables.
     fn collect(value: &serde_json::Value, file: &str, all: &mut Vec<(String, String)>) {
         match value {
             serde_json::Value::Object(map) => {
@@ -582,7 +580,7 @@ mod tests {
         }
     }
 
-    /// Rules that ask for the increase of a counter would not see its first count if it had no series before.
+    /// Rules about a counter's increase would miss its first count if the series did not exist before.
     #[test]
     fn counters_whose_increase_alerts_ask_for_start_at_zero() {
         let text = Metrics::new().encode_plain();

@@ -40,7 +40,7 @@ pub(super) struct MetricRow {
     help: &'static str,
 }
 
-/// A metric with labels. Clones share their values.
+/// Metric with labels. Clones share their values.
 #[derive(Debug, Clone)]
 pub(super) struct Labeled<const N: usize, M> {
     names: &'static [&'static str; N],
@@ -48,7 +48,7 @@ pub(super) struct Labeled<const N: usize, M> {
 }
 
 impl<const N: usize, M: Clone> Labeled<N, M> {
-    /// Returns the metric with these label values, in the order of the declaration.
+    /// Returns the metric with these label values, in declaration order.
     pub fn of(&self, values: [&str; N]) -> M {
         let labels = std::array::from_fn(|at| (self.names[at], values[at].to_owned()));
         self.family.get_or_create_owned(&labels)
@@ -99,7 +99,7 @@ impl Declarations {
         help: &'static str,
         metric: impl Metric,
     ) {
-        // The library adds prefix, suffix and full stop by itself.
+        // The library adds the prefix, the suffix and the full stop.
         let short = name.strip_prefix("ralph_").unwrap_or(name);
         let short = if kind == MetricType::Counter { short.strip_suffix("_total").unwrap_or(short) } else { short };
         self.registry.register(short, help, metric);
@@ -107,7 +107,7 @@ impl Declarations {
     }
 }
 
-/// Returns the content of `docs/reference/metrics.md`, the page of all metrics.
+/// Returns the content of `docs/reference/metrics.md`, the page about all metrics.
 #[cfg(test)]
 pub(super) fn page(rows: &[MetricRow]) -> String {
     let mut rows = rows.to_vec();
@@ -120,7 +120,7 @@ pub(super) fn page(rows: &[MetricRow]) -> String {
     format!("{}{lines}", include_str!("metrics_head.md"))
 }
 
-/// Returns the names of all series; for histograms, including those of buckets, sums and counts.
+/// Returns the names of all series, including buckets, sums and counts of histograms.
 #[cfg(test)]
 pub(super) fn series(rows: &[MetricRow]) -> std::collections::BTreeSet<String> {
     let names = |row: &MetricRow| match row.kind {
@@ -132,7 +132,7 @@ pub(super) fn series(rows: &[MetricRow]) -> std::collections::BTreeSet<String> {
 
 #[cfg(test)]
 impl MetricRow {
-    /// Name, type and labels.
+    /// Returns the name, type and labels.
     pub fn parts(&self) -> (&'static str, MetricType, &'static [&'static str]) {
         (self.name, self.kind, self.labels)
     }

@@ -1,8 +1,8 @@
-//! Traces by OpenTelemetry (OTLP over HTTP), disabled by default, and only in programs with the feature `traces`.
+//! Traces with OpenTelemetry (OTLP over HTTP), disabled by default, and only in programs with the feature `traces`.
 //!
-//! A loop is one trace whose id is derived from the loop's id, because its work spans days, restarts and processes.
-//! Spans are created when their work has ended and are sent in the background. While the collector is unavailable,
-//! they are dropped. Attributes are names, numbers and ids, never prompts, texts of people, outputs, or addresses.
+//! A loop is one trace, whose id is derived from the loop's id, because its work spans days, restarts and processes. Spans
+//! are created after their work has ended and are sent in the background. They are dropped while the collector is
+//! unavailable. Attributes are names, numbers and ids, never prompts, people's texts, outputs, or addresses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use absent::NoExporter as Exporter;
 #[cfg(feature = "traces")]
 use otlp::OtlpExporter as Exporter;
 
-/// Span whose work has ended.
+/// Span of finished work.
 #[derive(Debug, Clone)]
 pub struct EndedSpan {
     /// Name, from a bounded set.
     pub name: String,
     /// Whether the span is a call to another system.
     pub outgoing: bool,
-    /// Whether the span covers the whole loop and contains all others.
+    /// Whether the span covers the whole loop and is the parent of all others.
     pub whole: bool,
     /// Start.
     pub started: Timestamp,
@@ -37,7 +37,7 @@ pub struct EndedSpan {
     pub ended: Timestamp,
     /// Attributes: names, numbers and ids.
     pub attributes: Vec<(&'static str, SpanValue)>,
-    /// Kind of the error; `None` if there was none.
+    /// Kind of the error; `None` without an error.
     pub error: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub enum SpanValue {
     Name(String),
     /// Integer.
     Number(i64),
-    /// Amount with fractions.
+    /// Fractional amount.
     Amount(f64),
 }
 
@@ -83,11 +83,11 @@ impl fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Creates a tracer that sends to the collector at `endpoint`; the path `/v1/traces` is appended. Requests are
-    /// executed on `runtime`.
+    /// Creates a tracer that sends to the collector at `endpoint`, with the path `/v1/traces` appended. Requests run on
+    /// `runtime`.
     ///
     /// # Errors
-    /// A sentence, if the client cannot be started or the program was built without traces.
+    /// A sentence: the client cannot start, or the program was built without traces.
     pub fn start(endpoint: &Url, runtime: Handle) -> Result<Self, String> {
         Exporter::start(endpoint, runtime).map(|exporter| Self { exporter: Some(Arc::new(exporter)) })
     }
@@ -107,7 +107,7 @@ impl Tracer {
     /// Sends the remaining spans within at most two seconds.
     pub async fn stop(&self) {
         let Some(exporter) = self.exporter.clone() else { return };
-        // It blocks its thread.
+        // The call blocks its thread.
         let last = tokio::task::spawn_blocking(move || exporter.stop());
         if let Ok(Err(error)) = last.await {
             tracing::debug!(error, "the last spans were not sent");

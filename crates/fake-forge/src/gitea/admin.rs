@@ -39,7 +39,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, path: &[&str]) -
 }
 
 fn accounts(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswer {
-    // Before the body is looked at.
+    // Authentication is checked before the body.
     let actor = call.actor()?;
     core.act(|state| state.require_administrator(actor))?;
     match (&call.method, rest) {
@@ -137,8 +137,8 @@ fn access_named(name: &str) -> Access {
     }
 }
 
-/// Returns a team in Gitea's format. In version 1.25 its permission is `none` unless it is that of owners or
-/// administrators; in version 1.22 it is the permission of its units.
+/// Returns a team in Gitea's format. In version 1.25, its permission is `none`, except for owners and administrators; in
+/// version 1.22, it is the permission of the team's units.
 fn team_json(state: &FakeState, team: &FakeTeam) -> Value {
     let (permission, unit) = match team.access {
         _ if team.owners => ("owner", "owner"),
@@ -182,7 +182,7 @@ fn teams_of(core: &Core, call: &FakeCall, org: &str, rest: &[&str]) -> FakeAnswe
                 if !state.belongs_to(owner, actor) && !state.is_administrator(actor) && owner != actor {
                     return Err(FakeRefusal::Forbidden("Must be an organization member".to_owned()));
                 }
-                // Members who own nothing find their own teams only.
+                // Members who are not owners find only their own teams.
                 let all = state.owns(owner, actor) || state.is_administrator(actor);
                 let seen = state.teams_of(org).filter(|team| all || team.members.get(&actor) == Some(&true));
                 let found = seen.filter(|team| team.name.to_ascii_lowercase().contains(&wanted));

@@ -1,4 +1,4 @@
-//! Uploaded files in Gitea: lists in the API, and downloads, for which a token is accepted.
+//! Uploaded files in Gitea: lists in the API, and downloads, which accept a token.
 
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::state::{FakeAttachment, FakeRepo};
 use ralph_types::ids::Number;
 
 impl GiteaShape<'_> {
-    /// Returns the files of an issue's text (with its number) or of a comment.
+    /// Returns the files of an issue's text (given its number) or of a comment.
     pub fn assets(&self, repo: &FakeRepo, text: &str, issue: Option<Number>) -> Value {
         let files = self.state.attachments_of(repo.id, text, issue).into_iter().enumerate();
         files.map(|(at, file)| self.asset(at, file)).collect()

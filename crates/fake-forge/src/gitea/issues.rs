@@ -118,12 +118,12 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         [text, "comments"] => {
             let number = number(text)?;
             if core.act(|state| state.repo(repo).is_ok_and(|entry| !entry.issues.contains_key(&number))) {
-                // Not 404.
+                // The status is not 404.
                 return Err(FakeRefusal::Broken);
             }
             match call.method {
                 Method::GET => answer_with(core, repo, 200, |shape, entry| {
-                    // Gitea does not page this list.
+                    // Gitea does not paginate this list.
                     Ok(comments_of(shape, call, entry, shape.state.issue(repo, number)?)?.into())
                 }),
                 Method::POST => {
@@ -166,12 +166,12 @@ fn comments_of(
     Ok(chosen.map(|comment| shape.comment(entry, issue, comment)).collect())
 }
 
-/// Returns a page of an issue's timeline. Like Gitea, it takes a page of the stored entries and then removes those
-/// that the reader may not see. A page can therefore be short, or `null` in the middle, and `X-Total-Count` is the
-/// number of its remaining entries. Operations without a timeline entry represent the removed ones.
+/// Returns a page of an issue's timeline. Like Gitea, it takes a page of the stored entries and then removes entries that
+/// the reader may not see. Therefore, a page can be short, or `null` in the middle, and `X-Total-Count` is the number of its
+/// remaining entries. Operations without a timeline entry represent the removed entries.
 fn timeline(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer {
     if core.act(|state| state.repo(repo).is_ok_and(|entry| !entry.issues.contains_key(&of))) {
-        // Not 404.
+        // The status is not 404.
         return Err(FakeRefusal::Broken);
     }
     let since = call.moment("since")?;
@@ -214,7 +214,7 @@ fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     }
     let state_wanted = call.param("state").unwrap_or("open");
     let mut labels: Vec<&str> = call.param("labels").map(|names| names.split(',').collect()).unwrap_or_default();
-    // Names of labels that do not exist are no filter.
+    // Unknown label names do not filter.
     core.act(|state| labels.retain(|name| state.label_named(repo, name).is_some()));
     let since = call.moment("since")?;
     let list = core.act(|state| {
@@ -277,7 +277,7 @@ pub(super) fn edit(
     }
 }
 
-/// Returns the labels in a body, by id or name. Unknown labels are ignored, as in Gitea.
+/// Returns the labels in a body, by id or name. Ignores unknown labels, like Gitea.
 fn label_ids(state: &FakeState, call: &FakeCall, repo: RepoId) -> Vec<i64> {
     let list = call.body.get("labels").and_then(Value::as_array);
     let known = |id: i64| state.repo(repo).is_ok_and(|entry| entry.labels.iter().any(|label| label.id == id));
@@ -339,7 +339,7 @@ fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &
 
 fn one_comment(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
-        // A comment on a line is not shown here.
+        // This endpoint does not return comments on lines.
         Method::GET if core.act(|state| state.is_remark(repo, wanted)) => Ok(FakeReply::empty(204)),
         Method::GET => comment_json(core, repo, 200, wanted),
         Method::PATCH => {
@@ -365,7 +365,7 @@ fn not_allowed(refusal: FakeRefusal) -> FakeRefusal {
 
 fn reactions(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
-        // Comments on lines have reactions like all others.
+        // Comments on lines can have reactions like all other comments.
         Method::GET if core.act(|state| state.remark_mut(repo, wanted).is_ok()) => {
             let found = core.act(|state| state.remark_mut(repo, wanted).map(|(_, remark)| remark.reactions.clone()))?;
             answer_with(core, repo, 200, |shape, _| Ok(found.iter().map(|reaction| shape.reaction(reaction)).collect()))

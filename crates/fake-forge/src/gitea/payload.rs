@@ -12,10 +12,10 @@ use ralph_types::ids::{Number, Sha};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
 
-/// Events that version 1.22 does not know. They are silently dropped from a subscription.
+/// Events unknown to version 1.22, which silently drops them from a subscription.
 const NOT_IN_1_22: [&str; 3] = ["status", "workflow_run", "workflow_job"];
 
-/// Returns the events that a subscription to groups of events includes (`services/webhook` of Gitea).
+/// Returns the events included in a subscription to groups of events (`services/webhook` in Gitea).
 pub(crate) fn expand(events: &[String], version: GiteaVersion) -> Vec<String> {
     let mut expanded: Vec<String> = Vec::new();
     let mut add = |names: &[&str]| {
@@ -170,8 +170,8 @@ fn closing_commit(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue) ->
     closed.map_or_else(String::new, |(_, merged)| merged.sha.to_string())
 }
 
-/// Returns the payload of changed labels. As in Gitea 1.25, it contains the old labels if all were removed, and none
-/// if all were replaced.
+/// Returns the payload for changed labels. Like Gitea 1.25, it contains the old labels if all were removed, and no labels if
+/// all were replaced.
 fn about_labels(
     shape: &GiteaShape<'_>,
     repo: &FakeRepo,
@@ -202,7 +202,7 @@ fn about_comment(
     let reply;
     let (action, comment, before) = match what {
         FakeEventKind::CommentCreated(_, id) => ("created", find(*id)?, None),
-        // A reply in a review's thread looks like any comment of the pull request.
+        // A reply in a review thread looks like any comment on the pull request.
         FakeEventKind::Replied(_, id) => {
             let remarks = issue.pull.iter().flat_map(|pull| &pull.reviews).flat_map(|review| &review.remarks);
             reply = remarks.into_iter().find(|remark| remark.id == *id)?.as_comment();
@@ -279,7 +279,7 @@ fn push_events(shape: &GiteaShape<'_>, repo: &FakeRepo, event: &FakeEvent, push:
     payloads
 }
 
-/// Returns the push payload that `POST hooks/{id}/tests` sends.
+/// Returns the push payload of `POST hooks/{id}/tests`.
 pub(crate) fn test_push(core: &Core, state: &FakeState, event: &FakeEvent, push: &BranchPush) -> Vec<Payload> {
     let Ok(repo) = state.repo(event.repo) else { return Vec::new() };
     push_events(&GiteaShape { core, state }, repo, event, push)

@@ -175,8 +175,8 @@ async fn merge(core: &Arc<Core>, call: &FakeCall, repo: RepoId, number: Number) 
     }
 }
 
-/// Schedules a merge. Like Gitea, it checks neither the branch protection rules, which the merge itself checks, nor
-/// `head_commit_id`.
+/// Schedules a merge. Like Gitea, it checks neither `head_commit_id` nor the branch protection rules, which the merge
+/// checks.
 fn schedule(core: &Core, actor: UserId, repo: RepoId, number: Number, method: MergeMethod) -> FakeAnswer {
     core.act(|state| {
         let (issue, pull) = state.pull(repo, number)?;
@@ -291,8 +291,8 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
     }
 }
 
-/// Fails for a review without a body whose event requires one: a comment without comments on lines, a request for
-/// changes, and a draft.
+/// Fails for a review without a body if its event requires one: a comment without line comments, a request for changes, and
+/// a draft.
 fn require_body(event: &str, body: &str, has_remarks: bool) -> Result<(), FakeRefusal> {
     let lacking = match event {
         _ if !body.trim().is_empty() => return Ok(()),

@@ -144,7 +144,7 @@ impl GiteaShape<'_> {
         })
     }
 
-    /// Returns the timeline entry for an operation on a label or the state; `None` for other operations.
+    /// Returns the timeline entry of an operation on a label or the state; `None` for other operations.
     pub fn timeline_entry(&self, repo: &FakeRepo, issue: &FakeIssue, op: &Op) -> Option<Value> {
         let (kind, body) = match op.kind {
             OpKind::LabelAdded => ("label", "1"),
@@ -162,7 +162,7 @@ impl GiteaShape<'_> {
         Some(entry)
     }
 
-    /// Returns the entry of the timeline for a change of the title.
+    /// Returns the timeline entry of a title change.
     pub fn title_entry(&self, repo: &FakeRepo, issue: &FakeIssue, edit: &TitleEdit) -> Value {
         let mut entry = self.entry(repo, issue, edit.at_seq, "change_title", edit.editor, edit.at);
         entry["old_title"] = json!(edit.titles.0);
@@ -230,18 +230,18 @@ impl GiteaShape<'_> {
         written
     }
 
-    /// Returns the entry for a requested review in the list of reviews.
+    /// Returns the review list's entry for a review requested from an account.
     pub fn requested(&self, repo: &FakeRepo, issue: &FakeIssue, user: UserId) -> Value {
         let at = zoned(issue.created_at);
         json!({
-            // Unique, as pull requests and accounts share one sequence of ids.
+            // Unique, because pull requests and accounts share one sequence of ids.
             "id": issue.id * 1_000_000 + user.0, "user": self.user(user), "team": null, "state": "REQUEST_REVIEW",
             "body": "", "commit_id": "", "stale": false, "official": false, "dismissed": false, "comments_count": 0,
             "submitted_at": at, "updated_at": at, "html_url": "", "pull_request_url": self.issue_page(repo, issue),
         })
     }
 
-    /// Returns the entries for requested reviews of teams in the list of reviews.
+    /// Returns the review list's entries for reviews requested from teams.
     pub fn requested_teams(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Vec<Value> {
         let of_team = |(position, name): (usize, &String)| {
             let mut entry = self.requested(repo, issue, UserId(-1 - position as i64));
@@ -260,7 +260,7 @@ impl GiteaShape<'_> {
             "body": review.body, "commit_id": review.commit.as_str(),
             "stale": review.commit != pull.facts.head_sha, "official": review.verdict != ReviewVerdict::Commented,
             "dismissed": review.verdict == ReviewVerdict::Dismissed, "comments_count": review.remarks.len(),
-            // The time at which it was begun, even if it was submitted later.
+            // Start time of the review, even if it was submitted later.
             "submitted_at": zoned(review.at), "updated_at": zoned(review.submitted_at),
             "html_url": format!("{page}#issuecomment-{}", review.id), "pull_request_url": page,
         })
@@ -337,7 +337,7 @@ fn review_state(verdict: ReviewVerdict) -> &'static str {
     match verdict {
         ReviewVerdict::Approved => "APPROVED",
         ReviewVerdict::ChangesRequested => "REQUEST_CHANGES",
-        // On Gitea a dismissed review keeps its state and has a mark; this state is not stored here.
+        // On Gitea, a dismissed review keeps its state and is marked; the state is not stored here.
         ReviewVerdict::Dismissed => "REQUEST_CHANGES",
         ReviewVerdict::Commented => "COMMENT",
     }

@@ -96,12 +96,12 @@ fn password(basic: &str) -> Option<String> {
     Some(if password.is_empty() { name } else { password }.to_owned())
 }
 
-/// Returns the App of a signature; fails for a signature by another key and for expired times.
+/// Returns the App of a signature; fails for a signature with another key and for expired times.
 fn signed(core: &Core, signature: &str) -> Result<SignedIn, FakeReply> {
     let unreadable = || bad("A JSON web token could not be decoded");
     let keys = core.act(|state| state.app_keys.clone());
     let mut validation = Validation::new(Algorithm::RS256);
-    // Times are checked below, by the forge's clock.
+    // The times are checked below, according to the forge's clock.
     validation.validate_exp = false;
     validation.required_spec_claims.clear();
     let decode = |key: &FakeAppKey| {
@@ -187,7 +187,7 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswe
             let known = deliveries_of(core, app)?;
             let found = known.iter().find(|(id, _)| *id == wanted);
             let (_, one) = found.ok_or_else(|| FakeRefusal::NotFound(format!("delivery {wanted}")))?;
-            // To the webhook's present address.
+            // Use the webhook's current address.
             let hook = core.act(|state| state.app(app).map(|app| app.hook.clone()))?;
             let mut one = one.clone();
             (one.sent.url, one.sent.secret) = (hook.url, hook.secret);
@@ -199,7 +199,7 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswe
     }
 }
 
-/// Returns the attempted deliveries of an App's webhook, oldest first, each with its id.
+/// Returns the delivery attempts of an App's webhook, oldest first, each with its id.
 fn deliveries_of(core: &Core, app: i64) -> Result<Vec<(i64, FakeDelivery)>, FakeRefusal> {
     let hook = core.act(|state| state.app(app).map(|app| app.hook.id))?;
     let numbered = core.hooks.log().into_iter().zip(1i64..).map(|(one, id)| (id, one));
@@ -232,7 +232,7 @@ fn mint(core: &Core, call: &FakeCall, app: i64, installation: i64) -> FakeAnswer
         let named = |name: &Value| {
             let name = name.as_str().unwrap_or_default();
             let found = state.repos.values().find(|repo| repo.name.eq_ignore_ascii_case(name));
-            // An unknown name is treated as a repository that the installation does not have.
+            // An unknown name is treated as a repository outside the installation.
             found.map_or(RepoId(0), |repo| repo.id)
         };
         let repos = ids.or_else(|| list("repositories").map(|names| names.iter().map(named).collect()));

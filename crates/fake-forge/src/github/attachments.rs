@@ -1,4 +1,4 @@
-//! Uploaded files in GitHub: HTML of texts, which contains signed addresses that expire after minutes, and downloads.
+//! Uploaded files in GitHub: rendered HTML with signed addresses that expire after minutes, and downloads.
 
 use http::Method;
 use sha2::Digest;
@@ -10,12 +10,12 @@ use crate::state::{FakeAttachment, FakeRepo, FakeState};
 use ralph_types::ids::{RepoId, Timestamp};
 use serde_json::{Value, json};
 
-/// Time for which a signed address is valid, in milliseconds.
+/// Validity of a signed address, in milliseconds.
 const VALID_MS: i64 = 5 * 60 * 1000;
 /// Path prefix of signed addresses.
 const SIGNED: &str = "/private-user-images/";
 
-/// Adds the HTML of their bodies to the issues, comments and reviews in a response, if the request asks for it.
+/// Adds rendered HTML to the issues, comments and reviews in a response if the request asks for it.
 pub(super) fn with_html(core: &Core, call: &FakeCall, mut reply: FakeReply) -> FakeReply {
     let accepted = call.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if call.method != Method::GET || !accepted.contains("github.full") || !reply.status.is_success() {
@@ -65,7 +65,7 @@ fn signed(core: &Core, file: &FakeAttachment) -> String {
 }
 
 /// Returns the file at a signed address; `None` for another path. The address in the Markdown text requires a browser
-/// session and is not served.
+/// session, so it is not served.
 pub(crate) fn serve(core: &Core, path: &str, query: &str) -> Option<FakeReply> {
     let missing = || FakeReply::text(404, "Not Found".to_owned());
     if path.starts_with("/user-attachments/assets/") {

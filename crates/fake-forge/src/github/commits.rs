@@ -169,7 +169,7 @@ fn update_check_run(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> 
     one_check_run(core, repo, 200, wanted)
 }
 
-/// Adds the annotations of a request to a check run; at most 50.
+/// Adds a request's annotations, at most 50, to a check run.
 fn annotate(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
     let list = call.body.pointer("/output/annotations").and_then(Value::as_array).cloned().unwrap_or_default();
     if list.len() > 50 {

@@ -1,5 +1,5 @@
-//! Parts of GitHub's GraphQL API without a REST equivalent: drafts, minimized comments, edit histories. A query is
-//! recognized by the field that it requests; all others are rejected like unknown fields on GitHub.
+//! Parts of GitHub's GraphQL API without a REST equivalent: drafts, minimized comments and edit histories. The requested
+//! field identifies a query; all others are rejected like unknown fields on GitHub.
 
 use serde_json::{Value, json};
 
@@ -156,7 +156,7 @@ fn enable_auto_merge(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal>
         } else if !entry.merge_rules.contains_key(&pull.base) {
             Some("Protected branch rules not configured for this branch")
         } else if state.unmet_rule(repo, number)?.is_none() {
-            // There is nothing to wait for that a rule asks for.
+            // No rule requires anything to wait for.
             Some(if state.all_checks_succeeded(repo, head) {
                 "Pull request is in clean status"
             } else {
@@ -234,7 +234,7 @@ fn delete_issue(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
 fn edits(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
     let text = |name: &str| variable(call, name).as_str().unwrap_or_default().to_owned();
     let repo = core.act(|state| match state.find_repo(&text("owner"), &text("name")) {
-        // GraphQL accepts former names.
+        // GraphQL accepts previous names.
         Err(FakeRefusal::Moved(id)) => Ok(id),
         other => other.map(|repo| repo.id),
     })?;
@@ -250,7 +250,7 @@ fn edits(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
             let login = user.login.trim_end_matches("[bot]").to_owned();
             json!({"__typename": kind, "login": login, "databaseId": id.0})
         };
-        // Newest first; the original text is last, and only present if there is an edit.
+        // Newest first. The original text is last, and only present if there was an edit.
         let mut nodes: Vec<Value> = issue
             .edits
             .iter()

@@ -1,4 +1,4 @@
-//! GitHub's API for webhooks of a repository.
+//! GitHub's API for a repository's webhooks.
 
 use http::Method;
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn find(repo: &FakeRepo, wanted: i64) -> Result<&FakeHook, FakeRefusal> {
 /// Handles `hooks…` of a repository.
 pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     let actor = call.actor()?;
-    // Accounts that may not manage webhooks get 404.
+    // Accounts without permission for webhooks get 404.
     core.act(|state| state.require(repo, actor, Access::Admin)).map_err(|_| nothing_here())?;
     let names = |list: &Vec<Value>| list.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
     let events = call.body.get("events").and_then(Value::as_array).map(names);
@@ -55,7 +55,7 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
                     hook.events = events.unwrap_or_else(|| hook.events.clone());
                     hook.active = active.unwrap_or(hook.active);
                     if call.body.get("config").is_some() {
-                        // The whole configuration is replaced: without a secret, the secret is removed.
+                        // The request replaces the whole configuration, so a missing secret removes the secret.
                         hook.url = config("url").unwrap_or(&hook.url).to_owned();
                         hook.secret = config("secret").unwrap_or_default().to_owned();
                     }

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::state::{Access, FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
-/// Color of a label that was created by adding it to an issue.
+/// Color of a label that is created when it is added to an issue.
 const NEW_COLOR: &str = "ededed";
 
 /// Handles `labels…` of a repository.
@@ -131,7 +131,7 @@ fn open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let (actor, title) = (call.actor()?, call.needed("title")?);
     let body = call.text("body").unwrap_or_default();
     let created = core.act(|state| {
-        // Labels are ignored if the account may not label.
+        // Labels are ignored if the account lacks permission for labels.
         let labels = match state.require(repo, actor, state.triage_needs) {
             Ok(()) => label_ids(state, call, actor, repo)?,
             Err(_) => Vec::new(),
@@ -178,7 +178,7 @@ fn one(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer
         Method::GET => {
             let known = core.act(|state| state.repo(repo).map(|entry| number.0 < entry.next_number))?;
             match issue_json(core, repo, 200, number) {
-                // The number was assigned before, so the issue was deleted.
+                // An assigned number without an issue means that the issue was deleted.
                 Err(FakeRefusal::NotFound(_)) if known && number.0 > 0 => {
                     Ok(FakeReply::json(410, &serde_json::json!({"message": "This issue was deleted"})))
                 }
@@ -218,7 +218,7 @@ pub(super) fn edit(
     }
 }
 
-/// Returns the labels of a body; GitHub creates missing ones if the account may push.
+/// Returns the labels in a body; GitHub creates missing labels if the account may push.
 fn label_ids(state: &mut FakeState, call: &FakeCall, actor: UserId, repo: RepoId) -> Result<Vec<i64>, FakeRefusal> {
     let list = call.body.get("labels").unwrap_or(&call.body).as_array().cloned().unwrap_or_default();
     let mut ids = Vec::new();

@@ -1,5 +1,4 @@
-//! Apps from manifests: the page on which a person creates an App, the exchange of its code, and the page for
-//! installing it.
+//! Apps from manifests: the page for creating an App, the exchange of its code, and the page for installing it.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,13 +11,13 @@ use crate::pages::{escape, frame};
 use crate::state::FakeRefusal;
 use crate::state::apps::FakeManifest;
 
-/// Whether a path is that of a page for creating or installing an App.
+/// Whether a path is a page for creating or installing an App.
 pub(crate) fn is_page(path: &str) -> bool {
     let organization = path.starts_with("/organizations/") && path.ends_with("/settings/apps/new");
     path == "/settings/apps/new" || organization || path == "/-/apps/create" || path.starts_with("/apps/")
 }
 
-/// Exchanges the code of a manifest for the App with its secrets.
+/// Exchanges a manifest's code for the App with its secrets.
 pub(super) fn convert(core: &Core, code: &str) -> FakeAnswer {
     core.act(|state| {
         let app = state.take_manifest_code(code)?;
@@ -42,8 +41,7 @@ fn field(text: &[u8], name: &str) -> String {
     found.map(|(_, value)| value.into_owned()).unwrap_or_default()
 }
 
-/// Handles a request for such a page. The browser is assumed to be logged in as somebody who may create and install
-/// Apps.
+/// Handles a request for such a page. Assumes that the browser is logged in as an account that may create and install Apps.
 pub(crate) fn page(core: &Core, method: &Method, path: &str, query: &str, body: &[u8]) -> FakeReply {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let state = field(query.as_bytes(), "state");
@@ -68,7 +66,7 @@ pub(crate) fn page(core: &Core, method: &Method, path: &str, query: &str, body: 
     }
 }
 
-/// Returns the page that shows a manifest and asks for the App's name. Like GitHub, it rejects an incomplete manifest.
+/// Returns the page that shows a manifest and asks for the App's name. Rejects an incomplete manifest, like GitHub.
 fn confirm(manifest: &str, state: &str) -> FakeReply {
     let wrong = |why: &str| html(422, "Invalid manifest", &format!("<p>Error: {}</p>", escape(why)));
     let read: FakeManifest = match serde_json::from_str(manifest) {

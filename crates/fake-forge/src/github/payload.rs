@@ -1,4 +1,4 @@
-//! Webhook payloads of GitHub: each label change has its own delivery.
+//! GitHub's webhook payloads. Each label change has a separate delivery.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn delivery(event: &'static str, body: &Value) -> Payload {
     Payload { event: (event.to_owned(), event.to_owned()), body: body.to_string(), covered_by: vec![event] }
 }
 
-/// Returns the ping that a new or tested webhook receives.
+/// Returns the ping for a new or tested webhook.
 pub(crate) fn ping(core: &Core, state: &FakeState, repo: &FakeRepo, sender: UserId, hook: &FakeHook) -> Payload {
     let shape = GitHubShape { core, state };
     let body = json!({
@@ -29,8 +29,7 @@ pub(crate) fn ping(core: &Core, state: &FakeState, repo: &FakeRepo, sender: User
     delivery("ping", &body)
 }
 
-/// Returns the payload about an App's installation: `event` with its action, and the repositories that were added and
-/// removed.
+/// Returns the payload about an App's installation: `event` with its action, and the added and removed repositories.
 pub(crate) fn of_installation(
     core: &Core,
     state: &FakeState,

@@ -200,7 +200,7 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
             });
             match asked {
                 Err(FakeRefusal::NotFound(text) | FakeRefusal::Invalid(text)) => {
-                    // The pull request itself may be missing.
+                    // The pull request may not exist.
                     core.act(|state| state.pull(repo, number).map(drop))?;
                     let message = "Reviews may only be requested from collaborators. One or more of the users or \
                                    teams you specified is not a collaborator of the repository.";

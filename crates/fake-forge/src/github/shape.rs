@@ -10,7 +10,7 @@ use crate::state::{
 };
 use ralph_types::ids::{AccountKind, RepoId, Timestamp, UserId};
 
-/// Address fields of an account, with their path below its address.
+/// Address fields of an account, with their paths below its address.
 const USER_LINKS: [(&str, &str); 10] = [
     ("url", ""),
     ("followers_url", "/followers"),
@@ -24,7 +24,7 @@ const USER_LINKS: [(&str, &str); 10] = [
     ("received_events_url", "/received_events"),
 ];
 
-/// Address fields of a repository, with their path below its address.
+/// Address fields of a repository, with their paths below its address.
 const REPO_LINKS: [(&str, &str); 38] = [
     ("url", ""),
     ("forks_url", "/forks"),
@@ -66,7 +66,7 @@ const REPO_LINKS: [(&str, &str); 38] = [
     ("git_url", ".git"),
 ];
 
-/// Reactions in the order of GitHub's summary.
+/// Reactions, in the order of GitHub's summary.
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes"];
 
 /// Builds JSON with the addresses of the forge.
@@ -153,7 +153,7 @@ impl GitHubShape<'_> {
             "description": null, "fork": false, "created_at": made, "updated_at": made, "pushed_at": made,
             "ssh_url": format!("git@localhost:{full_name}.git"), "clone_url": self.page(repo, ".git"),
             "svn_url": self.page(repo, ""), "homepage": null,
-            // GitHub's size is in KiB, rounded, and lags behind.
+            // GitHub's size is in KiB, rounded, and delayed.
             "size": 0, "stargazers_count": 0, "watchers_count": 0, "language": null, "has_issues": repo.has_issues,
             "has_projects": true, "has_downloads": true, "has_wiki": true, "has_pages": false,
         });
@@ -181,7 +181,7 @@ impl GitHubShape<'_> {
         })
     }
 
-    /// Returns the event of an operation on a label; `None` for other operations.
+    /// Returns the event of a label operation; `None` for other operations.
     pub fn label_event(&self, repo: &FakeRepo, op: &Op) -> Option<Value> {
         let event = match op.kind {
             OpKind::LabelAdded => "labeled",
@@ -194,7 +194,7 @@ impl GitHubShape<'_> {
         Some(written)
     }
 
-    /// Returns the event of a change of the title.
+    /// Returns the event of a title change.
     pub fn rename_event(&self, repo: &FakeRepo, edit: &TitleEdit) -> Value {
         let mut written = self.issue_event(repo, (edit.at_seq, "renamed"), edit.editor, edit.at);
         written["rename"] = json!({"from": edit.titles.0, "to": edit.titles.1});
@@ -299,7 +299,7 @@ impl GitHubShape<'_> {
         })
     }
 
-    /// Returns the owner of an App: the owner of the oldest repository, or the bot if there is none.
+    /// Returns the owner of an App: the oldest repository's owner, or the bot if there is no repository.
     fn owner_of(&self, app: &FakeApp) -> UserId {
         self.state.repos.values().next().map_or(app.bot, |repo| repo.owner)
     }
@@ -346,7 +346,7 @@ pub(super) fn state_of(issue: &FakeIssue) -> &'static str {
     if issue.open { "open" } else { "closed" }
 }
 
-/// Returns null for an empty text, as GitHub does.
+/// Returns null for an empty text, like GitHub.
 pub(super) fn text_or_null(text: &str) -> Value {
     if text.is_empty() { Value::Null } else { json!(text) }
 }

@@ -11,7 +11,7 @@ use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::Sha;
 
 impl GitHubShape<'_> {
-    /// Returns a pull request with the fields in lists and most deliveries.
+    /// Returns a pull request with the fields of lists and most deliveries.
     pub fn pull(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Value {
         let at = self.api(repo, &format!("/pulls/{}", issue.number));
         let issue_at = self.api(repo, &format!("/issues/{}", issue.number));
@@ -230,7 +230,7 @@ impl GitHubShape<'_> {
     }
 }
 
-/// Returns the state of a review in REST; webhooks have it in lower case.
+/// Returns the state of a review in REST; webhooks use lower case.
 pub(super) fn review_state(verdict: ReviewVerdict) -> &'static str {
     match verdict {
         ReviewVerdict::Approved => "APPROVED",

@@ -12,7 +12,7 @@ pub struct FakeAccount {
     pub user: User,
     /// Whether it is an organization.
     pub organization: bool,
-    /// Whether it may do everything on the forge.
+    /// Whether it has all permissions on the forge.
     pub administrator: bool,
     /// Whether it is suspended.
     pub suspended: bool,
@@ -42,9 +42,9 @@ pub struct FakeTeam {
     pub org: UserId,
     /// Name, also used in addresses.
     pub name: String,
-    /// Members, each with whether the invitation was accepted.
+    /// Members; `true` if the member accepted the invitation.
     pub members: BTreeMap<UserId, bool>,
-    /// Permission of the team's members in its repositories.
+    /// Permission of the members in the team's repositories.
     pub access: Access,
     /// Whether the team's members own the organization.
     pub owners: bool,
@@ -55,7 +55,7 @@ pub struct FakeTeam {
 }
 
 impl FakeState {
-    /// Creates an account, or returns the existing one of that login.
+    /// Creates an account, or returns the existing account with this login.
     pub fn add_account(&mut self, login: &str, kind: AccountKind, organization: bool) -> User {
         if let Some(known) = self.account_named(login) {
             return known.user.clone();
@@ -78,7 +78,7 @@ impl FakeState {
         self.accounts.values().find(|account| account.user.login.eq_ignore_ascii_case(login))
     }
 
-    /// Returns an account by id; an account without a login if it does not exist.
+    /// Returns an account by id; a placeholder without a login if it does not exist.
     pub fn user(&self, id: UserId) -> User {
         let gone = || User { id, login: "ghost".to_owned(), kind: AccountKind::User };
         self.accounts.get(&id).map_or_else(gone, |account| account.user.clone())
@@ -90,7 +90,7 @@ impl FakeState {
         if let Some((token, _)) = self.tokens.iter().find(|(_, known)| whole(known)) {
             return token.clone();
         }
-        // Forty hexadecimal digits as on Gitea; predictable.
+        // Forty hexadecimal digits like on Gitea, but predictable.
         let token = format!("{:040x}", (user.0 as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
         self.tokens.insert(token.clone(), FakeToken { user, scopes: None, expires_at: None });
         token

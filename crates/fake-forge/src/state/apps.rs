@@ -7,19 +7,19 @@ use ralph_types::ids::{AccountKind, RepoId, Timestamp, UserId};
 
 /// Lifetime of an installation token, in milliseconds.
 const TOKEN_MS: i64 = 3_600_000;
-/// Time for which the code of a manifest can be exchanged, in milliseconds.
+/// Validity of a manifest's code, in milliseconds.
 const MANIFEST_MS: i64 = 3_600_000;
 
-/// Key of all Apps of the fake forge, which is a test key.
+/// Key of all Apps of the fake forge, for tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FakeAppKey {
-    /// Key that Apps are created with.
+    /// Key of new Apps.
     First,
     /// Key that replaces the first one.
     Second,
 }
 
-/// GitHub App with one installation, which includes all repositories that are not excluded.
+/// GitHub App with one installation, which includes all repositories except the excluded ones.
 #[derive(Debug, Clone)]
 pub struct FakeApp {
     /// Id.
@@ -46,12 +46,12 @@ pub struct FakeApp {
     pub setup_url: String,
 }
 
-/// App that was created from a manifest and whose code was not exchanged yet.
+/// App created from a manifest whose code has not been exchanged yet.
 #[derive(Debug, Clone)]
 pub struct FakeManifestCode {
     /// Id of the App.
     pub app: i64,
-    /// Time at which the code expires.
+    /// Expiry of the code.
     pub expires_at: Timestamp,
 }
 
@@ -135,8 +135,7 @@ impl FakeState {
         app
     }
 
-    /// Creates an App from a manifest without installing it, and returns the code with which its secrets can be
-    /// requested once.
+    /// Creates an App from a manifest without installing it, and returns the code for requesting its secrets once.
     pub(crate) fn add_app_from(&mut self, manifest: &FakeManifest) -> Result<String, FakeRefusal> {
         let slug = manifest.name.to_ascii_lowercase().replace(' ', "-");
         if self.apps.values().any(|app| app.slug == slug) {
@@ -160,7 +159,7 @@ impl FakeState {
         Ok(code)
     }
 
-    /// Exchanges the code of a manifest for its App; each code works only once.
+    /// Exchanges a manifest's code for its App; each code works only once.
     pub(crate) fn take_manifest_code(&mut self, code: &str) -> Result<FakeApp, FakeRefusal> {
         let unknown = || FakeRefusal::NotFound("manifest code".to_owned());
         let found = self.manifest_codes.remove(code).ok_or_else(unknown)?;
@@ -180,7 +179,7 @@ impl FakeState {
         self.apps.values().find(|app| app.bot == user)
     }
 
-    /// Creates an installation token that is valid for an hour; `None` requests everything that the installation has.
+    /// Creates an installation token that is valid for an hour; `None` requests all of the installation's permissions.
     pub fn mint(
         &mut self,
         app: i64,
@@ -206,7 +205,7 @@ impl FakeState {
             return Err(FakeRefusal::Invalid(text.to_owned()));
         }
         let narrowed = TokenScope { app: app.id, repos, permissions: permissions.unwrap_or(app.permissions) };
-        // Forty characters as on GitHub; predictable.
+        // Forty characters like on GitHub, but predictable.
         let token = format!("ghs_{:036x}", (self.fresh_id() as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060));
         let expires_at = self.clock.now().plus_ms(TOKEN_MS);
         self.tokens.insert(token.clone(), FakeToken { user: app.bot, scopes: None, expires_at: Some(expires_at) });
@@ -217,7 +216,7 @@ impl FakeState {
         Ok((token, expires_at, narrowed))
     }
 
-    /// Returns the status with which the next request is refused, because its token is not known everywhere yet;
+    /// Returns the status of the rejection if the next request is rejected because its token is not known everywhere yet;
     /// `None` if it is accepted.
     pub(crate) fn unknown_yet(&mut self, token: &str) -> Option<u16> {
         let (_, status) = self.new_token_refusals?;

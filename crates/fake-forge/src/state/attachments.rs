@@ -4,7 +4,7 @@ use super::{Access, FakeAttachment, FakeRefusal, FakeState};
 use ralph_types::ids::{Number, RepoId, UserId};
 
 impl FakeState {
-    /// Uploads a file and returns its id, which texts refer to.
+    /// Uploads a file and returns its id, which texts can reference.
     pub fn upload(
         &mut self,
         uploader: UserId,
@@ -19,7 +19,7 @@ impl FakeState {
         Ok(id)
     }
 
-    /// Returns a file if the account may see it, which requires read access to its repository.
+    /// Returns a file if the account has read access to its repository.
     pub fn attachment(&self, viewer: Option<UserId>, id: &str) -> Result<&FakeAttachment, FakeRefusal> {
         let missing = || FakeRefusal::NotFound(format!("attachment {id}"));
         let file = self.attachments.get(id).ok_or_else(missing)?;
@@ -37,8 +37,7 @@ impl FakeState {
         }
     }
 
-    /// Returns the files of a repository that a text refers to or that an issue lists beside its text, in order of
-    /// their upload.
+    /// Returns a repository's files that a text references or that an issue lists beside its text, in upload order.
     pub fn attachments_of(&self, repo: RepoId, text: &str, issue: Option<Number>) -> Vec<&FakeAttachment> {
         let belongs = |file: &&FakeAttachment| text.contains(&file.id) || (issue.is_some() && file.issue == issue);
         self.attachments.values().filter(|file| file.repo == repo).filter(belongs).collect()

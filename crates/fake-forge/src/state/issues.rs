@@ -145,7 +145,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Emits the event for a changed base branch of a pull request, with the previous one.
+    /// Emits the event for a changed base branch, with the previous base.
     pub fn tell_retargeted(
         &mut self,
         actor: UserId,
@@ -173,7 +173,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Closes or opens an issue or pull request; does nothing if it is already in that state.
+    /// Closes or opens an issue or pull request; does nothing if it already has this state.
     pub fn set_open(&mut self, actor: UserId, repo: RepoId, number: Number, open: bool) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, self.triage_needs)?;
         let now = self.clock.now();
@@ -197,7 +197,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Locks or unlocks a conversation; emits nothing, as on Gitea.
+    /// Locks or unlocks a conversation; emits no event, like Gitea.
     pub fn set_locked(&mut self, actor: UserId, repo: RepoId, number: Number, on: bool) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
         self.issue_mut(repo, number)?.locked = on;
@@ -262,7 +262,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Deletes a label, also from all issues.
+    /// Deletes a label and removes it from all issues.
     pub fn delete_label(&mut self, actor: UserId, repo: RepoId, id: i64) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
         let entry = self.repo_mut(repo)?;
@@ -277,7 +277,7 @@ impl FakeState {
         self.repo(repo).ok()?.labels.iter().find(|label| label.name.eq_ignore_ascii_case(name))
     }
 
-    /// Replaces the labels of an issue with those with the given ids; emits one event.
+    /// Replaces an issue's labels with the labels that have these ids; emits one event.
     pub fn set_labels(
         &mut self,
         actor: UserId,
@@ -288,7 +288,7 @@ impl FakeState {
         self.set_labels_by(actor, repo, number, wanted, LabelRequest::Change)
     }
 
-    /// Same as [`Self::set_labels`], with the kind of request that changed them.
+    /// Same as [`Self::set_labels`], for a specific kind of request.
     pub fn set_labels_by(
         &mut self,
         actor: UserId,
@@ -303,7 +303,7 @@ impl FakeState {
             return Err(FakeRefusal::NotFound(format!("label {id}")));
         }
         let before = self.issue(repo, number)?.labels.clone();
-        // A new exclusive label takes the place of those of its scope.
+        // A new exclusive label replaces the other labels in its scope.
         let scopes: Vec<&str> = known
             .iter()
             .filter(|label| wanted.contains(&label.id) && !before.contains(&label.id))
@@ -382,7 +382,7 @@ impl FakeState {
         found.ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
     }
 
-    /// Whether an id is that of a comment on a line of a pull request.
+    /// Whether an id belongs to a comment on a line of a pull request.
     pub fn is_remark(&self, repo: RepoId, id: CommentId) -> bool {
         self.pulls(repo)
             .iter()
@@ -438,7 +438,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Adds a reaction; returns `false` if it existed.
+    /// Adds a reaction; returns `false` if it already exists.
     pub fn react(
         &mut self,
         actor: UserId,
@@ -448,7 +448,7 @@ impl FakeState {
     ) -> Result<(FakeReaction, bool), FakeRefusal> {
         self.require_reaction(actor, repo, content)?;
         if !self.unique_labels && self.remark_mut(repo, id).is_ok() {
-            // Gitea has one table of comments.
+            // Gitea has a single table of comments.
             return self.react_to_remark(actor, repo, id, content);
         }
         let (fresh, now) = (self.fresh_id(), self.clock.now());
@@ -471,7 +471,7 @@ impl FakeState {
         }
     }
 
-    /// Adds a reaction to the text of an issue; returns `false` if it existed.
+    /// Adds a reaction to the text of an issue; returns `false` if it already exists.
     pub fn react_to_issue(
         &mut self,
         actor: UserId,

@@ -1,4 +1,4 @@
-//! OAuth 2.0 applications for logins, and the codes that were issued for them.
+//! OAuth 2.0 applications for logins, and the codes issued for them.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 use super::{FakeState, FakeToken};
 use ralph_types::ids::{Timestamp, UserId};
 
-/// Time for which a code is valid, in milliseconds, on both forges.
+/// Validity of a code, in milliseconds, on both forges.
 const CODE_MS: i64 = 10 * 60_000;
-/// Time for which a token of a login is valid, in milliseconds.
+/// Validity of a login's token, in milliseconds.
 const TOKEN_MS: i64 = 3_600_000;
 
 /// OAuth application for logins.
@@ -18,7 +18,7 @@ const TOKEN_MS: i64 = 3_600_000;
 pub struct FakeLoginApp {
     /// Id.
     pub id: i64,
-    /// Account that owns the application.
+    /// Owner of the application.
     pub owner: UserId,
     /// Name.
     pub name: String,
@@ -26,11 +26,11 @@ pub struct FakeLoginApp {
     pub client_id: String,
     /// Client secret.
     pub secret: String,
-    /// Addresses that codes may be sent to.
+    /// Allowed redirect addresses for codes.
     pub redirects: Vec<String>,
 }
 
-/// Code that was issued to a browser.
+/// Code issued to a browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FakeCode {
     client_id: String,
@@ -47,7 +47,7 @@ pub struct FakeLogins {
     /// Applications, oldest first.
     pub apps: Vec<FakeLoginApp>,
     codes: BTreeMap<String, FakeCode>,
-    /// Number of tokens that were issued to logins.
+    /// Number of tokens issued to logins.
     pub tokens_given: u32,
 }
 
@@ -60,14 +60,14 @@ pub(crate) struct LoginAsked {
     pub scopes: Vec<String>,
 }
 
-/// Reason why a code is not exchanged.
+/// Reason for rejecting a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodeRefusal {
-    /// Client id or secret is wrong.
+    /// The client id or secret is wrong.
     Client,
-    /// The redirect address is not that of the code.
+    /// The redirect address differs from the code's redirect address.
     Redirect,
-    /// The code is unknown, used or too old, or belongs to another client.
+    /// The code is unknown, used or expired, or belongs to another client.
     Code,
     /// The verifier is missing or wrong.
     Verifier,
@@ -92,7 +92,7 @@ impl FakeState {
         self.logins.apps.iter().find(|app| app.client_id == client_id)
     }
 
-    /// Returns a code for an account that granted access.
+    /// Returns a code for an account that grants access.
     pub(crate) fn agree_to_login(&mut self, user: UserId, asked: &LoginAsked) -> String {
         let code = format!("code-{}", self.fresh_secret());
         let entry = FakeCode {
@@ -107,7 +107,7 @@ impl FakeState {
         code
     }
 
-    /// Exchanges a code for a token. The first request with the client's secret uses the code up.
+    /// Exchanges a code for a token. The first request with the client's secret invalidates the code.
     pub(crate) fn exchange_code(
         &mut self,
         (client_id, secret): (&str, &str),

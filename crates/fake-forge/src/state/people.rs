@@ -1,11 +1,11 @@
-//! Actions of administrators and of owners of organizations: accounts, tokens, organizations, teams.
+//! Actions of administrators and organization owners: accounts, tokens, organizations and teams.
 
 use super::accounts::{FakeTeam, FakeToken};
 use super::{Access, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{AccountKind, RepoId, User, UserId};
 
 impl FakeState {
-    /// Whether an account may do everything on the forge.
+    /// Whether an account has all permissions on the forge.
     pub fn is_administrator(&self, user: UserId) -> bool {
         self.accounts.get(&user).is_some_and(|account| account.administrator)
     }
@@ -21,7 +21,7 @@ impl FakeState {
         Ok(user)
     }
 
-    /// Removes an account, its memberships and its repositories, as an administrator or as an owner of the organization.
+    /// Removes an account, its memberships and its repositories, as an administrator or as the organization's owner.
     pub fn delete_account(&mut self, actor: UserId, login: &str) -> Result<(), FakeRefusal> {
         let account = self.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("account {login}")))?;
         let gone = account.user.id;
@@ -56,7 +56,7 @@ impl FakeState {
         account.map(|account| account.user.id).ok_or(FakeRefusal::Unauthorized)
     }
 
-    /// Creates an organization that an account owns; fails if the name is taken.
+    /// Creates an organization owned by an account; fails if the name is taken.
     pub fn create_organization(&mut self, owner: UserId, login: &str) -> Result<User, FakeRefusal> {
         self.require_free(login)?;
         let org = self.add_account(login, AccountKind::User, true);
@@ -106,13 +106,13 @@ impl FakeState {
         self.teams.iter().filter(|team| team.has(repo))
     }
 
-    /// Returns the permission that an account has through its teams.
+    /// Returns an account's permission through its teams.
     pub(super) fn team_access(&self, repo: &FakeRepo, user: UserId) -> Access {
         let joined = self.teams_with(repo).filter(|team| team.members.get(&user) == Some(&true));
         joined.map(|team| team.access).max().unwrap_or(Access::None)
     }
 
-    /// Returns the permission of an account without the units of ordinary teams, as Gitea 1.25 reports it.
+    /// Returns the permission of an account without the units of ordinary teams, as reported by Gitea 1.25.
     pub fn access_without_units(&self, repo: &FakeRepo, user: UserId) -> Access {
         let joined = self.teams_with(repo).filter(|team| team.members.get(&user) == Some(&true));
         let team = joined.map(|team| team.access).filter(|access| *access == Access::Admin).max();
@@ -122,7 +122,7 @@ impl FakeState {
         granted.max(public).max(all).max(team.unwrap_or(Access::None))
     }
 
-    /// Whether an account is in the team of the organization's owners.
+    /// Whether an account is in the organization's team of owners.
     pub fn owns(&self, org: UserId, user: UserId) -> bool {
         self.teams.iter().any(|team| team.org == org && team.owners && team.members.get(&user) == Some(&true))
     }

@@ -8,7 +8,7 @@ use crate::git::MergeMethod;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
-/// Number of reads of a pull request after a push for which the forge is still checking its mergeability.
+/// Number of reads after a push during which the forge is still checking a pull request's mergeability.
 const READS_WHILE_CHECKING: u32 = 1;
 
 /// Pull request to create.
@@ -61,15 +61,15 @@ pub struct FakeReviewComment {
     pub line: u64,
     /// Text.
     pub body: String,
-    /// Author of the comment, which is the review's author except for replies.
+    /// Author of the comment: the review's author, except for replies.
     pub author: Option<UserId>,
-    /// Comment on the line that this comment replies to; `None` for the first of a thread.
+    /// Comment to which this comment replies; `None` for the first comment in a thread.
     pub reply_to: Option<CommentId>,
     /// Reactions, oldest first.
     pub reactions: Vec<FakeReaction>,
-    /// Whether the thread is resolved; only used in the first comment of a thread.
+    /// Whether the thread is resolved; only used in a thread's first comment.
     pub resolved: bool,
-    /// Time at which the comment was drafted, which can be long before the review was submitted.
+    /// Time of the draft, which can be long before the review is submitted.
     pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
@@ -154,7 +154,7 @@ impl FakeState {
         Ok(number)
     }
 
-    /// Counts a read of a pull request. After some reads, the forge has determined its mergeability.
+    /// Counts a read of a pull request. After enough reads, the forge reports the mergeability.
     pub fn pull_was_read(&mut self, repo: RepoId, number: Number) {
         if let Some(pull) = self.pull_of(repo, number) {
             match &mut pull.stale_mergeable {
@@ -183,8 +183,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Returns the reason why the rules of its base branch do not allow merging a pull request; `None` if they allow
-    /// it.
+    /// Returns the reason why the base branch's rules prevent merging a pull request; `None` if they allow it.
     pub fn unmet_rule(&self, repo: RepoId, number: Number) -> Result<Option<String>, FakeRefusal> {
         let (entry, (issue, pull)) = (self.repo(repo)?, self.pull(repo, number)?);
         let Some(rule) = entry.merge_rules.get(&pull.base) else { return Ok(None) };
@@ -203,7 +202,7 @@ impl FakeState {
         Ok(missing.then(|| format!("At least {} approving review is required by reviewers.", rule.approvals)))
     }
 
-    /// Returns whether the newest check or status with a name succeeded; `None` if there is none or it is pending.
+    /// Returns whether the newest check or status with a name succeeded; `None` if it is missing or pending.
     fn check_of(&self, repo: RepoId, commit: &Sha, name: &str) -> Option<bool> {
         let entry = self.repo(repo).ok()?;
         let status = entry.statuses.iter().rev().find(|one| one.sha == *commit && one.context == name);
@@ -222,8 +221,7 @@ impl FakeState {
         statuses.chain(runs).all(|name| self.check_of(repo, commit, name) == Some(true))
     }
 
-    /// Schedules the automatic merge of a pull request for when the rules of its base branch are satisfied, or cancels
-    /// it.
+    /// Schedules a pull request's automatic merge, which happens once the base branch's rules are satisfied, or cancels it.
     pub fn set_auto_merge(
         &mut self,
         actor: UserId,
@@ -239,8 +237,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Ends the automatic merge of a pull request: somebody disables it, or removes the pull request from the merge
-    /// queue.
+    /// Ends a pull request's automatic merge: an account disables it, or removes the pull request from the merge queue.
     pub fn leave_merge(
         &mut self,
         actor: UserId,
@@ -255,7 +252,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Returns the pull requests that are due for their automatic merge, with the account and the method of each.
+    /// Returns the pull requests that are due for an automatic merge, with the account and method of each.
     pub fn due_auto_merges(&self) -> Vec<(RepoId, Number, UserId, MergeMethod)> {
         let mut due = Vec::new();
         for entry in self.repos.values() {
@@ -294,7 +291,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Records a merge that git has performed, and closes the issues that its text names.
+    /// Records a merge performed by git, and closes the issues named in its text.
     pub fn merged(&mut self, actor: UserId, repo: RepoId, number: Number, sha: Sha) -> Result<(), FakeRefusal> {
         let now = self.clock.now();
         let pull = self.pull_mut(repo, number)?;
@@ -370,7 +367,7 @@ impl FakeState {
         Ok(id)
     }
 
-    /// Drafts a review, which only its author sees until it is submitted.
+    /// Drafts a review, visible only to its author until it is submitted.
     pub fn draft_review(
         &mut self,
         actor: UserId,
@@ -424,7 +421,7 @@ impl FakeState {
         let remark = remark.ok_or_else(|| FakeRefusal::NotFound(format!("review {id}")))?;
         remark.reply_to = Some(first.reply_to.unwrap_or(to));
         let reply = remark.id;
-        // No verdict: an answer in a thread.
+        // A reply in a thread has no verdict.
         self.log(actor, OpKind::CommentCreated, repo, Some(number), body);
         self.emit(repo, actor, FakeEventKind::Reviewed(number, id));
         Ok((id, reply))
@@ -461,8 +458,8 @@ impl FakeState {
         Ok((reaction, true))
     }
 
-    /// Replies in the thread of a review's first comment on a line, on Gitea's web page. The reply belongs to the same
-    /// review, and is delivered as an ordinary comment.
+    /// Replies on Gitea's web page in the thread of a review's first line comment. The reply belongs to the same review, and
+    /// is delivered as an ordinary comment.
     pub fn reply_on_page(
         &mut self,
         actor: UserId,
@@ -588,7 +585,7 @@ impl FakeState {
         latest
     }
 
-    /// Requests a review of teams of the repository's organization that have access.
+    /// Requests reviews from teams of the repository's organization that have access.
     pub fn request_teams(
         &mut self,
         actor: UserId,
@@ -612,7 +609,7 @@ impl FakeState {
         Ok(())
     }
 
-    /// Creates a check run, or replaces the one with the same name and commit.
+    /// Creates a check run, or replaces the check run with the same name and commit.
     pub fn set_check_run(
         &mut self,
         actor: UserId,
@@ -627,7 +624,7 @@ impl FakeState {
         self.add_check_run(actor, repo, sha, (name, workflow), outcome)
     }
 
-    /// Adds a check run beside others with the same name. `workflow` and its event are given for a job of Actions.
+    /// Adds a check run beside others with the same name. `workflow` is the workflow and event for an Actions job.
     pub fn add_check_run(
         &mut self,
         actor: UserId,

@@ -6,7 +6,7 @@ use super::{Access, FakeEventKind, FakeHook, FakeRefusal, FakeRepo, FakeState, O
 use ralph_types::ids::{AccountKind, RepoId, UserId};
 
 impl FakeState {
-    /// Creates a repository; a missing owner is created as an organization.
+    /// Creates a repository; creates a missing owner as an organization.
     pub fn create_repo(&mut self, owner: &str, name: &str, default_branch: &str) -> Result<RepoId, FakeRefusal> {
         let owner = self.add_account(owner, AccountKind::User, true);
         if self.find_repo(&owner.login, name).is_ok() {
@@ -39,7 +39,7 @@ impl FakeState {
         Ok(id)
     }
 
-    /// Returns a repository by name; `Moved` for a former name.
+    /// Returns a repository by name; `Moved` for a previous name.
     pub fn find_repo(&self, owner: &str, name: &str) -> Result<&FakeRepo, FakeRefusal> {
         let wanted = format!("{owner}/{name}");
         let named = |repo: &&FakeRepo| self.full_name(repo).eq_ignore_ascii_case(&wanted);

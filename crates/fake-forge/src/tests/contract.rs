@@ -1,4 +1,4 @@
-//! The fake forge's JSON conforms to the published descriptions of the forges.
+//! Tests that the fake forge's JSON conforms to the forges' published descriptions.
 
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ fn contract(file: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Adapts Swagger 2, which does not state what may be null: Gitea writes null for omitted values. Keys that are not described
-/// are refused, except `username`, which Gitea writes beside `login` for old clients.
+/// Adapts a Swagger 2 schema, which cannot declare values as nullable, because Gitea writes null for omitted values. Rejects
+/// undescribed keys, except `username`, which Gitea writes beside `login` for old clients.
 fn strict(schema: &mut Value) {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         if properties.contains_key("login") {
@@ -132,7 +132,7 @@ async fn gitea_responses_match_the_description() {
     merged("PullRequest", false, "repos/acme/app/pulls/2").await;
 }
 
-/// Collects the keys of a sample that are missing in the fake's payload or have another type.
+/// Collects the sample's keys that are missing in the fake's payload or have another type.
 fn missing(sample: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
     let kind = |value: &Value| match value {
         Value::Null => "null",
@@ -197,7 +197,7 @@ async fn gitea_payloads_contain_all_fields_of_samples() {
         let (_, _, own_delivery) = own_delivery.unwrap_or_else(|| panic!("no {event} {action}"));
         let mut found = Vec::new();
         missing(&sample, own_delivery, "", &mut found);
-        // Fields of older versions, and fields that differ by nature.
+        // Fields of older versions, and fields that always differ.
         found.retain(|problem| !problem.contains("/parent") && !problem.contains("/repo_transfer"));
         assert!(found.is_empty(), "{event} {action}: {found:#?}");
     }
@@ -236,7 +236,7 @@ async fn github_payloads_contain_all_fields_of_samples() {
         let (_, _, own_delivery) = own_delivery.unwrap_or_else(|| panic!("no {event} {action}"));
         let mut found = Vec::new();
         missing(sample, own_delivery, "", &mut found);
-        // Present only for repositories of organizations and webhooks of Apps.
+        // Present only for organizations' repositories and Apps' webhooks.
         found.retain(|problem| !["/organization ", "/installation "].iter().any(|key| problem.starts_with(key)));
         assert!(found.is_empty(), "{event} {action}: {found:#?}");
     }

@@ -1,4 +1,4 @@
-//! Behavior of Gitea that no description states.
+//! Tests of Gitea behavior that no description states.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{Dialect, GiteaVersion, PullDraft};
 use ralph_types::ids::AccountKind;
 
 #[tokio::test]
-async fn membership_is_told_to_members_and_owners() {
+async fn members_and_owners_can_read_memberships() {
     let world = world(Dialect::Gitea).await;
     let (member, owner, other) = world.forge.with(|state| {
         let add = |state: &mut crate::FakeState, login: &str| state.add_account(login, AccountKind::User, false);
@@ -29,7 +29,7 @@ async fn membership_is_told_to_members_and_owners() {
 }
 
 #[tokio::test]
-async fn empty_post_tells_the_scope() {
+async fn empty_post_reports_the_required_scope() {
     let world = world(Dialect::Gitea).await;
     let client = reqwest::Client::new();
     for (scope, expected) in [("read:issue", 403), ("write:issue", 422)] {
@@ -43,7 +43,7 @@ async fn empty_post_tells_the_scope() {
     }
 }
 
-/// A client that follows redirects sends GET instead of POST under the old name.
+/// A client that follows the redirect of a renamed repository sends GET instead of POST.
 #[tokio::test]
 async fn post_under_an_old_name_becomes_a_get() {
     let world = world(Dialect::Gitea).await;
@@ -74,7 +74,8 @@ async fn pull_request_is_checked_after_each_push_to_its_base() {
     assert_eq!((mergeable().await, mergeable().await), (json!(false), json!(true)));
 }
 
-/// A page is taken of what is stored, and counts what is left of it: it may be short or empty in the middle.
+/// Gitea takes a page of the stored entries, then filters it and counts only the remaining entries. A page may be short, or
+/// empty in the middle.
 #[tokio::test]
 async fn timeline_counts_its_page_only() {
     let world = world(Dialect::Gitea).await;
@@ -92,7 +93,7 @@ async fn timeline_counts_its_page_only() {
         assert!(!headers.contains_key("link"));
         (headers["x-total-count"].to_str().unwrap().to_owned(), body.as_array().map(Vec::len))
     };
-    // What is stored: the issue, a comment, four reactions, a comment.
+    // The stored entries: the issue, a comment, four reactions, and a comment.
     let pages = [page(1).await, page(2).await, page(3).await, page(4).await, page(5).await];
     let expected = [("1", Some(1)), ("0", None), ("0", None), ("1", Some(1)), ("0", None)];
     assert_eq!(pages, expected.map(|(count, length)| (count.to_owned(), length)));
@@ -133,7 +134,7 @@ async fn review_needs_a_body_or_remarks() {
     }
 }
 
-/// See docs/reference/forges.md: what depends on the version.
+/// See docs/reference/forges.md for the differences between versions.
 #[tokio::test]
 async fn older_version_has_less() {
     let world = world(Dialect::Gitea).await;

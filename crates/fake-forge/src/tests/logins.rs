@@ -1,4 +1,4 @@
-//! Logins: what the two forges answer to wrong and late codes.
+//! Tests of logins: both forges' responses to wrong and expired codes.
 
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ impl LoginTest {
         )
     }
 
-    /// Answers the page; returns the status and the query of the address that it leads to.
+    /// Submits the page's form; returns the status and the query of the redirect address.
     async fn agree(&self, page: &str, body: &str) -> (u16, String) {
         let answer = self.client.post(page).body(body.to_owned()).send().await.unwrap();
         let redirect_target = answer.headers().get("location").map(|value| value.to_str().unwrap().to_owned());

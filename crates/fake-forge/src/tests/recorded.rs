@@ -1,5 +1,5 @@
-//! Each delivery and answer that was recorded from a Gitea 1.25.4, compared with the fake's own of the same action: fields,
-//! types, nulls, statuses.
+//! Compares deliveries and responses recorded from Gitea 1.25.4 with the fake's for the same actions: fields, types, nulls
+//! and statuses.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{Dialect, FakeForge};
 use ralph_types::clock::Clock;
 use ralph_types::ids::{RepoId, Timestamp, User};
 
-/// Differences that are allowed: end of the path, and the reason.
+/// Allowed differences: end of the path, and the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("/language", "the fake does not find out the language of a repository"),
     ("/avatar_url", "organizations and repositories of the fake have no picture of their own"),
@@ -32,13 +32,13 @@ fn kind(value: &Value) -> &'static str {
         Value::Number(_) => "number",
         Value::String(text) if text.is_empty() => "empty text",
         Value::String(_) => "text",
-        // Go writes a list without elements as null or as empty.
+        // Go writes an empty list either as null or as `[]`.
         Value::Array(_) => "list",
         Value::Object(_) => "object",
     }
 }
 
-/// Collects where a value differs from the recorded one in fields, types and nulls.
+/// Collects the differences between a value and the recorded one in fields, types and nulls.
 fn differences(recorded: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
     if EXCEPTIONS.iter().any(|(end, _)| at.ends_with(end)) {
         return;
@@ -70,7 +70,7 @@ fn differences(recorded: &Value, ours: &Value, at: &str, found: &mut Vec<String>
     }
 }
 
-/// A Gitea with the organization, the people and the repository of the recording.
+/// Gitea with the recording's organization, people and repository.
 struct Scene {
     forge: FakeForge,
     repo: RepoId,
@@ -175,13 +175,13 @@ impl Scene {
         taken.into_iter().map(|(headers, body)| (headers, serde_json::from_str(&body).unwrap())).collect()
     }
 
-    /// Compares the deliveries since the last call with the `count` that were recorded as `name`; returns the differences.
+    /// Compares the deliveries since the last call with the `count` deliveries recorded as `name`; returns the differences.
     async fn compare(&self, name: &str, count: usize) -> Vec<String> {
         let numbers: Vec<usize> = (1..=count).collect();
         self.compare_numbers(name, &numbers).await
     }
 
-    /// Same as `compare`, with the deliveries of these numbers.
+    /// Same as `compare`, for the deliveries with these numbers.
     async fn compare_numbers(&self, name: &str, numbers: &[usize]) -> Vec<String> {
         let ours = self.delivered().await;
         let mut found = Vec::new();
@@ -197,7 +197,7 @@ impl Scene {
                 let own = headers.get(header.to_ascii_lowercase()).and_then(|value| value.to_str().ok());
                 let named = header.ends_with("-Event") || header.ends_with("-Event-Type") || header.ends_with("-Type");
                 match own {
-                    // Nobody should believe a signature by SHA-1.
+                    // The fake omits the insecure SHA-1 signature.
                     None if header == "X-Hub-Signature" => {}
                     None => found.push(format!("{file}: the header {header} is missing")),
                     Some(own) if named && own != value => {
@@ -227,7 +227,7 @@ fn plain_client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
 }
 
-/// Fails with each different line once.
+/// Fails and lists each distinct line once.
 fn assert_none(found: Vec<String>) {
     let mut lines = Vec::new();
     for line in found {
@@ -284,7 +284,7 @@ async fn deliveries_equal_the_recorded_ones() {
     found.extend(scene.compare("15-comment-edited", 1).await);
     scene.on("dev", "DELETE", &comment, none.clone()).await;
     found.extend(scene.compare("16-comment-deleted", 1).await);
-    // Nothing is delivered for these.
+    // These actions cause no deliveries.
     scene.on("mira", "PUT", "issues/1/lock", json!({"lock_reason": "Spam"})).await;
     scene.on("mira", "DELETE", "issues/1/lock", none).await;
     assert_eq!(scene.delivered().await.len(), 0);
@@ -460,7 +460,7 @@ async fn answers_equal_the_recorded_ones() {
 }
 
 impl Scene {
-    /// Compares the answer to a request with the recorded one; returns the differences.
+    /// Compares the response to a request with the recorded one; returns the differences.
     async fn answer(&self, name: &str, token: &str, method: &str, path: &str, body: &Value) -> Vec<String> {
         self.clock.advance_ms(2000);
         let (status, ours) = self.call(token, method, path, body.clone()).await;

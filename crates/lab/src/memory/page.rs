@@ -2,7 +2,7 @@
 
 use super::{LabMemoryArgs, SeedFigures, table};
 
-/// Maximum share of additional iterations that wrong learnings may cost on average.
+/// Maximum mean share of additional iterations that wrong learnings may cause.
 const POISON_TARGET: f64 = 0.05;
 
 const HEAD: &str = "\

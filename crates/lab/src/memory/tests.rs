@@ -1,6 +1,6 @@
-//! Value of memory, and quality of retrieval on a labeled set: nDCG@5 compared with BM25.
+//! Tests of memory's value, and of retrieval quality on a labeled set: nDCG@5 compared with BM25.
 //!
-//! Weights are tuned on one half of the queries and judged by the other half.
+//! One half of the queries tunes the weights, and the other half judges them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ const LEARNINGS: &str = include_str!("../../../../tests/fixtures/memory/learning
 const QUERIES: &str = include_str!("../../../../tests/fixtures/memory/queries.jsonl");
 /// Number of results that count.
 const RESULTS: usize = 5;
-/// First of the seeds on the page; nothing was tuned on these seeds.
+/// First seed on the page. These seeds were not used for tuning.
 const SEED: u64 = 8801;
 /// Smaller number of rare words, for comparison.
 const FEW_TERMS: u32 = 8;
@@ -56,7 +56,7 @@ fn ndcg(found: &[String], relevant: &HashMap<String, u32>) -> f64 {
     sum(&grades) / sum(&ideal)
 }
 
-/// BM25 of SQLite over the unprocessed texts, for any of the query's words.
+/// SQLite's BM25 over the unprocessed texts, for any of the query's words.
 struct PlainBm25(Connection);
 
 impl PlainBm25 {
@@ -84,7 +84,7 @@ fn labeled_repository() -> RepoRef {
     RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() }
 }
 
-/// A query with the candidates of the store and the nDCG of BM25.
+/// Query with the store's candidates and BM25's nDCG.
 struct RetrievalCase {
     query: LearningQuery,
     candidates: Vec<LearningCandidate>,
@@ -92,7 +92,7 @@ struct RetrievalCase {
     plain: f64,
 }
 
-/// The labeled set, and its candidates in a store.
+/// Labeled set with its candidates in a store.
 struct LabeledSet {
     keys: HashMap<String, String>,
     cases: Vec<RetrievalCase>,
@@ -130,7 +130,7 @@ impl LabeledSet {
         Self { keys, cases }
     }
 
-    /// Mean nDCG@5 with `weights` over every second query, from the first or the second on.
+    /// Mean nDCG@5 with `weights` over every second query, starting at the first or the second.
     fn ndcg_with(&self, weights: &Weights, half: usize) -> f64 {
         let cases = self.cases.iter().skip(half).step_by(2);
         let count = cases.clone().count() as f64;
@@ -149,8 +149,8 @@ impl LabeledSet {
         cases.map(|case| case.plain).sum::<f64>() / count
     }
 
-    /// Best weights of a small grid on one half; the first of equals. The fusion constant is not among them: it balances ranks
-    /// against confidence, and all learnings here have the same confidence.
+    /// Best weights from a small grid on one half; the first among equals. The grid omits the fusion constant, because it
+    /// balances ranks against confidence, and all learnings here have the same confidence.
     fn tuned(&self, half: usize) -> Weights {
         let mut best = (f64::MIN, Weights::default());
         for cosine in [0.0, 0.5, 1.0, 2.0, 4.0] {
@@ -166,7 +166,7 @@ impl LabeledSet {
     }
 }
 
-/// Section of the page about retrieval.
+/// Page section about retrieval.
 fn retrieval_section(set: &LabeledSet, few: &LabeledSet) -> String {
     let ours = Weights::default();
     let without = |weights: Weights| (set.ndcg_with(&weights, 0), set.ndcg_with(&weights, 1));
@@ -213,14 +213,14 @@ async fn retrieval_beats_bm25_on_the_untuned_half() {
 fn check_targets(result: &SeedFigures) {
     assert!(result.gain >= 0.15, "memory saves too little: {result:?}");
     assert!(result.done[1] >= result.done[0] && result.done[2] >= result.done[0], "{result:?}");
-    // Of 40; after 500 tasks each family has come some 25 times.
+    // Of 40 wrong learnings; after 500 tasks, each family occurred about 25 times.
     assert!(result.poison_remaining <= 4.0, "wrong learnings remain in prompts: {result:?}");
     // A single seed has a standard deviation of about 3 points.
     assert!(result.loss <= if result.seed.is_some() { 0.1 } else { 0.05 }, "poison costs too much: {result:?}");
 }
 
-/// Compares docs/research/memory.md with the figures. By default only one of its seeds is played; all of them with
-/// `RALPH_TEST_LAB_SEEDS=10` or `UPDATE_DOCS=1`, which writes the page.
+/// Compares docs/research/memory.md with the results. By default, plays only one of the page's seeds. Plays all with
+/// `RALPH_TEST_LAB_SEEDS=10`, or with `UPDATE_DOCS=1`, which writes the page.
 #[tokio::test]
 async fn memory_page_matches_the_figures() {
     let env = Env::of_process();

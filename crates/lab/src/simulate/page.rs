@@ -1,4 +1,4 @@
-//! Page about a simulation: targets, figures, assumptions, and the defaults that were changed because of them.
+//! Page about a simulation: targets, results, assumptions, and the defaults changed because of the results.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{MixFigures, OURS, SimulateArgs, about, interval, percent, simulate_mix};
 use crate::tasks::{Mix, PolicyFigures, ProgressModel, ReleaseChances, TaskKind};
 
-/// Policies that the pipeline has to beat.
+/// Policies that the pipeline must beat.
 const RIVALS: [&str; 2] = ["stall rule", "Luby restarts"];
 
 /// Name of the policy that serves as an upper bound.
@@ -41,7 +41,7 @@ const MODEL: &str = "\
 - Policies see only the records. The oracle knows the obstacles, intervenes immediately, and starts no task that is hopeless or exceeds the
   limit. No real policy can reach its value.";
 
-/// Interpretation of the figures.
+/// Interpretation of the results.
 const READING: &str = "\
 - These rules gain most: the service detects weakened checks; it does not measure iterations with weakened checks; it redirects a loop up to three
   times if the loop stalls for longer than its rate of progress explains; a loop gives up if the remaining work is not worth its likely cost.
@@ -289,7 +289,7 @@ fn parts(page: &mut String, mixes: &[MixFigures]) {
     page.push('\n');
 }
 
-/// Appends the figures under other assumptions.
+/// Appends the results under other assumptions.
 fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSettings) {
     page.push_str(
         "## Other assumptions\n\nThe table shows the closed share of the gap in the mix `everyday`, unchanged and with one changed assumption. `preset pinned` is the pipeline with the preset `pinned`: the thresholds before tuning, and every actuator enabled.\n\n| assumption | stall rule | Luby restarts | ours | preset pinned |\n\

@@ -1,4 +1,4 @@
-//! Output of the simulation.
+//! Tests of the simulation's output.
 
 use super::*;
 
@@ -17,13 +17,13 @@ fn table_lists_every_policy_and_part() {
     for name in ["limit of 10", "stall rule", "ours", "  without fresh sessions", "oracle"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}\n{text}");
     }
-    // Every figure has half the width of its interval; the gap has both ends.
+    // Each value has half its interval's width; the gap has both ends.
     let ours = text.lines().find(|line| line.starts_with("ours ")).unwrap();
     assert_eq!((ours.matches(" ± ").count(), ours.matches(" to ").count()), (8, 1), "{ours}");
     assert_eq!(about(IntervalEstimate { value: 17.84, low: 17.3, high: 18.5 }, 1), "17.8 ± 0.6");
     let json = serde_json::to_value(&figures).unwrap();
     assert!(json["parts"][0]["brings"]["low"].is_number() && json["parts"][0]["policy"].is_string());
-    // Parts that are disabled by default are added, and make a difference.
+    // Parts that are disabled by default are added and change the results.
     let effort = figures.parts.iter().find(|part| part.figures.policy == "with effort").unwrap();
     assert_ne!(effort.brings, IntervalEstimate::default());
 }
@@ -46,7 +46,7 @@ fn page_has_assumptions_targets_and_figures() {
     assert_eq!(row("| without stuck |").matches(" to ").count(), mixes.len());
     assert!(row("| with all actuators |").matches("+0.00 (+0.00 to +0.00)").count() < mixes.len());
 
-    // The published page is this one with other figures.
+    // The published page differs from this page only in its figures.
     let (published, expected) = (without_figures(&published()), without_figures(&page));
     for (at, (published, expected)) in published.iter().zip(&expected).enumerate() {
         assert_eq!(published, expected, "line {} of docs/research/simulation.md; {REWRITE}", at + 1);
@@ -55,7 +55,7 @@ fn page_has_assumptions_targets_and_figures() {
 }
 
 const REWRITE: &str = "write it anew: `cargo run --release -p lab -- simulate --markdown docs/research/simulation.md`";
-/// Number of tasks of each mix, and seed, of the published page.
+/// Number of tasks per mix, and seed, of the published page.
 const PUBLISHED: (u64, u64) = (1000, 1);
 
 fn published() -> String {
@@ -63,7 +63,8 @@ fn published() -> String {
     std::fs::read_to_string(file).expect("the published page")
 }
 
-/// Returns the lines of a page. Of the rows of figures only the name and the number of cells stay, and no number of tasks.
+/// Returns the lines of a page without figures: rows keep only the name and the number of cells, and numbers of tasks are
+/// removed.
 fn without_figures(page: &str) -> Vec<String> {
     const EXACT: [&str; 3] = ["## Interpretation", "## The model", "## Defaults that were changed"];
     let mut exact = false;
@@ -84,9 +85,9 @@ fn without_figures(page: &str) -> Vec<String> {
     page.lines().map(line).collect()
 }
 
-/// A change of supervision or its defaults changes these figures, and then the page has to be written anew.
+/// If supervision or its defaults change, these figures change, and the page must be regenerated.
 #[test]
-fn published_figures_are_those_of_this_version() {
+fn published_figures_match_this_version() {
     let (tasks, seed) = PUBLISHED;
     let page = published();
     assert!(

@@ -7,17 +7,17 @@ use ralph_bot::domain::supervision::control::{Breadth, ModelTier, Urgency};
 use super::mix::{Mix, Obstacle, ProgressModel, ReleaseChances, TaskKind};
 use super::random::RandomStream;
 
-/// Duration in seconds and number of tool calls of a usual iteration.
+/// Duration of a usual iteration, in seconds, and its number of tool calls.
 const USUAL: (f64, f64) = (300.0, 40.0);
 /// Cost of a failed run, in usual iterations.
 const FAILED_COST: f64 = 0.5;
-/// Maximum number of tests that fail by chance in an iteration.
+/// Maximum number of tests that fail randomly in an iteration.
 const FLAKY_TESTS: usize = 2;
 /// Minimum completion at which agents claim completion.
 const CLAIMS_FROM: f64 = 0.3;
-/// Probability that the agent claims completion of finished work.
+/// Probability that the agent claims completion after finishing the work.
 const RIGHT_CLAIM: f64 = 0.9;
-/// Minimum and maximum share of the context for memory.
+/// Minimum and maximum share of memory in the context.
 const MEMORY: (f64, f64) = (0.2, 0.5);
 /// Text of the task.
 pub(super) const TASK: &str = "Make the failing tests of the parser pass in src/parser/mod.rs";
@@ -33,7 +33,7 @@ pub struct Instructions {
     pub fresh: bool,
     /// Whether a person gave guidance.
     pub guided: bool,
-    /// Whether the best state is restored before the iteration.
+    /// Whether the iteration starts from the best state.
     pub restore: bool,
     /// Factor of the usual duration and number of turns.
     pub effort: f64,
@@ -65,13 +65,13 @@ impl Default for Instructions {
 }
 
 impl Instructions {
-    /// Whether they change the agent's approach.
+    /// Whether the instructions change the agent's approach.
     pub fn interferes(&self) -> bool {
         self.warn || self.redirect || self.fresh
     }
 }
 
-/// A stochastic agent working on one task.
+/// Stochastic agent that works on one task.
 #[derive(Debug, Clone)]
 pub struct SimulatedAgent<'a> {
     mix: &'a Mix,
@@ -86,7 +86,7 @@ pub struct SimulatedAgent<'a> {
     baseline: CheckReport,
     completion: f64,
     best: f64,
-    /// Future obstacles, the next one last, each with the completion at which it appears.
+    /// Future obstacles, next one last, each with the completion at which it appears.
     future_obstacles: Vec<(f64, Obstacle)>,
     /// Current obstacle.
     obstacle: Option<Obstacle>,
@@ -153,17 +153,17 @@ impl<'a> SimulatedAgent<'a> {
         }
     }
 
-    /// Whether the task is done.
+    /// Whether the task is finished.
     pub fn is_done(&self) -> bool {
         self.completion >= 1.0
     }
 
-    /// Returns the current obstacle, which only oracles know.
+    /// Returns the current obstacle; only oracles may use it.
     pub fn obstacle(&self) -> Option<Obstacle> {
         if self.weakened { Some(Obstacle::Shortcut) } else { self.obstacle }
     }
 
-    /// Whether no intervention helps.
+    /// Whether no intervention can help.
     pub fn is_hopeless(&self) -> bool {
         self.kind == TaskKind::StuckForGood
     }
@@ -173,7 +173,7 @@ impl<'a> SimulatedAgent<'a> {
         self.obstacle().and_then(|obstacle| self.mix.agent.release.get(&obstacle)).copied().unwrap_or_default()
     }
 
-    /// Mean number of iterations for the rest of the task without obstacles.
+    /// Mean number of iterations to finish the task without obstacles.
     pub fn iterations_needed(&self) -> f64 {
         (1.0 - self.completion).max(0.0) / (self.progress.mean * (1.0 - self.progress.idle))
     }
@@ -182,7 +182,7 @@ impl<'a> SimulatedAgent<'a> {
     pub fn iterate(&mut self, instructions: &Instructions) -> (Record, f64) {
         self.iteration += 1;
         let mut random = RandomStream::new(self.seed, u64::from(self.iteration));
-        // All of these are drawn first, so that they are the same under every policy.
+        // Draw all of these first, so that they are the same under every policy.
         let release = random.unit();
         let fails = random.unit() < self.mix.agent.failure;
         let (idles, step) = (random.unit() < self.progress.idle, random.log_normal(self.progress.spread));
@@ -206,7 +206,7 @@ impl<'a> SimulatedAgent<'a> {
         (self.record(instructions, crashed, moved, cost, &mut details), cost)
     }
 
-    /// Ends the current obstacle with the probability that the instructions give; `random` is a uniform number in 0..1.
+    /// Ends the current obstacle with the probability given by the instructions; `random` is a uniform number in 0..1.
     fn react(&mut self, instructions: &Instructions, random: f64) {
         let Some(obstacle) = self.obstacle() else { return };
         let chances = self.release_chances();
@@ -222,7 +222,7 @@ impl<'a> SimulatedAgent<'a> {
             * when(narrow, chances.narrow)
             * (1.0 - chances.memory * memory.clamp(0.0, 1.0));
         if instructions.redirect || instructions.fresh {
-            // Half of the other approaches lead to another error.
+            // Half of the other approaches lead to a different error.
             self.error += u64::from(random > 0.5);
         }
         if random < stays {
@@ -277,7 +277,7 @@ impl<'a> SimulatedAgent<'a> {
             }
     }
 
-    /// Changes completion: by a step up to the next obstacle, or by the effect of the current obstacle.
+    /// Changes the completion: by a step up to the next obstacle, or by the current obstacle's effect.
     fn advance(&mut self, step: f64, random: &mut RandomStream) {
         match self.obstacle {
             None => {
@@ -293,7 +293,7 @@ impl<'a> SimulatedAgent<'a> {
                     (self.obstacle, self.obstacle_at) = (Some(obstacle), at);
                 }
             }
-            // Occasionally one test more or less passes, without lasting effect.
+            // Occasionally, one test more or fewer passes, without a lasting effect.
             Some(Obstacle::Wall | Obstacle::Drift) => {
                 let one = 1.0 / f64::from(self.tests);
                 self.completion = match random.unit() {
@@ -335,7 +335,7 @@ impl<'a> SimulatedAgent<'a> {
     ) -> Record {
         let model = &self.mix.agent;
         let seesaw = self.obstacle == Some(Obstacle::Seesaw);
-        // Most iterations of an oscillating task restore the tree of two iterations before.
+        // Most iterations of an oscillating task restore the tree from two iterations ago.
         self.tree = match moved {
             true if seesaw && random.unit() < 0.6 => self.seed ^ (u64::from(self.high) + 1),
             true => self.tree.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(u64::from(self.iteration)),

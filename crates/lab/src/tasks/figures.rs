@@ -1,4 +1,4 @@
-//! Statistics over many tasks, with 95 % intervals: means by the normal distribution, ratios by bootstrap over the tasks.
+//! Statistics over many tasks with 95 % intervals: means use the normal distribution, ratios a bootstrap over the tasks.
 
 use serde::Serialize;
 
@@ -6,12 +6,12 @@ use super::mix::Mix;
 use super::play::TaskResult;
 use super::random::RandomStream;
 
-/// Resamples of a bootstrap.
+/// Number of bootstrap resamples.
 const RESAMPLES: usize = 400;
 /// Half the width of a 95 % interval of a normal distribution, in standard deviations.
 const Z: f64 = 1.96;
 
-/// An estimate and its 95 % interval.
+/// Estimate with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct IntervalEstimate {
     /// Point estimate.
@@ -27,31 +27,31 @@ pub struct IntervalEstimate {
 pub struct PolicyFigures {
     /// Name of the policy.
     pub policy: String,
-    /// Share of the tasks that were done, 0..1.
+    /// Share of finished tasks, 0..1.
     pub done: IntervalEstimate,
-    /// Share of the tasks that were accepted although they were not done, 0..1.
+    /// Share of tasks that were accepted although they were unfinished, 0..1.
     pub false_done: IntervalEstimate,
-    /// Iterations of all tasks, divided by the number of tasks done.
+    /// Iterations of all tasks, divided by the number of finished tasks.
     pub iterations_each: IntervalEstimate,
-    /// Cost of all tasks in usual iterations, divided by the number of tasks done.
+    /// Cost of all tasks in usual iterations, divided by the number of finished tasks.
     pub cost_each: IntervalEstimate,
     /// Iterations per hopeless task.
     pub hopeless: IntervalEstimate,
-    /// Iterations of tasks that were not done, per task.
+    /// Iterations of unfinished tasks, per task.
     pub wasted: IntervalEstimate,
-    /// Share of the healthy loops that were disturbed, 0..1.
+    /// Share of healthy loops that were disturbed, 0..1.
     pub disturbed: IntervalEstimate,
-    /// Share of the disturbed among all loops without obstacles, including those that would not be done in time, 0..1.
+    /// Share of disturbed loops among all loops without obstacles, including loops that would not finish in time, 0..1.
     pub disturbed_of_all: IntervalEstimate,
     /// Questions to people, per task.
     pub asked: IntervalEstimate,
     /// Value per task, in usual iterations.
     pub worth: IntervalEstimate,
-    /// Closed share of the gap in value between a limit of ten iterations and the oracle.
+    /// Share of the value gap between a limit of ten iterations and the oracle that the policy closes.
     pub gap: IntervalEstimate,
 }
 
-/// Returns the statistics of a policy. `results`, `ten` and `oracle` are of the same tasks in the same order.
+/// Returns the statistics of a policy. `results`, `ten` and `oracle` refer to the same tasks in the same order.
 pub fn policy_figures(
     policy: &str,
     results: &[TaskResult],
@@ -86,12 +86,12 @@ pub fn policy_figures(
     }
 }
 
-/// Returns by how much the value of a task is higher in `with` than in `without`, in usual iterations, paired by task.
+/// Returns the increase of a task's value from `without` to `with`, in usual iterations, paired by task.
 pub fn worth_difference(with: &[TaskResult], without: &[TaskResult], mix: &Mix) -> IntervalEstimate {
     mean(with.iter().zip(without).map(|(with, without)| with.worth(mix) - without.worth(mix)))
 }
 
-/// Returns the mean of `values` with its interval; 0 if there are none.
+/// Returns the mean of `values` with its interval; 0 for no values.
 fn mean(values: impl Iterator<Item = f64>) -> IntervalEstimate {
     let (mut count, mut sum, mut squares) = (0.0_f64, 0.0, 0.0);
     for value in values {
@@ -106,7 +106,7 @@ fn mean(values: impl Iterator<Item = f64>) -> IntervalEstimate {
 }
 
 /// Returns a statistic over `tasks` tasks with its interval. `statistic` receives the indices of the sampled tasks, with
-/// repetitions; results that are not finite count as 0.
+/// repetitions; non-finite results count as 0.
 fn bootstrap(tasks: usize, statistic: impl Fn(&[usize]) -> f64) -> IntervalEstimate {
     let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
     let mut sample: Vec<usize> = (0..tasks).collect();

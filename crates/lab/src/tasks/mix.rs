@@ -1,5 +1,5 @@
-//! Assumptions of a simulation: behavior of agents and people, frequency of each kind of task, values. A file can set each
-//! of them.
+//! Assumptions of a simulation: behavior of agents and people, frequency of each kind of task, and values. A file can set
+//! each of them.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub enum TaskKind {
 }
 
 impl TaskKind {
-    /// Whether it needs no intervention.
+    /// Whether the task needs no intervention.
     pub fn is_healthy(self) -> bool {
         matches!(self, Self::Converging | Self::Slow)
     }
@@ -47,7 +47,7 @@ pub enum Obstacle {
     Silent,
     /// Agent runs that fail.
     Crashing,
-    /// Alternation between two states that each break what the other fixes.
+    /// Alternation between two states, each of which breaks a fix of the other.
     Seesaw,
     /// Changes that break more than they fix.
     Rot,
@@ -73,7 +73,7 @@ impl Default for ProgressModel {
     }
 }
 
-/// Probability that an intervention ends an obstacle, 0..1 each. Simultaneous interventions act independently.
+/// Probabilities that an intervention ends an obstacle, each 0..1. Simultaneous interventions act independently.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReleaseChances {
@@ -85,13 +85,13 @@ pub struct ReleaseChances {
     pub redirect: f64,
     /// A fresh session.
     pub fresh: f64,
-    /// Guidance of a person.
+    /// Guidance from a person.
     pub person: f64,
     /// Each iteration with the strong model.
     pub strong: f64,
-    /// Each iteration that is limited to the first failing check or to one change.
+    /// Each iteration limited to the first failing check or to one change.
     pub narrow: f64,
-    /// Each iteration with the largest share of memory in the context; smaller shares in proportion.
+    /// Each iteration with the largest share of memory in the context; proportionally less for smaller shares.
     pub memory: f64,
 }
 
@@ -99,17 +99,17 @@ pub struct ReleaseChances {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentModel {
-    /// Progress in all kinds of tasks but the slow one.
+    /// Progress in all kinds of tasks except slow ones.
     pub pace: ProgressModel,
     /// Progress in slow tasks.
     pub slow: ProgressModel,
     /// Minimum and maximum number of tests of a task.
     pub tests: (u32, u32),
-    /// Probability that one or two tests fail by chance in an iteration, 0..1.
+    /// Probability that one or two tests fail randomly in an iteration, 0..1.
     pub flaky: f64,
-    /// Probability that an agent run fails by chance, 0..1.
+    /// Probability that an agent run fails randomly, 0..1.
     pub failure: f64,
-    /// Probability that an iteration without progress has the same error as the one before, 0..1.
+    /// Probability that an iteration without progress has the previous iteration's error, 0..1.
     pub same_error: f64,
     /// Minimum and maximum completion at which an obstacle appears.
     pub obstacle_at: (f64, f64),
@@ -129,7 +129,7 @@ pub struct AgentModel {
     pub tamper: f64,
     /// Probability that weakened checks are detected, 0..1.
     pub tamper_seen: f64,
-    /// Factors of progress in an iteration in which an agent without obstacles is warned, redirected, and restarted, 0..1.
+    /// Factors of progress in an iteration that warns, redirects or restarts an agent without obstacles, 0..1.
     pub disturbed: (f64, f64, f64),
     /// Exponent of progress as a function of effort; cost is proportional to effort.
     pub effort_power: f64,
@@ -137,7 +137,7 @@ pub struct AgentModel {
     pub model_pace: (f64, f64),
     /// Cost of the cheap and the strong model relative to the default.
     pub model_cost: (f64, f64),
-    /// Progress of an iteration that is limited to the first failing check, to one change, and not at all.
+    /// Progress of an iteration limited to the first failing check, limited to one change, and unlimited.
     pub breadth_pace: (f64, f64, f64),
     /// Factors of an urgent prompt: on progress, and on false claims and weakened checks.
     pub urgency: (f64, f64),
@@ -198,15 +198,15 @@ impl Default for AgentModel {
     }
 }
 
-/// Behavior of people who are asked.
+/// Behavior of people who receive a question.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PersonModel {
-    /// Probability of an answer, 0..1; without one the loop ends.
+    /// Probability of an answer, 0..1; without an answer, the loop ends.
     pub answers: f64,
     /// Probability that a person recognizes a hopeless task and ends it, 0..1.
     pub sees_hopeless: f64,
-    /// Maximum number of answers per loop; the next question ends it.
+    /// Maximum number of answers per loop; the next question ends the loop.
     pub patience: u32,
 }
 
@@ -222,7 +222,7 @@ impl Default for PersonModel {
 pub struct Values {
     /// Value of a finished task.
     pub done: f64,
-    /// Value of a task that was accepted although it is not done.
+    /// Value of a task that was accepted although it is unfinished.
     pub false_done: f64,
     /// Value of a question to a person.
     pub person: f64,
@@ -250,7 +250,7 @@ pub struct Mix {
     pub values: Values,
     /// Maximum number of iterations of any loop, 1..1000.
     pub max_iterations: u32,
-    /// Share of the tasks whose checks do not count tests, 0..1.
+    /// Share of tasks whose checks do not count tests, 0..1.
     pub uncounted: f64,
 }
 
@@ -275,20 +275,20 @@ fn weights(weights: [f64; 7]) -> BTreeMap<TaskKind, f64> {
     kinds.into_iter().zip(weights).collect()
 }
 
-/// Names of the mixes that thresholds were tuned on.
+/// Names of the mixes used for tuning thresholds.
 pub const TUNED_ON: [&str; 3] = ["everyday", "rough", "bleak"];
-/// Names of the mixes that thresholds were not tuned on. The results of the first three were known during tuning; the
-/// others are random and were played once, after tuning. `drawn-101` to `drawn-112` were tuned on as well; the results of
-/// `drawn-201` to `drawn-212` and, for earlier versions, of `drawn-1` to `drawn-9` were known during tuning.
+/// Names of the mixes not used for tuning thresholds. The results of the first three were known during tuning; the others
+/// are random and were played once, after tuning. `drawn-101` to `drawn-112` were also used for tuning; the results of
+/// `drawn-201` to `drawn-212` and, for earlier versions, `drawn-1` to `drawn-9` were known during tuning.
 pub const HELD_OUT: [&str; 9] =
     ["gentle", "hopeless", "shifty", "drawn-16", "drawn-17", "drawn-18", "drawn-19", "drawn-20", "drawn-21"];
-/// Purpose of the random stream that draws mixes.
+/// Purpose of the random stream for drawing mixes.
 const DRAWN: u64 = 0x006d_6978_6573;
 /// Sigma of the log-normal factors by which a drawn mix differs from `everyday`.
 const DRAWN_SPREAD: f64 = 0.5;
 
 impl Mix {
-    /// Returns a built-in mix; `None` if there is none of that name.
+    /// Returns a built-in mix; `None` for an unknown name.
     pub fn named(name: &str) -> Option<Self> {
         let base = Self { name: name.to_owned(), ..Self::default() };
         let agent = AgentModel::default();
@@ -309,13 +309,13 @@ impl Mix {
                 agent: AgentModel { release: release(0.8), flaky: 0.1, same_error: 0.8, ..agent.clone() },
                 ..base
             },
-            // A quarter of the tasks is hopeless.
+            // A quarter of the tasks are hopeless.
             "bleak" => Self {
                 kinds: weights([30.0, 10.0, 20.0, 25.0, 5.0, 5.0, 5.0]),
                 person: PersonModel { sees_hopeless: 0.6, ..PersonModel::default() },
                 ..base
             },
-            // Most tasks go well; they have few tests, so that progress comes in large steps.
+            // Most tasks go well; they have few tests, so progress comes in large steps.
             "gentle" => Self {
                 kinds: weights([58.0, 20.0, 10.0, 4.0, 3.0, 2.0, 3.0]),
                 agent: AgentModel {
@@ -356,7 +356,7 @@ impl Mix {
         })
     }
 
-    /// Multiplies every weight, probability and value by a random factor, except where the result would be invalid. `None` if
+    /// Multiplies each weight, probability and value by a random factor, except if the result would be invalid. `None` if
     /// the mix cannot be written as JSON.
     fn drawn(self, seed: u64) -> Option<Self> {
         fn leaves(value: &Value, path: &mut Vec<String>, found: &mut Vec<String>) {
@@ -398,7 +398,7 @@ impl Mix {
         Some(drawn)
     }
 
-    /// Returns this mix with one assumption changed each, with a description of the change.
+    /// Returns variants of this mix, each with one changed assumption and its description.
     pub fn variants(&self) -> Vec<(&'static str, Self)> {
         type Adjustment = fn(&mut Mix);
         let changes: [(&str, Adjustment); 9] = [

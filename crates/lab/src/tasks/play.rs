@@ -1,4 +1,4 @@
-//! One task under one policy, from the first iteration to the end.
+//! Plays one task under one policy, from the first iteration to the end.
 
 use ralph_bot::domain::model::record::Record;
 use ralph_bot::domain::supervision::experience::Experience;
@@ -13,9 +13,9 @@ use super::random::RandomStream;
 pub struct TaskResult {
     /// Kind of the task.
     pub kind: TaskKind,
-    /// Whether the task was accepted and was done.
+    /// Whether the task was accepted and finished.
     pub done: bool,
-    /// Whether the task was accepted although it was not done.
+    /// Whether the task was accepted although it was unfinished.
     pub false_done: bool,
     /// Number of iterations.
     pub iterations: u32,
@@ -23,7 +23,7 @@ pub struct TaskResult {
     pub cost: f64,
     /// Number of questions to people.
     pub asked: u32,
-    /// Whether the agent has no obstacles and would be done within the limit without intervention.
+    /// Whether the agent has no obstacles and would finish within the limit without intervention.
     pub healthy: bool,
     /// Whether a loop without obstacles was warned, redirected, restarted, paused for a person, or given up.
     pub disturbed: bool,
@@ -46,7 +46,7 @@ impl TaskResult {
     }
 }
 
-/// Plays the task of a seed. `experience` has the earlier loops of the repository and receives this one.
+/// Plays the task of a seed. `experience` contains the repository's earlier loops, and this loop is added to it.
 pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experience) -> TaskResult {
     let mut agent = SimulatedAgent::new(mix, seed);
     let mut run = PolicyRun::new(policy, mix, experience);
@@ -76,7 +76,7 @@ pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experien
             (result.done, result.false_done) = (agent.is_done(), !agent.is_done());
             break;
         }
-        // A loop that has reached its limit ends without a question.
+        // A loop at its limit ends without a question.
         let without_obstacles = result.kind.is_healthy() && result.iterations < mix.max_iterations;
         instructions = match next_step {
             NextStep::Stop => {
@@ -92,7 +92,7 @@ pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experien
             NextStep::Ask(next) => {
                 result.asked += 1;
                 result.disturbed |= without_obstacles;
-                // Both numbers are always drawn, so that later ones do not depend on the policy.
+                // Always draw both numbers, so that later ones do not depend on the policy.
                 let (answers, sees) = (people.unit() < mix.person.answers, people.unit() < mix.person.sees_hopeless);
                 if !answers || result.asked > mix.person.patience || agent.is_hopeless() && sees {
                     break;
@@ -108,7 +108,7 @@ pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experien
     result
 }
 
-/// Whether the agent is done within `iterations` without intervention.
+/// Whether the agent finishes within `iterations` without intervention.
 fn is_done_without_intervention(mut agent: SimulatedAgent<'_>, iterations: u32) -> bool {
     (0..iterations).any(|_| agent.iterate(&Instructions::default()).0.is_finished())
 }

@@ -1,4 +1,4 @@
-//! Policies that decide about loops: simple rules, the pipeline with or without a part, and oracles.
+//! Policies for loops: simple rules, the pipeline with or without a part, and oracles.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use ralph_bot::domain::trust::limits::Limits;
 use super::agent::{Instructions, SimulatedAgent, TASK};
 use super::mix::Mix;
 
-/// Smallest increase of completion that the stall rule counts as progress, 0..1.
+/// Smallest increase of completion that counts as progress for the stall rule, 0..1.
 const PROGRESS: f64 = 0.01;
 
-/// A policy that decides about loops.
+/// Policy for loops.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskPolicy {
     /// Continues until the checks pass, for at most this many iterations.
@@ -34,22 +34,22 @@ pub enum TaskPolicy {
     Oracle,
 }
 
-/// The pipeline with parts removed or added.
+/// Pipeline with parts removed or added.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PipelineVariant {
     /// Settings of the pipeline.
     pub settings: SupervisionSettings,
     /// Whether it knows the value of a finished task; otherwise it uses its default.
     pub knows_task_value: bool,
-    /// Whether it has an estimate of the task's iterations, which resource burn is measured by.
+    /// Whether it has an estimate of the task's iterations, which the resource burn detection needs.
     pub has_estimate: bool,
-    /// Whether sessions never start afresh.
+    /// Whether it never starts a fresh session.
     pub without_fresh_sessions: bool,
     /// Whether the loop ends instead of asking a person.
     pub without_people: bool,
     /// Whether the agent receives no warnings and directives, so that only pauses remain.
     pub without_directives: bool,
-    /// Whether each loop is the first of its repository; otherwise the earlier loops of the simulation are known.
+    /// Whether each loop is the first in its repository; otherwise, the simulation's earlier loops are known.
     pub without_experience: bool,
 }
 
@@ -58,9 +58,9 @@ pub struct PipelineVariant {
 pub(super) enum NextStep {
     /// Continue with these instructions.
     Continue(Instructions),
-    /// Ask a person; if they approve, continue with these instructions.
+    /// Ask a person; continue with these instructions if the person approves.
     Ask(Instructions),
-    /// End the loop without result.
+    /// End the loop without a result.
     Stop,
 }
 
@@ -111,7 +111,7 @@ impl<'a> PolicyRun<'a> {
         *self.policy != TaskPolicy::Oracle || !agent.is_hopeless() && agent.iterations_needed() <= f64::from(limit)
     }
 
-    /// Whether the policy accepts the work after the latest iteration.
+    /// Whether the policy accepts the work after the last iteration.
     pub(super) fn accepts(&self, record: &Record, agent: &SimulatedAgent<'_>) -> bool {
         match self.policy {
             TaskPolicy::Claim => record.completion_signal,
@@ -121,7 +121,7 @@ impl<'a> PolicyRun<'a> {
         }
     }
 
-    /// Decides after the latest iteration; must be called before [`PolicyRun::accepts`].
+    /// Decides after the last iteration; call it before [`PolicyRun::accepts`].
     pub(super) fn next_step(&mut self, history: &[Record], agent: &SimulatedAgent<'_>) -> NextStep {
         let Some(last) = history.last() else { return NextStep::Stop };
         let iteration = history.len() as u32;
@@ -157,7 +157,7 @@ impl<'a> PolicyRun<'a> {
         Some(EarlierLoop::of(history, self.first_intervention, ours.settings.oversight.step_threshold()))
     }
 
-    /// Stall rule: the baseline that the pipeline has to beat.
+    /// Stall rule: the baseline that the pipeline must beat.
     fn stall(&mut self, limit: u32, last: &Record, iteration: u32) -> NextStep {
         if last.completion.get() > self.best.0 + PROGRESS {
             self.best = (last.completion.get(), iteration);
@@ -174,8 +174,8 @@ impl<'a> PolicyRun<'a> {
         }
     }
 
-    /// Late oracle: three redirects against an obstacle, then a question, then the end. Also ends the loop if the rest does
-    /// not fit into the limit or costs more than the task is worth.
+    /// Late oracle: three redirects against an obstacle, then a question, then the end. Also ends the loop if the remaining
+    /// work exceeds the limit or costs more than the task is worth.
     fn late(&mut self, delay: u32, agent: &SimulatedAgent<'_>, iteration: u32) -> NextStep {
         if agent.obstacle().is_none() {
             self.late = (0, 0);
@@ -235,8 +235,8 @@ impl<'a> PolicyRun<'a> {
     }
 }
 
-/// Facts about the task as a real loop has them without earlier loops: the default limits of time and cost, scaled to the
-/// limit of iterations, and the usual iterations of such a task if `estimated`.
+/// Facts about the task that a real loop has without earlier loops: the default limits of time and cost, scaled to the
+/// iteration limit, and the usual number of iterations if `estimated`.
 fn facts(max_iterations: u32, estimated: bool) -> TaskFacts {
     let limits = Limits::default();
     let scale = f64::from(max_iterations) / f64::from(limits.iterations);
@@ -250,7 +250,7 @@ fn facts(max_iterations: u32, estimated: bool) -> TaskFacts {
     }
 }
 
-/// Oracle: intervenes only against an obstacle, by what is most likely to end it.
+/// Oracle: intervenes only against an obstacle, with the intervention that most likely ends it.
 fn oracle(agent: &SimulatedAgent<'_>) -> NextStep {
     if agent.obstacle().is_none() {
         return NextStep::Continue(Instructions::default());
@@ -269,7 +269,7 @@ fn oracle(agent: &SimulatedAgent<'_>) -> NextStep {
     })
 }
 
-/// Returns the n-th term, from 1, of the Luby sequence 1, 1, 2, 1, 1, 2, 4, ...
+/// Returns the n-th term (1-based) of the Luby sequence 1, 1, 2, 1, 1, 2, 4, ...
 fn luby(n: u32) -> u32 {
     let mut power = 1;
     while power * 2 - 1 < n {

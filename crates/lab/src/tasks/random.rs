@@ -1,5 +1,5 @@
-//! Random numbers from a seed. Those of an iteration depend only on the task's seed and the iteration, so that all policies
-//! get the same ones.
+//! Seeded random numbers. The numbers of an iteration depend only on the task's seed and the iteration, so all policies get
+//! the same numbers.
 
 use std::f64::consts::TAU;
 
@@ -10,7 +10,7 @@ pub(super) struct RandomStream(fastrand::Rng);
 impl RandomStream {
     /// Creates the stream of a seed; different values of `purpose` give independent streams.
     pub(super) fn new(seed: u64, purpose: u64) -> Self {
-        // SplitMix64, so that neighboring seeds give unrelated streams.
+        // SplitMix64 gives unrelated streams for neighboring seeds.
         let mut z = seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

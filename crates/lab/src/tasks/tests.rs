@@ -1,4 +1,4 @@
-//! Tests that simulations are reproducible, their agents behave as documented, and the pipeline beats the simple rules.
+//! Tests that simulations are reproducible, agents behave as documented, and the pipeline beats the simple rules.
 
 use ralph_bot::config::Env;
 use ralph_bot::domain::model::record::Record;
@@ -8,7 +8,7 @@ use ralph_bot::domain::supervision::{ReviewContext, Supervision, SupervisionPres
 use super::agent::TASK;
 use super::*;
 
-/// Returns the number of tasks per mix and policy; CI sets more by `RALPH_TEST_LAB_TASKS`.
+/// Returns the number of tasks per mix and policy; CI sets a higher number with `RALPH_TEST_LAB_TASKS`.
 fn tasks() -> u64 {
     let set = Env::of_process().get("RALPH_TEST_LAB_TASKS").map(|tasks| tasks.parse().expect("a number of tasks"));
     set.unwrap_or(100)
@@ -18,7 +18,7 @@ fn all_mixes() -> impl Iterator<Item = Mix> {
     TUNED_ON.iter().chain(&HELD_OUT).map(|name| Mix::named(name).unwrap())
 }
 
-/// Returns a mix of one kind of task.
+/// Returns a mix with only one kind of task.
 fn only(kind: TaskKind) -> Mix {
     Mix { kinds: [(kind, 1.0)].into(), ..Mix::default() }
 }
@@ -145,7 +145,7 @@ fn obstacles_are_found_by_their_detection() {
 
 #[test]
 fn pipeline_beats_the_simple_rules_on_every_mix() {
-    // Random mixes may be so bad that no policy is worth its cost; the page shows it.
+    // Random mixes may be so bad that no policy is worth its cost; the page shows this.
     for mix in all_mixes().filter(|mix| !mix.name.starts_with("drawn")) {
         let play = |policy: &TaskPolicy| play_all(&mix, policy, 11, tasks());
         let worth =
@@ -215,7 +215,7 @@ fn interventions_end_obstacles_with_the_configured_probability() {
         assert!((70..=130).contains(&freed(&instructions, chances(0.5))), "{instructions:?}");
         assert_eq!(freed(&Instructions::default(), chances(1.0)), 0, "without intervention");
     }
-    // Tasks are finished accordingly.
+    // Tasks finish accordingly.
     let done = |redirect| {
         share(&play_all(&mix(ReleaseChances { redirect, ..ReleaseChances::default() }), &ours(), 5, 100), |p| p.done)
     };

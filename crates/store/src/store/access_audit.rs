@@ -11,24 +11,24 @@ use crate::domain::model::ids::{ForgeName, Timestamp, User};
 
 /// Maximum length of a stored path, in characters.
 const MAX_PATH: usize = 300;
-/// Login that is stored for the operator of the machine, who has no account.
+/// Login stored for the machine's operator, who has no account.
 const OPERATOR: &str = "operator";
 
-/// Way in which a request is authenticated.
+/// Authentication of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessVia {
     /// Login: the request starts a session.
     Login,
     /// Session of a browser.
     Session,
-    /// Token that `ralph-bot serve` prints.
+    /// Token printed by `ralph-bot serve`.
     PrintedToken,
-    /// Personal token of this name.
+    /// Personal token with this name.
     PersonalToken(String),
 }
 
 impl AccessVia {
-    /// Returns the stored word for the way, and the name of the personal token if one was used.
+    /// Returns the stored word for the authentication, and the name of the personal token, if any.
     fn words(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::Login => ("login", None),
@@ -39,14 +39,14 @@ impl AccessVia {
     }
 }
 
-/// Request that changes something.
+/// Request that makes a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRequest {
     /// Account; `None` for the operator of the machine.
     pub account: Option<(ForgeName, User)>,
     /// IP address of the client.
     pub from: IpAddr,
-    /// Way in which the request is authenticated.
+    /// Authentication.
     pub via: AccessVia,
     /// HTTP method.
     pub method: String,
@@ -95,7 +95,7 @@ pub fn begin(c: &Connection, request: &AccessRequest, now: Timestamp) -> StoreRe
     Ok(c.last_insert_rowid())
 }
 
-/// Stores the status of the response to a request.
+/// Stores the response status of a request.
 ///
 /// # Errors
 /// The row already has a status.
@@ -109,7 +109,7 @@ pub fn newest(c: &Connection, before: Option<i64>, most: usize) -> StoreResult<V
     newest_of(c, None, before, most)
 }
 
-/// Returns rows as [`newest`] does. With a login, only the rows of that account; letter case is ignored.
+/// Returns rows like [`newest`]. With a login, returns only this account's rows and ignores letter case.
 pub fn newest_of(c: &Connection, login: Option<&str>, before: Option<i64>, most: usize) -> StoreResult<Vec<AccessRow>> {
     let sql = "SELECT id, at, forge, account_id, login, address, via, token, method, path, status FROM access_audit
         WHERE id < ?1 AND (?3 IS NULL OR login = ?3 COLLATE NOCASE) ORDER BY id DESC LIMIT ?2";

@@ -1,4 +1,4 @@
-//! Audit log of loops. Entries can only be added: the database refuses changes.
+//! Audit log of loops. It is append-only: the database rejects changes.
 
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Calls of backends. One transaction chooses a backend, reserves the cost and records the call, so that two loops
-//! cannot use the same free slot or the same budget, in one process or several.
+//! Backend calls. One transaction chooses a backend, reserves the cost and records the call, so two loops cannot use the
+//! same free slot or the same budget, whether in one process or several.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::domain::providers::money::{
 };
 use crate::domain::providers::prices::TokenUsage;
 
-/// Number of past calls from which the cost of a call is estimated.
+/// Number of past calls used to estimate the cost of a call.
 const PAST: u32 = 20;
 
 /// Loop and purpose of a call.
@@ -46,9 +46,9 @@ pub struct CallLimits {
     /// Total cost that the loop has recorded itself. The limits apply to the greater of this and the cost in the
     /// store.
     pub loop_spent: Money,
-    /// Limit for the repository per day.
+    /// Daily limit for the repository.
     pub of_repository: Option<Money>,
-    /// Limit for the service per day.
+    /// Daily limit for the service.
     pub of_service: Option<Money>,
 }
 
@@ -77,7 +77,7 @@ pub enum CallDecision {
         /// Reason for each backend.
         reasons: Vec<Blocked>,
     },
-    /// No backend is available, and waiting does not help.
+    /// No backend is available, and waiting would not help.
     Never {
         /// Reason for each backend.
         reasons: Vec<Blocked>,
@@ -86,12 +86,12 @@ pub enum CallDecision {
     NoMoney(CostLimitReached),
 }
 
-/// Changes that result from an observation of backends.
+/// Result of an observation of backends.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BackendChanges {
     /// State changes of backends.
     pub changes: Vec<BackendChange>,
-    /// Advice about the call that was observed; `None` if there is none.
+    /// Advice about the observed call; `None` if there is none.
     pub advice: Option<CallAdvice>,
 }
 
@@ -119,7 +119,7 @@ pub struct CallRecord {
     pub backend: String,
     /// Model.
     pub model: Option<String>,
-    /// Start of the call.
+    /// Start time.
     pub started_at: Timestamp,
     /// Cost; the reserved cost while the call runs.
     pub cost: Money,
@@ -131,7 +131,7 @@ pub struct CallRecord {
     pub outcome: Option<String>,
 }
 
-/// Returns the state of all backends; the initial state if it cannot be read.
+/// Returns the state of all backends, or the initial state if the stored one cannot be read.
 pub fn state(c: &Connection) -> StoreResult<Backends> {
     let data: Option<String> = c.query_row("SELECT data FROM backends", [], |row| row.get(0)).optional()?;
     Ok(data.and_then(|data| serde_json::from_str(&data).ok()).unwrap_or_default())
@@ -153,8 +153,7 @@ pub fn observe(
     Ok(BackendChanges { changes: transition.changes, advice: transition.advice })
 }
 
-/// Enables a backend as a person requested, and makes all waits for a backend due, so that no loop waits for a time that
-/// no longer applies.
+/// Enables a backend at a person's request, and makes all waits for a backend due, because their due times no longer apply.
 pub fn enable(c: &Connection, name: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<BackendChanges> {
     let observed = observe(c, &BackendObservation::Enabled { backend: name.to_owned() }, settings, now)?;
     for waiting in loops::in_state(c, LoopState::Waiting)? {
@@ -165,10 +164,10 @@ pub fn enable(c: &Connection, name: &str, settings: &BackendsSettings, now: Time
     Ok(observed)
 }
 
-/// Chooses a backend for a call, reserves the expected cost and records the start of the call; or returns the reason
-/// why the call cannot start. Without an expected cost in the request, it is estimated from earlier calls. `models`
-/// lists the models for each backend in order of preference. The first one that the backend has is used, or the first
-/// of all if it has none of them, or the backend's default model if the list is empty.
+/// Chooses a backend for a call, reserves the expected cost and records the start of the call, or returns the reason why the
+/// call cannot start. If the request contains no expected cost, it is estimated from earlier calls. `models` lists the
+/// models for each backend in order of preference. The call uses the first model that the backend supports, the first of all
+/// if it supports none of them, or the backend's default model if the list is empty.
 pub fn begin(
     c: &Connection,
     caller: &CallContext,
@@ -235,7 +234,7 @@ pub fn begin(
     Ok(CallDecision::Call { backend, model, session, at_most, caller: Box::new(caller.clone()), changes })
 }
 
-/// Records the first output of a call, which shows that its backend works.
+/// Records a call's first output, which shows that its backend works.
 pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<BackendChanges> {
     let sql = "SELECT call FROM calls WHERE key = ?1 AND ended_at IS NULL";
     let call: Option<String> = c.query_row(sql, [key], |row| row.get(0)).optional()?;
@@ -243,8 +242,8 @@ pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Tim
     observe(c, &BackendObservation::CallAnswered { call: serde_json::from_str(&call)? }, settings, now)
 }
 
-/// Records the current cost of a running call, so that it is known even if the process dies. Returns the limit that
-/// was reached, if any; the cost and reservations of other running calls count as well.
+/// Records the current cost of a running call, so that it is known even if the process dies. Returns the exceeded limit, if
+/// any. The limits also cover the cost and reservations of other running calls.
 pub fn record_cost(
     c: &Connection,
     caller: &CallContext,
@@ -256,9 +255,9 @@ pub fn record_cost(
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
 }
 
-/// Reserves the cost of the requests that a running call is about to send, if the limits allow it together with the
-/// cost and reservations of other running calls. Otherwise reserves nothing and returns the limit that would be
-/// exceeded.
+/// Reserves the cost of the requests that a running call is about to send, if the limits allow it in addition to the cost
+/// and reservations of other running calls. Otherwise, reserves nothing and returns the limit that the requests would
+/// exceed.
 pub fn commit_cost(
     c: &Connection,
     caller: &CallContext,
@@ -273,8 +272,8 @@ pub fn commit_cost(
     Ok(None)
 }
 
-/// Records the end of a call and updates the state of its backend. `seen` creates the observation from the recorded
-/// call and its cost. A call that has already ended is not changed.
+/// Records the end of a call and updates its backend's state. `seen` creates the observation from the recorded call and its
+/// cost. Does not change a call that has already ended.
 pub fn end(
     c: &Connection,
     key: &str,
@@ -312,7 +311,7 @@ pub fn end(
     observe(c, &seen(serde_json::from_str(&call)?, known), settings, now)
 }
 
-/// Settles the calls of a loop whose process died; returns backend, purpose and assumed cost of each call.
+/// Settles the calls of a loop whose process died; returns each call's backend, purpose and assumed cost.
 pub fn abandon(
     c: &Connection,
     of: &LoopId,
@@ -337,7 +336,7 @@ pub fn abandon(
     Ok(lost)
 }
 
-/// Returns the common prefix of the keys of all calls for a loop's work with this ticket.
+/// Returns the common key prefix of all calls for a loop's work with this ticket.
 pub fn key_prefix(of: &LoopId, ticket: u64) -> String {
     format!("{of}/{ticket}/")
 }
@@ -379,8 +378,8 @@ fn booked(row: &Row<'_>) -> rusqlite::Result<CallRecord> {
     })
 }
 
-/// Returns the expected cost of a call. It is estimated from the loop's calls for the same purpose, otherwise from
-/// those of all loops.
+/// Returns the expected cost of a call, estimated from the loop's calls for the same purpose or, if there are none, from all
+/// loops' calls.
 fn likely(c: &Connection, caller: &CallContext, role: BackendRole) -> StoreResult<Money> {
     let past = |condition: &str, value: &str| -> StoreResult<Vec<Money>> {
         let sql = format!(
@@ -396,7 +395,7 @@ fn likely(c: &Connection, caller: &CallContext, role: BackendRole) -> StoreResul
     Ok(likely_cost(&known))
 }
 
-/// Returns the current totals that the cost of a call counts towards, without the call itself.
+/// Returns the current totals to which the call's cost is added, without the call itself.
 fn ledger(c: &Connection, caller: &CallContext, now: Timestamp) -> StoreResult<CostAccounts> {
     let limits = caller.limits;
     let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
@@ -525,7 +524,7 @@ mod tests {
             assert!(matches!(&observed.changes[..], [BackendChange::Parked { backend, .. }] if backend == "one"));
             assert_eq!(backend_of(&begun(c, "a/2", "a", CallLimits::default())?), "two");
             assert_eq!(backend_of(&begun(c, "b/1", "b", CallLimits::default())?), "two");
-            // A repeated end changes nothing.
+            // A repeated end has no effect.
             let again = end(c, "a/1", &booking(Ending::Cost(Money(9))), &settings(), NOW, |call, cost| {
                 BackendObservation::CallAbandoned { call, cost }
             })?;
@@ -562,7 +561,7 @@ mod tests {
             let limits = CallLimits { of_service: Some(Money::from_usd(0.6)), ..CallLimits::default() };
             let first = begun(c, "a/1", "a", limits)?;
             assert!(matches!(first, CallDecision::Call { at_most: Some(most), .. } if most == Money::from_usd(0.6)));
-            // Half a dollar is reserved by the first call: the rest is not enough for another.
+            // The first call reserves half a dollar; the rest is too little for another call.
             let second = begun(c, "b/1", "b", limits)?;
             let CallDecision::NoMoney(reached) = second else { panic!("{second:?}") };
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
@@ -592,7 +591,7 @@ mod tests {
                 record_cost(c, &caller, Money::from_usd(usd), NOW).map(|reached| reached.map(|reached| reached.scope))
             };
             assert_eq!((costs("a/1", 1.2)?, costs("b/1", 0.7)?), (None, None));
-            // Each call alone is far below its own limit.
+            // Each call is far below its own limit.
             assert_eq!(costs("b/1", 0.9)?, Some(LimitScope::ServiceDay));
             assert_eq!(costs("a/1", 1.2)?, Some(LimitScope::ServiceDay));
             Ok(())
@@ -600,8 +599,8 @@ mod tests {
         .await;
     }
 
-    /// Two processes on one database file reserve cost concurrently while some of their runs end. The sum of settled
-    /// and reserved cost never exceeds the limit at any moment that a reader sees, and the whole limit gets used.
+    /// Two processes on one database file reserve cost concurrently while some of their runs end. No reader ever sees
+    /// settled plus reserved cost above the limit, and the whole limit gets used.
     ///
     /// See docs/research/threats.md#p15.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -615,8 +614,8 @@ mod tests {
             loop_spent: Money(0),
             of_repository: None,
         };
-        /// Reserves 7 cents repeatedly until a reservation is refused. With `ends`, the run then ends at 70 cents and
-        /// another begins.
+        /// Reserves 7 cents repeatedly until the store rejects a reservation. With `ends`, the run then ends at 70 cents and
+        /// another one starts.
         async fn ask_until_refused(store: Store, of: String, ends: bool) {
             for attempt in 0.. {
                 let (owner, key) = (of.clone(), format!("{of}/{attempt}"));
@@ -721,7 +720,7 @@ mod tests {
                 })
             };
             let money = |begun: CallDecision| !matches!(begun, CallDecision::NoMoney(_));
-            // Half a dollar is reserved by the first call, for calls of any loop.
+            // The first call reserves half a dollar for calls of any loop.
             assert!(money(at("a", "work", 7, NOW)?));
             assert!(!money(at("b", "work", 7, NOW)?), "what is held counts");
             assert!(money(at("c", "work", 8, NOW)?) && money(at("d", "other", 7, NOW)?), "others have their own");
@@ -771,7 +770,7 @@ mod tests {
             let settled = abandon(c, &LoopId::new("a"), &settings(), NOW)?;
             assert!(settled.len() == 2 && settled.contains(&lost(0.2)), "{settled:?}");
             assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);
-            // Calls that ended before the process died are included, calls of other work are not.
+            // Includes calls that ended before the process died, and excludes calls of other work.
             assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 2))?, Money::from_usd(0.25));
             assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 22))?, Money(0));
             assert!(state(c)?.backends["one"].in_flight.is_empty());

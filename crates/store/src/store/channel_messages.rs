@@ -1,4 +1,4 @@
-//! Messages about loops in channels, which later notices edit or reply to.
+//! Messages about loops in channels. Later notices edit them or reply to them.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -6,8 +6,8 @@ use super::StoreResult;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::PostedMessage;
 
-/// Returns the message about a loop in a channel; `None` if there is none, or if another version stored it in a format
-/// that cannot be read.
+/// Returns the message about a loop in a channel; `None` if there is none, or if another version stored it in an unreadable
+/// format.
 pub fn get(c: &Connection, subject: &str, channel: &str) -> StoreResult<Option<PostedMessage>> {
     let sql = "SELECT message FROM channel_messages WHERE subject = ?1 AND channel = ?2";
     let text: Option<String> = c.prepare_cached(sql)?.query_row([subject, channel], |row| row.get(0)).optional()?;

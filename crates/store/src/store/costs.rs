@@ -1,4 +1,4 @@
-//! Daily costs by repository, backend and person. The sums are updated when a call ends.
+//! Daily costs by repository, backend and person. The end of a call updates the sums.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -20,7 +20,7 @@ const GROUPS: &str = "GROUP BY c.day, c.forge, c.repo_id, c.backend, coalesce(s.
         cost = cost + excluded.cost, tokens_in = tokens_in + excluded.tokens_in,
         tokens_out = tokens_out + excluded.tokens_out, person = excluded.person";
 
-/// Grouping of costs, besides the day.
+/// Grouping of costs, in addition to the day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CostGroup {
@@ -29,7 +29,7 @@ pub enum CostGroup {
     Repository,
     /// Backend.
     Backend,
-    /// Person who asked for the loop.
+    /// Person who requested the loop.
     Person,
 }
 
@@ -37,7 +37,7 @@ impl CostGroup {
     /// All groupings.
     pub const ALL: [Self; 3] = [Self::Repository, Self::Backend, Self::Person];
 
-    /// Returns the name of the grouping in queries.
+    /// Returns the grouping's name in queries.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Repository => "repository",
@@ -52,20 +52,20 @@ impl CostGroup {
 pub struct DailyCost {
     /// Days since 1970-01-01 in UTC.
     pub day: i64,
-    /// `forge:owner/name`, name of the backend, or login; empty if the person is not known.
+    /// `forge:owner/name`, backend name, or login; empty if the person is unknown.
     pub of: String,
     /// Number of calls that ended.
     pub calls: u64,
     /// Cost.
     pub cost: Money,
-    /// Input tokens, with those from caches.
+    /// Input tokens, including cached ones.
     pub tokens_in: u64,
     /// Output tokens.
     pub tokens_out: u64,
 }
 
-/// Returns the costs of the days `from..=to` in some repositories. Newer days are first, within a day the highest
-/// costs. A call counts for the day on which it started, and only after it has ended.
+/// Returns the costs of the days `from..=to` in some repositories: newer days first, and the highest costs first within a
+/// day. A call counts for the day of its start, and only after it has ended.
 pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i64) -> StoreResult<Vec<DailyCost>> {
     let mut values: Vec<Value> = vec![from.into(), to.into()];
     let visible = scope.condition("d", &mut values);
@@ -103,7 +103,7 @@ pub(super) fn add(c: &Connection, key: &str) -> StoreResult<()> {
     Ok(())
 }
 
-/// Creates the sums from all ended calls, for a database without sums.
+/// Computes the sums from all ended calls, for a database without sums.
 pub(super) fn fill(c: &Connection) -> StoreResult<()> {
     c.execute("DELETE FROM daily_costs", [])?;
     c.execute(&format!("{ADD} WHERE c.ended_at IS NOT NULL {GROUPS}"), [])?;

@@ -1,4 +1,4 @@
-//! Events of loops after a position: steps of the loops, actions of their agents, and output of running agents.
+//! Events of loops after a position: the loops' steps, their agents' actions, and the output of running agents.
 
 use rusqlite::{Connection, params};
 
@@ -8,8 +8,8 @@ use crate::domain::knowledge::session::SessionEvent;
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{LoopId, Money, Ratio, RepoRef, Timestamp};
 
-/// Position in the feed: the last row of the loops' logs, of the agents' events, and of running agents' output.
-/// Positions only grow.
+/// Position in the feed: the last row of the loops' logs, the agents' events, and the running agents' output. Positions only
+/// grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FeedPosition {
     /// Row of the last step.
@@ -66,7 +66,7 @@ impl std::fmt::Display for FeedPosition {
 /// Event of the feed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedEvent {
-    /// Row in its table.
+    /// Row id in its table.
     pub row: i64,
     /// Loop.
     pub loop_id: LoopId,
@@ -89,7 +89,7 @@ pub enum FeedKind {
         input: String,
         /// Reasons of the decision.
         reasons: Vec<String>,
-        /// State of the loop when the event is read.
+        /// Loop state at the time of reading.
         now: FeedState,
     },
     /// An agent, a check or the overseer did something within an iteration.
@@ -103,12 +103,12 @@ pub enum FeedKind {
     },
 }
 
-/// State of a loop at the time when an event is read.
+/// State of a loop when an event is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedState {
     /// State.
     pub state: LoopState,
-    /// Number of iterations begun.
+    /// Number of started iterations.
     pub iteration: u32,
     /// Completion at the last measurement.
     pub completion: Ratio,
@@ -120,7 +120,7 @@ pub struct FeedState {
 
 /// Returns the newest position.
 pub fn newest(c: &Connection) -> StoreResult<FeedPosition> {
-    // Output is removed when its run ends; the sequence knows the last id.
+    // Output is removed when its run ends, but the sequence still contains the last id.
     let sql =
         "SELECT (SELECT coalesce(max(rowid), 0) FROM loop_events), (SELECT coalesce(max(id), 0) FROM session_events),
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'session_output'), 0)";
@@ -130,8 +130,8 @@ pub fn newest(c: &Connection) -> StoreResult<FeedPosition> {
     Ok(position)
 }
 
-/// Returns the events after a position in order of time, of all loops or of one, at most `limit` of each kind. `None`
-/// if there are more events, or if the position belongs to another database.
+/// Returns the events after a position, ordered by time, of one loop or all loops, at most `limit` of each kind. `None` if
+/// there are more events, or if the position belongs to another database.
 pub fn since(
     c: &Connection,
     after: FeedPosition,
@@ -154,8 +154,8 @@ pub fn since(
     Ok(Some(merged(steps, merged(activities, outputs))))
 }
 
-/// Merges two lists by time; of two events at the same time, that of the second list is first. Each list keeps its
-/// order even if a clock was set back, because positions only grow.
+/// Merges two lists by time; for equal times, the event of the second list comes first. Each list keeps its order even if
+/// the clock was set back, because positions only grow.
 fn merged(one: Vec<FeedEvent>, other: Vec<FeedEvent>) -> Vec<FeedEvent> {
     let mut events = Vec::with_capacity(one.len() + other.len());
     let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());

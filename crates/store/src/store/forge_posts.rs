@@ -11,7 +11,7 @@ use crate::domain::model::ids::Timestamp;
 pub struct ForgePost {
     /// Id of the comment, or number of the issue or pull request.
     pub forge_id: i64,
-    /// Digest of the text as last sent; empty if unknown.
+    /// Digest of the last sent text; empty if unknown.
     pub digest: String,
 }
 
@@ -27,7 +27,7 @@ pub fn get(c: &Connection, subject: &str, key: &str) -> StoreResult<Option<Forge
     Ok(c.query_row(sql, [subject, key], read).optional()?)
 }
 
-/// Returns all posts of a subject: key, post, and the issue whose comment limit it counts against.
+/// Returns all posts of a subject: key, post, and the issue whose comment limit counts the post.
 pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<(String, ForgePost, String)>> {
     let mut statement = c.prepare_cached("SELECT key, forge_id, digest, counted_on FROM posted WHERE subject = ?1")?;
     let read = |row: &rusqlite::Row<'_>| {
@@ -36,7 +36,7 @@ pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<(String, For
     Ok(statement.query_map([subject], read)?.collect::<Result<_, _>>()?)
 }
 
-/// Stores the post with this key. `counted_on` is the issue whose comment limit the post counts against.
+/// Stores the post with this key. `counted_on` is the issue whose comment limit counts the post.
 pub fn put(
     c: &Connection,
     subject: &str,
@@ -57,8 +57,8 @@ pub fn forget(c: &Connection, subject: &str, key: &str) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the number of comments that the bot wrote on an issue since `since`; descriptions of pull requests and escalation
-/// issues do not count.
+/// Returns the number of comments by the bot on an issue since `since`; does not count descriptions of pull requests or
+/// escalation issues.
 pub fn count_since(c: &Connection, counted_on: &str, since: Timestamp) -> StoreResult<u32> {
     let sql = "SELECT count(*) FROM posted WHERE counted_on = ?1 AND at > ?2
         AND key <> 'pull' AND key NOT LIKE 'escalation/%'";

@@ -14,7 +14,7 @@ pub fn labels(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<Opti
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Stores an issue's labels; a snapshot older than the stored one is ignored.
+/// Stores an issue's labels; ignores a snapshot older than the stored one.
 pub fn save_labels(c: &Connection, repo: &RepoRef, issue: Number, labels: &[String], at: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO issue_labels (forge, repo_id, issue, labels, seen_at) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT (forge, repo_id, issue) DO UPDATE SET labels = excluded.labels, seen_at = excluded.seen_at
@@ -24,7 +24,7 @@ pub fn save_labels(c: &Connection, repo: &RepoRef, issue: Number, labels: &[Stri
     Ok(())
 }
 
-/// Removes a label from the stored ones, after the service removed it on the forge.
+/// Removes a label from the stored labels after the service removed it on the forge.
 pub fn drop_label(c: &Connection, repo: &RepoRef, issue: Number, label: &str) -> StoreResult<()> {
     let Some(mut remaining) = labels(c, repo, issue)? else { return Ok(()) };
     remaining.retain(|known| !is_same_label(known, label));
@@ -41,8 +41,8 @@ pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, ed
     Ok(())
 }
 
-/// Stores the digest of an issue's text that polling found. A new digest counts as an edit by `author` at `at`,
-/// because the author is the only account without write access that can edit the text.
+/// Stores the digest of an issue's text as found by polling. A new digest counts as an edit by `author` at `at`, because the
+/// author is the only account that can edit the text without write access.
 pub fn save_text(
     c: &Connection,
     repo: &RepoRef,
@@ -96,7 +96,7 @@ pub fn repositories(c: &Connection, forge: &ForgeName) -> StoreResult<Vec<RepoRe
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// Returns the current name of a repository; `None` if it is not known.
+/// Returns the current name of a repository; `None` if unknown.
 pub fn repository(c: &Connection, forge: &ForgeName, id: RepoId) -> StoreResult<Option<RepoRef>> {
     let sql = "SELECT data FROM repositories WHERE forge = ?1 AND repo_id = ?2";
     let text: Option<String> = c.query_row(sql, params![forge.as_str(), id.0], |row| row.get(0)).optional()?;

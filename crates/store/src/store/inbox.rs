@@ -1,4 +1,4 @@
-//! Inbox: webhook deliveries, which are stored before they are acknowledged, and changes that polling found. They are
+//! Inbox: webhook deliveries, which are stored before they are acknowledged, and changes found by polling. They are
 //! processed in order.
 
 use std::cell::RefCell;
@@ -12,15 +12,15 @@ use super::{StoreError, StoreResult};
 use crate::domain::model::event::ForgeEvent;
 use crate::domain::model::ids::{ForgeName, Timestamp};
 
-/// Prefix of the ids of changes that polling found. A webhook delivery whose id has this prefix is rejected.
+/// Id prefix of changes found by polling. The service rejects a webhook delivery whose id has this prefix.
 pub const POLLED: &str = "poll/";
 
-/// Verified delivery, or a change that polling found.
+/// Verified delivery, or a change found by polling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDelivery {
     /// Forge whose webhook path received the delivery.
     pub forge: ForgeName,
-    /// Id from the forge; for a change that polling found, [`POLLED`] followed by its natural key.
+    /// Id from the forge; for a change found by polling, [`POLLED`] followed by its natural key.
     pub delivery: String,
     /// Event header of the forge. It is not signed, so it is only a hint.
     pub event: String,
@@ -29,7 +29,7 @@ pub struct StoredDelivery {
 }
 
 impl StoredDelivery {
-    /// Whether polling found the change. Its body is then an event that this service created.
+    /// Whether polling found the change. The body is then an event created by this service.
     pub fn is_polled(&self) -> bool {
         self.delivery.starts_with(POLLED)
     }
@@ -61,8 +61,7 @@ impl DeliveryAbout {
     }
 }
 
-/// Compressed body, about a quarter of the original size. The receiver compresses it to keep work off the single
-/// writer thread.
+/// Compressed body, about a quarter of the original size. The receiver compresses it to relieve the single writer thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(Vec<u8>);
 
@@ -73,7 +72,7 @@ impl Body {
     /// Compresses a body.
     pub fn pack(bytes: &[u8]) -> Self {
         thread_local! {
-            // Reused between bodies: creating one costs as much as compressing a small body.
+            // Reused for all bodies, because creating a table takes as long as compressing a small body.
             static TABLE: RefCell<CompressTable> = RefCell::new(CompressTable::small());
         }
         let head = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
@@ -113,9 +112,9 @@ pub struct WaitingDelivery {
     pub id: i64,
     /// Content of the delivery.
     pub delivery: StoredDelivery,
-    /// Time at which the delivery was received.
+    /// Time of receipt.
     pub received_at: Timestamp,
-    /// Number of failed attempts to process it.
+    /// Number of failed processing attempts.
     pub attempts: u32,
 }
 
@@ -124,11 +123,11 @@ pub struct WaitingDelivery {
 pub enum DeliveryOutcome {
     /// Processed.
     Done,
-    /// Without effect; the reason is stored with it.
+    /// No effect; the reason is stored as well.
     Ignored,
-    /// Refused, because the forge does not confirm the content.
+    /// Rejected because the forge does not confirm the content.
     Refused,
-    /// Given up after repeated failures; needs attention by a person.
+    /// Abandoned after repeated failures; a person must act.
     Dead,
 }
 
@@ -143,8 +142,8 @@ impl DeliveryOutcome {
     }
 }
 
-/// Stores a delivery; returns `false` if a delivery with this id is already stored for the forge. If a webhook repeats
-/// a delivery that was given up, the delivery is processed again. A change that polling finds again is ignored.
+/// Stores a delivery; returns `false` if a delivery of the forge with this id is already stored. If a webhook repeats an
+/// abandoned delivery, it is processed again. Ignores a change that polling finds again.
 pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -156,7 +155,7 @@ pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> Store
     Ok(statement.execute(row)? == 1)
 }
 
-/// Returns the ids of those of a forge's deliveries that are stored and were not given up.
+/// Returns the ids among `deliveries` that are stored for the forge and not abandoned.
 pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> StoreResult<HashSet<String>> {
     let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE forge = ?1 AND delivery = ?2 AND state <> 'dead')";
     let mut statement = c.prepare_cached(sql)?;
@@ -169,8 +168,7 @@ pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> Store
     Ok(found)
 }
 
-/// Returns the row ids of waiting deliveries that are due, oldest first. Deliveries of the forges in `not_there` are
-/// left out.
+/// Returns the row ids of due deliveries, oldest first. Skips deliveries of the forges in `not_there`.
 pub fn due(c: &Connection, now: Timestamp, not_there: &[ForgeName]) -> StoreResult<Vec<i64>> {
     let sql = "SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1
         AND forge NOT IN (SELECT value FROM json_each(?2)) ORDER BY id";
@@ -179,7 +177,7 @@ pub fn due(c: &Connection, now: Timestamp, not_there: &[ForgeName]) -> StoreResu
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns those of the deliveries that are still waiting, in the same order.
+/// Returns the deliveries that still wait, in the given order.
 pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<WaitingDelivery>> {
     let mut statement = c.prepare_cached(
         "SELECT id, forge, delivery, event, body, received_at, attempts FROM inbox WHERE id = ?1 AND state = 'new'",
@@ -203,7 +201,7 @@ pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<WaitingDelivery>>
     Ok(ids.iter().filter_map(|id| read(id).transpose()).collect::<Result<_, _>>()?)
 }
 
-/// Stores the result of a delivery. The body is deleted unless the delivery failed. The row is kept to detect replays.
+/// Stores the result of a delivery. Deletes the body unless processing failed. Keeps the row to detect replays.
 pub fn finish(c: &Connection, id: i64, outcome: DeliveryOutcome, reason: &str) -> StoreResult<()> {
     let sql =
         "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
@@ -211,7 +209,7 @@ pub fn finish(c: &Connection, id: i64, outcome: DeliveryOutcome, reason: &str) -
     Ok(())
 }
 
-/// Stores repository, issue and sender of a delivery, which operators can list.
+/// Stores the repository, issue and sender of a delivery for the operator's list.
 pub fn describe(c: &Connection, id: i64, about: Option<&DeliveryAbout>) -> StoreResult<()> {
     let Some(about) = about else { return Ok(()) };
     let text = serde_json::to_string(about)?;
@@ -226,14 +224,13 @@ pub fn postpone(c: &Connection, id: i64, not_before: Timestamp, reason: &str) ->
     Ok(())
 }
 
-/// Makes a delivery that waits or was given up due now and resets its attempts. Returns `false` if it was processed or
-/// is unknown.
+/// Makes a waiting or abandoned delivery due now and resets its attempts. Returns `false` if it was processed or is unknown.
 pub fn try_again(c: &Connection, id: i64) -> StoreResult<bool> {
     let sql = "UPDATE inbox SET state = 'new', attempts = 0, not_before = 0 WHERE id = ?1 AND state IN ('new', 'dead')";
     Ok(c.execute(sql, [id])? == 1)
 }
 
-/// Makes deliveries due now whose due time is more than `most_ms` milliseconds in the future.
+/// Makes deliveries due now if their due time is more than `most_ms` milliseconds in the future.
 pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE inbox SET not_before = ?1 WHERE state = 'new' AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
@@ -246,7 +243,7 @@ pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
     Ok(at.map(Timestamp))
 }
 
-/// Returns the time at which a forge's newest webhook delivery was received; `None` if there is none.
+/// Returns the receipt time of a forge's newest webhook delivery; `None` if there is none.
 pub fn last_received(c: &Connection, forge: &ForgeName) -> StoreResult<Option<Timestamp>> {
     let sql = "SELECT max(received_at) FROM inbox WHERE forge = ?1 AND delivery NOT LIKE 'poll/%'";
     let at: Option<i64> = c.query_row(sql, [forge.as_str()], |row| row.get(0))?;
@@ -255,7 +252,7 @@ pub fn last_received(c: &Connection, forge: &ForgeName) -> StoreResult<Option<Ti
 
 /// Returns the number of deliveries by state.
 pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
-    // Each part has a partial index; over the whole table the bodies would be read.
+    // Each part uses a partial index; a scan of the whole table would read the bodies.
     let sql = "SELECT state, count(*) FROM inbox WHERE state <> 'new' GROUP BY state
         UNION ALL SELECT 'new', count(*) FROM inbox WHERE state = 'new' HAVING count(*) > 0 ORDER BY 1";
     let mut statement = c.prepare_cached(sql)?;
@@ -263,7 +260,7 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the number of waiting deliveries, and the time since which the oldest due one has waited.
+/// Returns the number of waiting deliveries, and the time since when the oldest due delivery has waited.
 pub fn queue(c: &Connection, now: Timestamp) -> StoreResult<(u64, Option<Timestamp>)> {
     let sql = "SELECT count(*), min(CASE WHEN not_before <= ?1 THEN max(received_at, not_before) END)
         FROM inbox WHERE state = 'new'";
@@ -272,8 +269,8 @@ pub fn queue(c: &Connection, now: Timestamp) -> StoreResult<(u64, Option<Timesta
     Ok((length, oldest.map(Timestamp)))
 }
 
-/// Returns the number of a forge's deliveries since `since` that were refused because the forge did not confirm them,
-/// and the reason of the newest.
+/// Returns the number of a forge's deliveries since `since` that the forge did not confirm, and the newest rejection's
+/// reason.
 pub fn refused_since(c: &Connection, forge: &ForgeName, since: Timestamp) -> StoreResult<(u64, Option<String>)> {
     let sql =
         "SELECT count(*), (SELECT reason FROM inbox WHERE forge = ?1 AND state = 'refused' ORDER BY id DESC LIMIT 1)

@@ -1,4 +1,4 @@
-//! Settings of this installation: ids and keys that are generated once, and states that the service records.
+//! Settings of this installation: ids and keys that are generated once, and states recorded by the service.
 
 use rusqlite::{Connection, OptionalExtension};
 

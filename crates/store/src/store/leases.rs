@@ -1,11 +1,11 @@
-//! Leases on work. A lease expires by itself. Its fencing number allows detecting writes under an older lease.
+//! Leases on work. A lease expires by itself. Its fencing number exposes writes under an older lease.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreError, StoreResult};
 use crate::domain::model::ids::Timestamp;
 
-/// Acquires a free or expired lease; returns its fencing number, or `None` if another owner holds it.
+/// Acquires a free or expired lease; returns its fencing number, or `None` if another owner holds the lease.
 pub fn take(c: &Connection, name: &str, owner: &str, now: Timestamp, until: Timestamp) -> StoreResult<Option<i64>> {
     let mut statement = c.prepare_cached(
         "INSERT INTO leases (name, owner, fence, expires_at) VALUES (?1, ?2, 1, ?4)
@@ -26,8 +26,8 @@ pub fn check(c: &Connection, name: &str, owner: &str, fence: i64) -> StoreResult
     held.ok_or_else(|| StoreError::Fenced { name: name.to_owned() })
 }
 
-/// Extends leases that `owner` holds, given by name and fencing number; returns the names of those that another owner has taken
-/// or that were released. An expired lease that nobody took is extended as well.
+/// Extends the owner's leases, given by name and fencing number; returns the names of leases that another owner has taken or
+/// that were released. Also extends an expired lease that no other owner took.
 pub fn renew(c: &Connection, owner: &str, held: &[(String, i64)], until: Timestamp) -> StoreResult<Vec<String>> {
     let sql = "UPDATE leases SET expires_at = ?4 WHERE name = ?1 AND owner = ?2 AND fence = ?3 AND expires_at > 0";
     let mut statement = c.prepare_cached(sql)?;
@@ -40,8 +40,8 @@ pub fn renew(c: &Connection, owner: &str, held: &[(String, i64)], until: Timesta
     Ok(lost)
 }
 
-/// Shifts the unexpired leases of an owner by `by_ms` milliseconds, after the clock was changed to `now`; returns
-/// their number.
+/// Shifts the unexpired leases of an owner by `by_ms` milliseconds after a change of the clock to `now`; returns their
+/// number.
 pub fn shift(c: &Connection, owner: &str, by_ms: i64, now: Timestamp) -> StoreResult<usize> {
     let sql = "UPDATE leases SET expires_at = expires_at + ?2 WHERE owner = ?1 AND expires_at > ?3";
     Ok(c.execute(sql, params![owner, by_ms, now.plus_ms(by_ms.saturating_neg()).0])?)
@@ -61,7 +61,7 @@ pub fn owners(c: &Connection, now: Timestamp) -> StoreResult<Vec<String>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Expires all leases of an owner that is known to be dead; returns their number.
+/// Expires all leases of a dead owner; returns their number.
 pub fn end_all(c: &Connection, owner: &str) -> StoreResult<usize> {
     Ok(c.execute("UPDATE leases SET expires_at = 0 WHERE owner = ?1 AND expires_at > 0", [owner])?)
 }

@@ -1,5 +1,4 @@
-//! Read model of loops for lists: a small row per loop, which is updated whenever the loop is saved, so that lists
-//! need not read whole loops.
+//! Read model of loops for lists: one small row per loop. Saving a loop updates its row, so lists need not read whole loops.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
@@ -12,7 +11,7 @@ use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
 
-/// Number of loops per transaction when rows are created for loops of an earlier version.
+/// Number of loops per transaction when rows are created for an earlier version's loops.
 const FILL_BATCH: usize = 100;
 /// Key of the setting that records which rows of the read model are complete.
 const FILLED: &str = "read_model";
@@ -34,11 +33,11 @@ pub struct LoopRow {
     pub state: LoopState,
     /// Whether the loop waits for a person.
     pub waits: bool,
-    /// Person who asked for the loop.
+    /// Person who requested the loop.
     pub person: User,
-    /// Reason of the state, one sentence.
+    /// Reason for the state, one sentence.
     pub reason: String,
-    /// Number of iterations begun.
+    /// Number of started iterations.
     pub iterations: u32,
     /// Maximum number of iterations.
     pub max_iterations: u32,
@@ -112,7 +111,7 @@ impl LoopRow {
         })
     }
 
-    /// Returns the texts that are searched: title, reason, person, and repository with branch and issue.
+    /// Returns the searched texts: title, reason, person, and repository with branch and issue.
     fn texts(&self) -> [String; 4] {
         let place = format!("{} {} {} {} {}", self.repo, self.issue, self.id, self.branch, self.state.words());
         [self.title.clone(), self.reason.clone(), self.person.login.clone(), place]
@@ -129,25 +128,24 @@ pub(super) fn repository(row: &Row<'_>, at: usize) -> rusqlite::Result<RepoRef> 
     })
 }
 
-/// Filter for loops. A loop has to match every part that is set.
+/// Filter for loops. A loop must match all set fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopFilter {
     /// Visible repositories.
     pub scope: RepoScope,
     /// Name of a forge.
     pub forge: Option<String>,
-    /// Owner and name of a repository; letter case is ignored.
+    /// Owner and name of a repository; ignores letter case.
     pub repository: Option<(String, String)>,
     /// States to include; empty for all.
     pub states: Vec<LoopState>,
-    /// Login of the person who asked for the loop; letter case is ignored.
+    /// Login of the person who requested the loop; ignores letter case.
     pub person: Option<String>,
     /// Whether the loop is open; `None` for both.
     pub open: Option<bool>,
     /// Whether the loop waits for a person; `None` for both.
     pub waits: Option<bool>,
-    /// Words that title, reason, person, repository, branch or issue contain. The last one may be the beginning of a
-    /// word.
+    /// Words that the title, reason, person, repository, branch or issue must contain. The last word may be a prefix.
     pub text: Option<String>,
 }
 
@@ -188,7 +186,7 @@ impl LoopFilter {
             equals(values, "s.open", i64::from(open).into());
         }
         if let Some(waits) = self.waits {
-            // A literal, so that the partial index is used.
+            // A literal, so that SQLite uses the partial index.
             conditions.push(format!("s.waits = {}", u8::from(waits)));
         }
         if !self.states.is_empty() {
@@ -204,8 +202,8 @@ impl LoopFilter {
     }
 }
 
-/// Returns the full-text search expression for a person's words, all of which must occur; `None` without words. With
-/// `open_ended`, the last one may be the beginning of a word, which is only fast in small indexes.
+/// Returns the full-text search expression that requires all of a person's words; `None` without words. With `open_ended`,
+/// the last word may be a prefix, which is only fast in small indexes.
 pub fn words_expression(text: &str, open_ended: bool) -> Option<String> {
     let quoted: Vec<String> = terms(text).iter().map(|term| format!("\"{term}\"")).collect();
     let open_ended = open_ended && text.ends_with(char::is_alphanumeric);
@@ -221,8 +219,8 @@ pub struct LoopPage {
     pub next: Option<i64>,
 }
 
-/// Returns at most `limit` loops that match a filter, newest first. `before` is the cursor of an earlier page. Loops
-/// that start between two calls do not shift later pages.
+/// Returns at most `limit` loops that match a filter, newest first. `before` is the cursor of an earlier page. New loops
+/// between two calls do not shift later pages.
 pub fn page(c: &Connection, filter: &LoopFilter, before: Option<i64>, limit: usize) -> StoreResult<LoopPage> {
     let mut values = Vec::new();
     let selection = filter.selection(&mut values);
@@ -252,7 +250,7 @@ pub fn slice(c: &Connection, filter: &LoopFilter, offset: usize, limit: usize) -
     let number = |count: usize| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
     values.extend([number(limit), number(offset)]);
     let (limit, offset) = (values.len() - 1, values.len());
-    // Rows are read for the page only, not for those before it.
+    // Read rows only for this page, not for earlier pages.
     let sql = format!(
         "SELECT {} FROM loop_summaries s WHERE s.id IN (SELECT s.id {selection} ORDER BY s.id DESC LIMIT ?{limit} OFFSET ?{offset})
          ORDER BY s.id DESC",
@@ -281,9 +279,9 @@ pub fn counts(c: &Connection, filter: &LoopFilter) -> StoreResult<Vec<(LoopState
     Ok(known.filter_map(Result::transpose).collect::<Result<_, _>>()?)
 }
 
-/// Returns all repositories that have loops, each under the name in its newest loop.
+/// Returns all repositories with loops, each with its name in the newest loop.
 pub fn repositories(c: &Connection) -> StoreResult<Vec<RepoRef>> {
-    // One look at the index for each repository, and not one for each loop.
+    // One index lookup per repository instead of one per loop.
     let sql = "WITH RECURSIVE places (forge, repo_id) AS (
             SELECT * FROM (SELECT forge, repo_id FROM loop_summaries ORDER BY forge, repo_id LIMIT 1)
             UNION ALL
@@ -353,8 +351,7 @@ pub(super) fn save(c: &Connection, new: &LoopRow) -> StoreResult<()> {
     Ok(())
 }
 
-/// Creates the rows of loops and the daily costs that an earlier version did not store. Does nothing once this is
-/// complete.
+/// Creates the loops' rows and the daily costs that an earlier version did not store. Does nothing once they are complete.
 pub(super) fn fill(c: &mut Connection) -> StoreResult<()> {
     if installation::get(c, FILLED)?.is_some() {
         return Ok(());
@@ -390,7 +387,7 @@ fn missing(c: &Connection) -> StoreResult<Vec<(String, String)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Saves a row for a loop whose data cannot be read, from the columns of its table.
+/// Saves a row for a loop with unreadable data, from the columns of its table.
 fn save_unreadable(c: &Connection, id: &str, why: &str) -> StoreResult<()> {
     tracing::warn!(loop_id = id, why, "a stored loop cannot be read; lists show only its state");
     let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,

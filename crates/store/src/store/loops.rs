@@ -44,7 +44,7 @@ pub fn get(c: &Connection, id: &LoopId) -> StoreResult<Option<Loop>> {
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Returns at most `most` loops, newest first. With `only_open`, finished loops are left out.
+/// Returns at most `most` loops, newest first. With `only_open`, skips finished loops.
 pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loop>> {
     let mut statement =
         c.prepare_cached("SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2")?;
@@ -59,19 +59,19 @@ const DONE: i64 = 1;
 const DONE_SET_ASIDE: i64 = 2;
 const DONE_REFUSED: i64 = 3;
 
-/// Returns the experience of a repository's newest finished loops, oldest first. Unreadable loops are skipped, so that
-/// they do not block later ones.
+/// Returns the experience from a repository's newest finished loops, oldest first. Skips unreadable loops, so that they do
+/// not block later ones.
 pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
     let newest_first = finished(c, repo, REMEMBERED)?;
     Ok(Experience::of(newest_first.iter().rev().map(Loop::as_earlier)))
 }
 
-/// Returns the resource use of a repository's newest finished loops, newest first. Unreadable loops are skipped.
+/// Returns the resource use of a repository's newest finished loops, newest first. Skips unreadable loops.
 pub fn ended(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<EndedLoop>> {
     Ok(finished(c, repo, ENDED)?.iter().filter_map(Loop::as_ended).collect())
 }
 
-/// Returns at most `most` finished loops of a repository that can be read, newest first.
+/// Returns at most `most` readable finished loops of a repository, newest first.
 fn finished(c: &Connection, repo: &RepoRef, most: usize) -> StoreResult<Vec<Loop>> {
     let sql = "SELECT data FROM loops WHERE open = 0 AND forge = ?1 AND repo_id = ?2 ORDER BY rowid DESC LIMIT ?3";
     let mut statement = c.prepare_cached(sql)?;
@@ -84,7 +84,7 @@ fn finished(c: &Connection, repo: &RepoRef, most: usize) -> StoreResult<Vec<Loop
     Ok(newest_first)
 }
 
-/// Returns the ids of all open loops, or of those in one state.
+/// Returns the ids of all open loops, or of the open loops in one state.
 pub fn open_ids(c: &Connection, state: Option<LoopState>) -> StoreResult<Vec<LoopId>> {
     let mut statement =
         c.prepare_cached("SELECT id FROM loops WHERE open = 1 AND (?1 IS NULL OR state = ?1) ORDER BY id")?;
@@ -129,9 +129,9 @@ pub fn open_of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Loo
 pub struct NewestSettings {
     /// Effective settings.
     pub policy: Policy,
-    /// Settings in the repository's file that have no effect, one sentence each.
+    /// Settings in the repository's file without effect, one sentence each.
     pub overruled: Vec<String>,
-    /// Settings in the repository's file; `None` if there is no file or it was not read yet.
+    /// Settings in the repository's file; `None` if there is no file or it has not been read yet.
     pub file: Option<RepositorySettings>,
 }
 
@@ -150,7 +150,8 @@ pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<New
         .query_row(params![repo.forge.as_str(), repo.id.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((id, text)) = found else { return Ok(None) };
-    // Its beginning tells the input; the condition is the partial index's, so that no other one is read.
+    // The start of the entry names the input. The condition is the partial index's condition, so SQLite reads no other
+    // entries.
     let sql = "SELECT json_extract(input, '$.tree.settings') FROM loop_events
         WHERE loop_id = ?1 AND substr(input, 1, 19) = '{\"input\":\"prepared\"' ORDER BY seq DESC LIMIT 1";
     let file: Option<Option<String>> = c.prepare_cached(sql)?.query_row([&id], |row| row.get(0)).optional()?;
@@ -210,8 +211,8 @@ pub fn numbers(c: &Connection, id: &LoopId, role: IssueRole) -> StoreResult<Vec<
     rows.map(|row| Ok(Number(row? as u64))).collect()
 }
 
-/// Creates a loop with its row, log and effects in one transaction. Returns `false` if the issue has an open loop or
-/// if this `origin` created a loop before.
+/// Creates a loop with its row, log and effects in one transaction. Returns `false` if the issue has an open loop or if this
+/// `origin` already created a loop.
 pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> StoreResult<bool> {
     let input = LoopInput::Start(Box::new(start.clone()));
     let sql = "INSERT INTO inputs (loop_id, origin, at, input, done) VALUES (?1, ?2, ?3, '', 1) ON CONFLICT DO NOTHING";
@@ -230,7 +231,7 @@ pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> 
     Ok(true)
 }
 
-/// Adds an input for a loop. Returns `false` and changes nothing if an input with this `origin` was added before.
+/// Adds an input for a loop. Returns `false` and changes nothing if an input with this `origin` already exists.
 pub fn enqueue_input(
     c: &Connection,
     id: &LoopId,
@@ -244,10 +245,9 @@ pub fn enqueue_input(
     Ok(statement.execute(params![id.as_str(), origin, now.0, serde_json::to_string(input)?])? == 1)
 }
 
-/// Processes the oldest waiting input: runs the step of its loop and stores loop, log, effects and messages to the
-/// `audiences` in the caller's transaction. An input that cannot be read, or whose loop does not exist, is set aside
-/// and does not block other loops. `memory` stores the events and learnings of the step. Returns `None` if no input
-/// waits.
+/// Processes the oldest waiting input: runs its loop's step and stores the loop, log, effects and messages to the
+/// `audiences` in the caller's transaction. Sets an input aside if it cannot be read or its loop does not exist, so that it
+/// does not block other loops. `memory` stores the step's events and learnings. Returns `None` if no input waits.
 pub fn step_next(
     c: &Connection,
     audiences: &[Audience],
@@ -283,7 +283,7 @@ pub fn step_next(
     }
 }
 
-/// Sets the result of a processed input. Its content is deleted, because the loop's log contains it.
+/// Sets the result of a processed input. Deletes its content, because the loop's log contains it.
 fn finish_input(c: &Connection, id: i64, done: i64) -> StoreResult<()> {
     c.prepare_cached("UPDATE inputs SET done = ?2, input = '' WHERE id = ?1")?.execute([id, done])?;
     Ok(())
@@ -296,7 +296,7 @@ fn step(
     audiences: &[Audience],
     now: Timestamp,
 ) -> StoreResult<StepDecision> {
-    // The time of a loop must not go backwards if the clock was set back.
+    // The loop's time must not go backwards if the clock was set back.
     let now = now.max(current.updated_at);
     let decision = lifecycle::step(current, input.clone(), now);
     save(c, &decision.next, false)?;
@@ -308,7 +308,7 @@ fn step(
     Ok(decision)
 }
 
-/// Sets the oldest waiting input aside, because its step fails, so that other inputs can continue; returns its loop.
+/// Sets the oldest waiting input aside because its step fails, so that other inputs can be processed; returns its loop.
 pub fn discard_next_input(c: &Connection) -> StoreResult<Option<String>> {
     let sql = "UPDATE inputs SET done = ?1 WHERE id = (SELECT min(id) FROM inputs WHERE done = 0) RETURNING origin";
     Ok(c.query_row(sql, [DONE_SET_ASIDE], |row| row.get(0)).optional()?)
@@ -325,7 +325,7 @@ pub fn purge_inputs(c: &Connection, before: Timestamp) -> StoreResult<usize> {
 pub enum InputOutcome {
     /// The loop processed it.
     Taken,
-    /// The loop refused the input, which is a command.
+    /// The loop rejected the input, which is a command.
     Refused,
     /// The input could not be processed; the service's log contains the reason.
     SetAside,
@@ -355,11 +355,11 @@ pub struct Slots {
     pub all: u32,
     /// Maximum number per forge.
     pub per_forge: u32,
-    /// Maximum number per repository, unless its configuration file sets a lower one.
+    /// Maximum number per repository; its configuration file can lower it.
     pub per_repository: u32,
 }
 
-/// Grants free slots to waiting loops, oldest first; returns the loops that got one.
+/// Grants free slots to waiting loops, oldest first; returns the loops that received a slot.
 pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     let mut occupied = slots_taken(c)?;
     let mut statement = c.prepare_cached(
@@ -393,7 +393,7 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
     Ok(granted)
 }
 
-/// Returns the repositories of the loops that hold a slot or will hold one when their granted slot is processed.
+/// Returns the repositories of loops that hold a slot or have a granted slot that is not processed yet.
 fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
     let mut statement = c.prepare_cached(
         "SELECT forge, repo_id FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
@@ -408,7 +408,7 @@ pub fn set_repository_limit(c: &Connection, repo: &RepoRef, loops: u32) -> Store
     installation::set(c, &allowed_key(repo.forge.as_str(), repo.id.0), &loops.to_string())
 }
 
-/// Returns the limit stored by [`set_repository_limit`]; 1 until the repository's file was read.
+/// Returns the limit from [`set_repository_limit`]; 1 until the service has read the repository's file.
 fn allowed(c: &Connection, forge: &str, repo: i64) -> StoreResult<usize> {
     let limit = installation::get(c, &allowed_key(forge, repo))?;
     Ok(limit.and_then(|text| text.parse().ok()).unwrap_or(1))
@@ -446,7 +446,7 @@ pub fn history(c: &Connection, id: &LoopId) -> StoreResult<Vec<LogLine>> {
     .collect()
 }
 
-/// Returns the first entry of a loop's log after the position `after` that has this input; `None` if there is none.
+/// Returns the first entry with this input after the position `after` in a loop's log; `None` if there is none.
 pub fn step_of_input(c: &Connection, id: &LoopId, after: u64, input: &LoopInput) -> StoreResult<Option<LogLine>> {
     let sql =
         "SELECT seq, at, reasons FROM loop_events WHERE loop_id = ?1 AND seq > ?2 AND input = ?3 ORDER BY seq LIMIT 1";
@@ -499,7 +499,7 @@ fn log(c: &Connection, decision: &StepDecision, input: &LoopInput, now: Timestam
 
 fn apply(c: &Connection, decision: &StepDecision, audiences: &[Audience], now: Timestamp) -> StoreResult<()> {
     let next = &decision.next;
-    // The state before the step: the step does not end what it raises itself.
+    // The state before the step, because the step does not end the escalations that it raises.
     let mut open = HashMap::new();
     let goes_back = |effect: &Effect| match effect {
         Effect::CloseEscalations { .. } | Effect::Escalate { reminder: true, .. } => true,

@@ -1,8 +1,8 @@
 //! Learnings with their full-text index, reflections, and the use of learnings in prompts.
 //!
-//! A learning is stored as JSON, with a checksum over its canonical form and further columns for searches. Each row is
-//! verified when it is read. A damaged row is quarantined and counted instead of causing an error, so loops continue
-//! without it.
+//! A learning is stored as JSON, with a checksum over its canonical form and additional columns for searches. The store
+//! verifies each row when it reads it. It quarantines and counts a damaged row instead of returning an error, so loops
+//! continue without the learning.
 
 mod attribution;
 pub mod proposals;
@@ -34,7 +34,7 @@ use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::words;
 use crate::process::Masker;
 
-/// Number of similar learnings that a new one is compared with.
+/// Number of similar learnings that are compared with a new learning.
 const COMPARED: usize = 12;
 /// Maximum number of learnings that one call of `decay` archives.
 const DECAY_BATCH: usize = 500;
@@ -44,7 +44,7 @@ const DECAY_BATCH: usize = 500;
 pub enum LearnOutcome {
     /// Stored as a new learning.
     Stored(Learning),
-    /// Merged into an existing learning; this is its new state.
+    /// Merged into an existing learning, given in its new state.
     Merged(Learning),
     /// Already known from the same source; nothing was changed.
     Known(Learning),
@@ -78,7 +78,7 @@ impl StoredLearning {
         Ok(Self { row: row.get(0)?, id: row.get(1)?, data: row.get(2)?, checksum: row.get(3)? })
     }
 
-    /// Verifies the row; returns its learning or the problem.
+    /// Verifies the row; returns its learning, or the problem.
     fn open(&self) -> Result<Learning, String> {
         let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
         if learning.checksum() != self.checksum || learning.id != self.id {
@@ -88,7 +88,7 @@ impl StoredLearning {
     }
 }
 
-/// Learning whose row is damaged, with the problem.
+/// Learning with a damaged row, and the problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedLearning {
     /// Id of the learning.
@@ -97,8 +97,8 @@ pub struct DamagedLearning {
     reason: String,
 }
 
-/// Stores a learning with secrets masked. It is merged into an equal existing learning or stored as a new one. If it
-/// contradicts an existing learning, the confidence of both is lowered.
+/// Stores a learning and masks its secrets. Merges it into an equal existing learning, or stores it as a new one. If it
+/// contradicts an existing learning, lowers the confidence of both.
 pub fn learn(
     c: &Connection,
     masker: &Masker,
@@ -125,9 +125,9 @@ pub fn learn(
     })
 }
 
-/// Returns the existing learnings of the same repository and task type that share rare words with a new one.
+/// Returns the existing learnings of the same repository and task type that share rare words with a new learning.
 fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
-    // Nearly equal learnings share nearly all words.
+    // Nearly equal learnings share almost all words.
     let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.id = ?1 AND l.forge = ?2 AND l.repo_id = ?3 AND l.task_type = ?4",
@@ -206,20 +206,20 @@ fn count(c: &Connection, words: &[String], by: i64) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the words of a stored learning. Empty if it is damaged; its words then stay counted.
+/// Returns the words of a stored learning; empty if it is damaged, so its words remain counted.
 fn words_of(data: &str) -> Vec<String> {
     serde_json::from_str::<Learning>(data).map(|learning| words(&learning.search_text())).unwrap_or_default()
 }
 
-/// Returns a learning; `None` if it does not exist or is damaged. A damaged one is quarantined.
+/// Returns a learning; `None` if it does not exist or is damaged. Quarantines a damaged learning.
 pub fn get(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<Learning>> {
     let sql = format!("SELECT {} FROM learnings l WHERE l.learning = ?1", StoredLearning::COLUMNS);
     let row = c.prepare_cached(&sql)?.query_row([id], StoredLearning::read).optional()?;
     Ok(sound(c, row.into_iter().collect(), now)?.pop())
 }
 
-/// Returns a page of learnings ordered by id, starting after the id `after` (empty for the first page), and the
-/// damaged learnings of the page.
+/// Returns a page of learnings ordered by id, starting after the id `after` (empty for the first page), and the page's
+/// damaged learnings.
 pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<DamagedLearning>)> {
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2",
@@ -231,7 +231,7 @@ pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learn
     Ok(opened(rows))
 }
 
-/// Returns a repository's estimates by task type. If a type has several, the one based on most loops is returned.
+/// Returns a repository's estimates by task type. If a type has several, returns the one based on the most loops.
 pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskType, Estimate>> {
     let sql = format!(
         "SELECT {} FROM learnings l
@@ -281,8 +281,8 @@ pub fn quarantined(c: &Connection) -> StoreResult<u64> {
     Ok(c.query_row(sql, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
-/// Deletes learnings by their ids, and proposals of conventions by `p-` and their numbers; returns how many were
-/// deleted. Records of the prompts that used them are kept.
+/// Deletes learnings by id, and proposals of conventions by `p-` and their number; returns the number of deleted rows. Keeps
+/// records of the prompts that used them.
 pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
     let mut forgotten = 0;
     for id in ids {
@@ -300,7 +300,7 @@ pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
     Ok(forgotten)
 }
 
-/// Archives or reactivates a learning. `None` if it does not exist.
+/// Archives or reactivates a learning; returns `None` if it does not exist.
 pub fn set_state(c: &Connection, id: &str, state: LearningState, now: Timestamp) -> StoreResult<Option<Learning>> {
     let Some(mut learning) = get(c, id, now)? else { return Ok(None) };
     learning.state = state;
@@ -314,7 +314,8 @@ pub fn set_state(c: &Connection, id: &str, state: LearningState, now: Timestamp)
 pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> StoreResult<usize> {
     // Confidence only decays after a half-life without use.
     let half_life = i64::from(settings.half_life_days) * 86_400_000;
-    // Confidence after n halvings is below the bound where it is below the bound times 2^n; so many fit into 60 bits.
+    // Confidence after n halvings is below the bound if the original confidence is below the bound times 2^n. Up to 60
+    // halvings fit into the integer.
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.state <> 'archived' AND l.idle_since <= ?1
          AND l.confidence < ?2 * (1 << min((?3 - l.idle_since) / ?4, 60)) ORDER BY l.idle_since LIMIT ?5",
@@ -351,7 +352,7 @@ pub fn set_aside(c: &Connection, damaged: &[DamagedLearning], now: Timestamp) ->
     Ok(moved)
 }
 
-/// Returns all learnings that contain all phrases of a query (any of them with `OR`), in any state.
+/// Returns all learnings in any state that contain all phrases of a query, or any of them with `OR`.
 pub fn matching_all(c: &Connection, asked: &ParsedQuery) -> StoreResult<Vec<Learning>> {
     let Some(fts) = asked.to_fts() else { return Ok(Vec::new()) };
     Ok(recall::matches(c, &fts, None, usize::MAX >> 1)?.0)
@@ -364,14 +365,14 @@ fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     unindex(c, row, &words_of(&data.unwrap_or_default()))
 }
 
-/// Returns the learnings of rows and quarantines the damaged ones. Must be called in a write transaction.
+/// Returns the rows' learnings and quarantines the damaged ones. Must run in a write transaction.
 fn sound(c: &Connection, rows: Vec<StoredLearning>, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let (learnings, damaged) = opened(rows);
     set_aside(c, &damaged, now)?;
     Ok(learnings)
 }
 
-/// Returns the learnings of rows and the damaged ones.
+/// Returns the rows' learnings and the damaged ones.
 fn opened(rows: Vec<StoredLearning>) -> (Vec<Learning>, Vec<DamagedLearning>) {
     let (mut learnings, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
     for stored in rows {

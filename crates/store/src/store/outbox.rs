@@ -1,4 +1,4 @@
-//! Outbox: an effect is stored before it is executed, and its receipt afterwards. Effects of a loop and queue are
+//! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -8,7 +8,7 @@ use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
 
-/// Minimum delay, in milliseconds, after which later effects of a loop do not wait for a postponed status or label.
+/// Minimum delay, in milliseconds, of a postponed status or label for which later effects of the loop do not wait.
 const PUT_OFF_MS: i64 = 5_000;
 
 /// An effect claimed for execution.
@@ -30,11 +30,11 @@ pub struct ClaimedEffect {
     pub effect: Effect,
     /// Issue or pull request that the effect concerns.
     pub place: IssueRef,
-    /// Number of earlier attempts that were started; if above 0, the effect may have happened already.
+    /// Number of earlier started attempts; above 0, the effect may have happened already.
     pub attempts: u32,
-    /// Number of earlier claims; the time between two attempts grows with it.
+    /// Number of earlier claims; the delay between two attempts grows with it.
     pub tries: u32,
-    /// Whether the effect's last owner died during execution, so that its result is unknown.
+    /// Whether the effect's last owner died during execution, so its result is unknown.
     pub abandoned: bool,
     /// Fencing number of the effect's lease.
     pub fence: i64,
@@ -56,7 +56,7 @@ pub fn lease_name(subject: &str, queue: &str) -> String {
     format!("{subject}/{queue}")
 }
 
-/// Adds an effect to its queue. An effect that replaces older ones removes those that wait and were never started.
+/// Adds an effect to its queue. If it replaces older effects, removes those that wait and were never started.
 pub fn enqueue(
     c: &Connection,
     subject: &str,
@@ -87,19 +87,19 @@ pub fn enqueue(
     Ok(())
 }
 
-/// Prefix of the receipt of a comment that waits for a locked conversation.
+/// Receipt prefix of a comment that waits because the conversation is locked.
 pub const LOCKED_PREFIX: &str = "locked: ";
 
-/// Returns the number of comments on a forge that wait for locked conversations, and the receipt of the newest.
+/// Returns the number of comments on a forge that wait because of a locked conversation, and the newest one's receipt.
 pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option<String>)> {
     let sql = "SELECT count(*), max(receipt) FROM outbox
         WHERE state = 'ready' AND receipt LIKE 'locked: %' AND json_extract(place, '$.repo.forge') = ?1";
     Ok(c.query_row(sql, [forge.as_str()], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
 }
 
-/// Claims the oldest effect of a queue whose subject is free and whose lease and target `may` permits. Started effects of dead
-/// owners are claimed again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never
-/// sent, if that is a status or label with a long delay, or a comment in a locked conversation.
+/// Claims the oldest effect of a queue whose subject is free and whose lease and target `may` permits. Claims a dead owner's
+/// started effects again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never sent, if
+/// it is a status or label with a long delay, or a comment in a locked conversation.
 pub fn claim(
     c: &Connection,
     queue: &str,
@@ -126,7 +126,7 @@ pub fn claim(
         let (Ok(effect), Ok(place)) =
             (serde_json::from_str::<Effect>(&effect), serde_json::from_str::<IssueRef>(&place))
         else {
-            // Written by another version: later effects must not wait for it.
+            // Another version wrote it; later effects must not wait for it.
             drop(rows);
             let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
             c.prepare_cached(sql)?.execute(params![id, now.0])?;
@@ -170,7 +170,7 @@ pub fn claim(
 pub enum EffectOutcome {
     /// Done.
     Done,
-    /// Refused permanently.
+    /// Rejected permanently.
     Rejected,
     /// Cancelled before it was done.
     Cancelled,
@@ -204,7 +204,7 @@ pub fn finish(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
-/// Returns an effect to its queue for another attempt from `not_before` on. `began` states whether the effect may have
+/// Returns an effect to its queue for another attempt, not before `not_before`. `began` states whether the effect may have
 /// happened.
 pub fn reschedule(
     c: &Connection,
@@ -221,7 +221,7 @@ pub fn reschedule(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
-/// Makes a loop's postponed effects due now if they cannot have happened yet.
+/// Makes a loop's postponed effects due now, unless they may have happened already.
 pub fn make_due(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
     let sql =
         "UPDATE outbox SET not_before = ?2 WHERE subject = ?1 AND state = 'ready' AND attempts = 0 AND not_before > ?2";
@@ -229,7 +229,7 @@ pub fn make_due(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> 
     Ok(())
 }
 
-/// Cancels a loop's waiting work effects, except the release of its tree, and marks running work to be stopped.
+/// Cancels a loop's waiting work effects, except the release of its work tree, and marks running work to be stopped.
 pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
     let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?2, receipt = 'taken back'
         WHERE subject = ?1 AND lane = 'work' AND state = 'ready' AND key <> 'release'";
@@ -240,7 +240,7 @@ pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<(
     Ok(())
 }
 
-/// Returns the loops with started work whose lease has expired.
+/// Returns the loops with started work and an expired lease.
 pub fn lost_work(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     let mut statement = c.prepare_cached(
         "SELECT DISTINCT o.loop_id FROM outbox o WHERE o.lane = 'work' AND o.state = 'running' AND o.loop_id IS NOT NULL
@@ -250,7 +250,7 @@ pub fn lost_work(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the row ids of running work that is marked to be stopped.
+/// Returns the row ids of running work that must stop.
 pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
     let mut statement =
         c.prepare_cached("SELECT id FROM outbox WHERE lane = 'work' AND state IN ('ready', 'running') AND cancel = 1")?;
@@ -258,7 +258,7 @@ pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether the effect with this row id is marked to be stopped.
+/// Whether the effect with this row id must stop.
 pub fn is_cancelled(c: &Connection, id: i64) -> StoreResult<bool> {
     let flag: Option<bool> =
         c.query_row("SELECT cancel FROM outbox WHERE id = ?1", [id], |row| row.get(0)).optional()?;
@@ -272,7 +272,7 @@ pub fn channel_keys(c: &Connection, subject: &str, channel: &str) -> StoreResult
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns whether an effect with this natural key waits or runs, and the newest URL in a receipt of such an effect.
+/// Returns whether an effect with this natural key waits or runs, and the newest URL in the receipts of such effects.
 pub fn opened(c: &Connection, subject: &str, key: &str) -> StoreResult<(bool, Option<String>)> {
     let sql = "SELECT EXISTS (SELECT 1 FROM outbox WHERE subject = ?1 AND key = ?2 AND state IN ('ready', 'running')),
         (SELECT receipt FROM outbox WHERE subject = ?1 AND key = ?2 AND state = 'done' AND receipt LIKE 'http%'
@@ -295,7 +295,7 @@ pub fn forget_channels(c: &Connection, configured: &[String], now: Timestamp) ->
     Ok(count)
 }
 
-/// Makes effects due now whose due time is more than `most_ms` milliseconds in the future.
+/// Makes effects due now if their due time is more than `most_ms` milliseconds in the future.
 pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE outbox SET not_before = ?1 WHERE state IN ('ready', 'running') AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
@@ -310,7 +310,7 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns for each queue its label in metrics, its length, and the time since which the oldest due effect has waited.
+/// Returns each queue's label in metrics, its length, and the time since when the oldest due effect has waited.
 pub fn queues(c: &Connection, now: Timestamp) -> StoreResult<Vec<(&'static str, u64, Option<Timestamp>)>> {
     let sql =
         "SELECT count(*), min(CASE WHEN state = 'ready' AND not_before <= ?2 THEN max(created_at, not_before) END)

@@ -1,9 +1,8 @@
-//! Version of the database schema: migrations, and the lock that keeps processes of different versions apart.
+//! Version of the database schema: migrations, and the lock that separates processes of different versions.
 //!
-//! Every process that uses a database holds a shared lock on its folder. To change the schema, a process needs the
-//! exclusive lock, so no process uses a schema that it does not know. The folder is locked, because a lock file
-//! created by root could not be opened by others. The database file itself cannot be locked, because closing it would
-//! release SQLite's locks.
+//! Every process that uses a database holds a shared lock on its folder. A process needs the exclusive lock to change the
+//! schema, so no process ever works with an unknown schema. The lock is on the folder, because other users could not open a
+//! lock file created by root, and closing the locked database file would release SQLite's locks.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +19,7 @@ use crate::clock::Stopwatch;
 
 /// Time between two attempts to acquire the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
-/// Explanation and advice for a database that a newer version has changed.
+/// Explanation and advice for a database changed by a newer version.
 const NEWER: &str = "a newer version of ralph-bot has used it, and there is no way back: install that version again, or stop the \
                      service and restore the backup that was made before the upgrade (RUNBOOK.md, Roll back)";
 
@@ -30,8 +29,8 @@ pub(super) struct SchemaShare {
     _file: File,
 }
 
-/// Acquires the shared lock for a command beside the service, and checks that the schema is that of this version. The
-/// error is a message for the operator.
+/// Acquires the shared lock for a command beside the service, and checks the schema's version. The error is a message for
+/// the operator.
 pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare, String> {
     let file = lock_of(path)?;
     match file.try_lock_shared() {
@@ -43,8 +42,8 @@ pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare,
     Ok(SchemaShare { _file: file })
 }
 
-/// Runs the missing migrations and returns the shared lock. Waits up to `patience` for processes that use an older
-/// schema. The error is a message for the operator.
+/// Runs the missing migrations and returns the shared lock. Waits at most `patience` for processes with an older schema. The
+/// error is a message for the operator.
 pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> Result<SchemaShare, String> {
     let file = lock_of(path)?;
     let waited = Stopwatch::start();
@@ -61,7 +60,7 @@ pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duratio
             let migrated = migrate(connection);
             unlock(&file)?;
             migrated?;
-            // Look again with the shared lock: an even newer version may have come in between.
+            // Check again with the shared lock, because an even newer version may have changed the schema in between.
             continue;
         }
         if waited.elapsed() >= patience {
@@ -71,7 +70,7 @@ pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duratio
                 patience.as_secs()
             ));
         }
-        // Another process may be creating the database; that takes no time worth mentioning.
+        // Another process may be creating the database, which takes negligible time.
         if !announced && waited.elapsed() >= LOCK_RETRY * 10 {
             announced = true;
             tracing::warn!(database = %path.display(), "waiting for processes of an older version to stop");
@@ -104,7 +103,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
     }
 }
 
-/// Checks that the schema is that of this version. The error is a message for the operator.
+/// Checks that the schema is from this version. The error is a message for the operator.
 fn check(connection: &Connection) -> Result<(), String> {
     let ours = MIGRATIONS.len() as u32;
     match version(connection)? {

@@ -1,8 +1,8 @@
 //! Session memory: turns, events and summaries of each loop, with full-text search and retention.
 //!
-//! Texts are stored as given, so callers must mask secrets first. Long texts are compressed when a [`NewTurn`] or
-//! [`NewEvent`] is created, which keeps the work off the single writer thread. The loop of a row is stored in the
-//! row's table; the column `scope` of the indexes only makes searches faster.
+//! Texts are stored unchanged, so callers must mask secrets first. [`NewTurn`] and [`NewEvent`] compress long texts when
+//! they are created, which relieves the single writer thread. A row's loop is stored in its table; the column `scope` of the
+//! indexes only makes searches faster.
 
 mod everywhere;
 mod packed;
@@ -31,9 +31,9 @@ pub use retention::{RemovedRows, SessionRetention, apply_retention};
 pub use running::{NewRunningTurn, RunBatch, add_batch, begin_turn, cut_turn, end_turn, running_turn};
 pub use search::search;
 
-/// Maximum size of a stored prompt or answer, in bytes; of a longer one, the beginning and the end are stored.
+/// Maximum size of a stored prompt or answer, in bytes; a longer one keeps its start and end.
 const MAX_TEXT: usize = 1 << 20;
-/// Maximum size of a stored text of an event, in bytes.
+/// Maximum size of an event's stored text, in bytes.
 const MAX_EVENT: usize = 16 * 1024;
 
 /// Turn that is ready to be stored.
@@ -45,7 +45,7 @@ pub struct NewTurn {
 }
 
 impl NewTurn {
-    /// Compresses a turn whose secrets are masked. The middle of texts longer than 1 MiB is omitted.
+    /// Compresses a turn with masked secrets. Omits the middle of texts longer than 1 MiB.
     pub fn pack(mut turn: SessionTurn) -> Self {
         turn.prompt = shortened(std::mem::take(&mut turn.prompt), MAX_TEXT);
         turn.response = shortened(std::mem::take(&mut turn.response), MAX_TEXT);
@@ -64,7 +64,7 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// Compresses an event whose secrets are masked. The middle of texts longer than 16 KiB is omitted.
+    /// Compresses an event with masked secrets. Omits the middle of texts longer than 16 KiB.
     pub fn pack(mut event: SessionEvent) -> Self {
         event.text = shortened(std::mem::take(&mut event.text), MAX_EVENT);
         let text = Packed::new(&event.text);
@@ -127,7 +127,7 @@ pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResu
     Ok(())
 }
 
-/// Adds a summary whose secrets are masked; replaces an existing summary of the same iterations.
+/// Adds a summary with masked secrets; replaces an existing summary of the same iterations.
 pub fn add_summary(c: &Connection, id: &LoopId, summary: &SessionSummary) -> StoreResult<()> {
     let find = "SELECT id FROM session_summaries WHERE loop_id = ?1 AND from_iteration = ?2 AND to_iteration = ?3";
     let key = params![id.as_str(), summary.from, summary.to];
@@ -147,7 +147,7 @@ pub fn add_summary(c: &Connection, id: &LoopId, summary: &SessionSummary) -> Sto
     Ok(())
 }
 
-/// Returns the text of a summary that the full-text index contains.
+/// Returns the text of a summary for the full-text index.
 fn summary_text(summary: &SessionSummary) -> String {
     let errors = summary.errors.iter().map(|error| error.signature.as_str());
     let parts = summary.decisions.iter().chain(&summary.files).map(String::as_str).chain(errors);
@@ -238,7 +238,7 @@ pub(super) fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
     })
 }
 
-/// Returns how often a loop's agents used each tool, sorted by name.
+/// Returns the number of uses of each tool by a loop's agents, sorted by tool name.
 pub fn tools(c: &Connection, id: &LoopId) -> StoreResult<Vec<ToolUse>> {
     let sql = "SELECT tool, sum(kind = ?2), sum(kind = ?3 AND failed) FROM session_events
         WHERE loop_id = ?1 AND tool IS NOT NULL AND kind IN (?2, ?3) GROUP BY tool ORDER BY tool";
@@ -250,7 +250,7 @@ pub fn tools(c: &Connection, id: &LoopId) -> StoreResult<Vec<ToolUse>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the summaries that cover the iteration `since` or later ones, oldest first.
+/// Returns the summaries that cover iteration `since` or later, oldest first.
 pub fn summaries(c: &Connection, id: &LoopId, since: u32) -> StoreResult<Vec<SessionSummary>> {
     let sql = "SELECT data FROM session_summaries WHERE loop_id = ?1 AND to_iteration >= ?2
         ORDER BY from_iteration, to_iteration";
@@ -271,7 +271,7 @@ pub fn last_iteration(c: &Connection, id: &LoopId) -> StoreResult<u32> {
     Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
 }
 
-/// Returns at most `most` finished loops whose last iterations are not covered by a summary.
+/// Returns at most `most` finished loops whose last iterations have no summary.
 pub fn unsummarized(c: &Connection, most: usize) -> StoreResult<Vec<LoopId>> {
     let sql = "SELECT l.id FROM loops l JOIN session_turns t ON t.loop_id = l.id WHERE l.open = 0 GROUP BY l.id
         HAVING max(t.iteration) > (SELECT coalesce(max(s.to_iteration), 0) FROM session_summaries s WHERE s.loop_id = l.id)

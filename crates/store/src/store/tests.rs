@@ -22,7 +22,7 @@ fn place() -> IssueRef {
     IssueRef { repo, issue: Number(1) }
 }
 
-/// Returns bytes that cannot be compressed.
+/// Returns incompressible bytes.
 fn noise(count: u32) -> Vec<u8> {
     (0..count).map(|n| (n.wrapping_mul(2_654_435_761).rotate_left(n % 31) >> 13) as u8).collect()
 }
@@ -36,7 +36,7 @@ fn packed_body_is_unpacked_unchanged() {
     assert!(inbox::Body::pack(&text).stored() < text.len() / 4);
 }
 
-/// A write that fails or panics takes none of its group with it, and later ones see earlier ones.
+/// A write that fails or panics does not affect its group, and later writes see earlier ones.
 #[tokio::test]
 async fn writes_of_a_group_run_in_order_and_are_undone_by_themselves() {
     let (_folder, path) = file();
@@ -203,7 +203,7 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
     });
     let refused = store.write(move |c| installation::set(c, "other", &large)).await;
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
-    // The next write must not join the commit of the outcome, which would roll it back.
+    // The next write must not join the outcome's commit, which would roll it back.
     attempt.notified().await;
     assert!(store.healthy() && kept.try_join_next().is_none());
     store.write(move |c| limit(c, 1_000_000)).await.expect("a commit of its own that needs no space is made");
@@ -341,8 +341,7 @@ async fn locked_database_is_busy_not_failed() {
     assert!(store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await.expect("stored"));
 }
 
-/// The effect of another program's long read on the log is visible, and ends with the read.
-/// See docs/research/faults.md#d5.
+/// A long read by another program makes the log grow, and the growth ends with the read. See docs/research/faults.md#d5.
 #[tokio::test]
 async fn write_ahead_log_grows_during_a_long_read() {
     let (_folder, path) = file();
@@ -379,7 +378,7 @@ async fn damaged_file_is_reported() {
     let content = std::fs::read(&path).expect("read");
     assert!(content.len() > 100_000, "it has many pages");
     let mut reported = 0;
-    // The header, the schema's page, and pages of the middle; then an end that is cut off.
+    // Damage in the header, the schema page and middle pages; then a truncated file.
     for at in [0, 20, 110, 4_200, content.len() / 3, content.len() / 2, content.len() - 5_000, content.len()] {
         let mut bytes = content.clone();
         if at == content.len() {

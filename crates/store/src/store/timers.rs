@@ -1,4 +1,4 @@
-//! Timers of loops. When a timer is due, it becomes an input of its loop.
+//! Timers of loops. A due timer becomes an input of its loop.
 
 use rusqlite::{Connection, OptionalExtension, params};
 

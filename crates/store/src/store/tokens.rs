@@ -1,11 +1,11 @@
-//! Personal tokens of the API. Only digests are stored.
+//! Personal API tokens. The database contains only their digests.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::StoreResult;
 use crate::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
 
-/// Minimum time between two records of a token's use, in milliseconds, so that not every request writes.
+/// Minimum time between two records of a token's use, in milliseconds; it avoids a write for every request.
 const USE_STEP_MS: i64 = 60_000;
 /// Maximum number of valid tokens per account.
 pub const MAX_TOKENS: usize = 50;
@@ -15,7 +15,7 @@ pub const MAX_TOKENS: usize = 50;
 pub struct TokenOwner {
     /// Account on its forge; `None` for the operator of the machine.
     pub account: Option<(ForgeName, User)>,
-    /// Whether the owner sees all repositories.
+    /// Whether the owner can see all repositories.
     pub operator: bool,
 }
 
@@ -23,9 +23,9 @@ pub struct TokenOwner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiScope {
-    /// Read what the owner may see.
+    /// Read the data visible to the owner.
     Read,
-    /// Read, and make changes that the owner may make.
+    /// Read, and make changes within the owner's permissions.
     Write,
 }
 
@@ -57,18 +57,18 @@ pub struct StoredToken {
     pub expires_at: Timestamp,
     /// Time of the last use, to the minute; `None` if it was never used.
     pub used_at: Option<Timestamp>,
-    /// Time at which the token was revoked; `None` if it was not.
+    /// Time of revocation; `None` if the token is not revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
 impl StoredToken {
-    /// Whether the token is accepted at `now`.
+    /// Whether the token is valid at `now`.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && now < self.expires_at
     }
 }
 
-/// Token that should be stored.
+/// Token to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRequest {
     /// Name.
@@ -95,7 +95,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<StoredToken> {
         name: row.get(1)?,
         hint: row.get(2)?,
         owner: TokenOwner { account, operator: row.get(7)? },
-        // An unknown scope permits the least.
+        // An unknown scope grants the fewest permissions.
         scope: if scope == "write" { ApiScope::Write } else { ApiScope::Read },
         created_at: Timestamp(row.get(9)?),
         expires_at: Timestamp(row.get(10)?),
@@ -157,14 +157,14 @@ pub fn find(c: &Connection, digest: &[u8; 32], now: Timestamp) -> StoreResult<Op
     Ok(found.filter(|token| token.is_valid(now)))
 }
 
-/// Whether the token with this number is accepted at `now`.
+/// Whether the token with this number is valid at `now`.
 pub fn is_valid(c: &Connection, id: i64, now: Timestamp) -> StoreResult<bool> {
     let sql = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
     let found = c.prepare_cached(&sql)?.query_row([id], read).optional()?;
     Ok(found.is_some_and(|token| token.is_valid(now)))
 }
 
-/// Whether a use of the token at `now` needs no further record, because one was recorded recently.
+/// Whether a recent record makes it unnecessary to record a use of the token at `now`.
 pub fn is_use_recorded(token: &StoredToken, now: Timestamp) -> bool {
     token.used_at.is_some_and(|at| now.since(at) < USE_STEP_MS)
 }
@@ -175,7 +175,7 @@ pub fn used(c: &Connection, id: i64, now: Timestamp) -> StoreResult<()> {
     Ok(())
 }
 
-/// Revokes an owner's token; returns `false` if the owner has no valid token with that number.
+/// Revokes an owner's token; returns `false` if the owner has no valid token with this number.
 pub fn revoke(c: &Connection, owner: &TokenOwner, id: i64, now: Timestamp) -> StoreResult<bool> {
     let (forge, account) = key(owner);
     let sql = "UPDATE tokens SET revoked_at = ?4
@@ -183,7 +183,7 @@ pub fn revoke(c: &Connection, owner: &TokenOwner, id: i64, now: Timestamp) -> St
     Ok(c.execute(sql, params![id, forge, account, now.0])? > 0)
 }
 
-/// Deletes tokens whose validity ended before `before`; returns their number.
+/// Deletes tokens that expired before `before`; returns their number.
 pub fn purge(c: &Connection, before: Timestamp) -> StoreResult<usize> {
     Ok(c.execute("DELETE FROM tokens WHERE coalesce(revoked_at, expires_at) < ?1", [before.0])?)
 }

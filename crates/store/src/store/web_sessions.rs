@@ -1,4 +1,4 @@
-//! Dashboard sessions of people, and started logins. They are identified by digests of the values in cookies and URLs.
+//! Dashboard sessions of people, and started logins. Their keys are digests of the values in cookies and URLs.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -6,7 +6,7 @@ use super::StoreResult;
 use crate::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
 use crate::domain::trust::viewer::{SESSION_IDLE_MS, SESSION_MS, session_has_ended};
 
-/// Maximum number of started logins; the oldest are deleted first.
+/// Maximum number of started logins; the oldest ones are deleted first.
 const MAX_LOGINS: i64 = 10_000;
 /// Minimum time between two records of a session's use, in milliseconds.
 const USE_WRITTEN_MS: i64 = 60_000;
@@ -25,17 +25,17 @@ pub struct WebSession {
 /// Started login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BegunLogin {
-    /// Digest of the cookie of the browser that started the login.
+    /// Digest of the cookie in the browser that started the login.
     pub browser: String,
     /// Forge to which the person was redirected.
     pub forge: ForgeName,
     /// Path to redirect to after the login.
     pub next: String,
-    /// Time until which the login must be completed.
+    /// Deadline for completing the login.
     pub expires_at: Timestamp,
 }
 
-/// Starts a session, and deletes expired ones.
+/// Starts a session, and deletes expired sessions.
 pub fn start(c: &Connection, id: &str, account: Option<&(ForgeName, User)>, now: Timestamp) -> StoreResult<()> {
     let ended = "DELETE FROM web_sessions WHERE used_at <= ?1 OR created_at <= ?2";
     c.prepare_cached(ended)?.execute(params![now.0 - SESSION_IDLE_MS, now.0 - SESSION_MS])?;
@@ -92,7 +92,7 @@ pub fn begin_login(c: &Connection, state: &str, login: &BegunLogin, now: Timesta
     Ok(())
 }
 
-/// Removes and returns a started login; `None` if it is unknown, was already taken, or has expired.
+/// Removes and returns a started login; `None` if it is unknown, was already used, or has expired.
 pub fn take_login(c: &Connection, state: &str, now: Timestamp) -> StoreResult<Option<BegunLogin>> {
     let sql = "DELETE FROM web_logins WHERE state = ?1 RETURNING browser, forge, next, expires_at";
     let found = c.prepare_cached(sql)?.query_row([state], |row| {

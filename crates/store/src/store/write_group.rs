@@ -1,11 +1,11 @@
-//! Writes that are made in one commit, as the writer thread runs them.
+//! Groups of writes, each of which the writer thread runs in one commit.
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::{StoreError, StoreResult};
 
-/// One unit of work for the writer thread.
+/// Unit of work for the writer thread.
 pub(super) trait WriterTask: Send {
     /// Runs the work in the open transaction; returns `false` to roll it back.
     fn run(&mut self, connection: &Connection) -> bool;
@@ -53,22 +53,22 @@ impl<T: Send, F: FnMut(&Connection) -> StoreResult<T> + Send> WriterTask for Wri
     }
 }
 
-/// Writes of one commit. They run in the order in which they were added; one that fails or panics is rolled back by itself.
+/// Writes of one commit. They run in insertion order; a write that fails or panics is rolled back separately.
 #[derive(Default)]
 pub struct WriteGroup(Vec<Box<dyn WriterTask>>);
 
-/// Result of a write of a group, to be read after [`Store::submit`](super::Store::submit).
+/// Result of a write in a group, available after [`Store::submit`](super::Store::submit).
 pub struct PendingWrite<T>(oneshot::Receiver<StoreResult<T>>);
 
 impl<T> PendingWrite<T> {
-    /// Returns the result; `None` if the writes of the group were not made.
+    /// Returns the result; `None` if the writer did not run the group.
     pub(super) async fn answer(self) -> Option<StoreResult<T>> {
         self.0.await.ok()
     }
 }
 
 impl WriteGroup {
-    /// Returns the writes, to be run.
+    /// Returns the writes to run.
     pub(super) fn tasks(&mut self) -> impl Iterator<Item = &mut Box<dyn WriterTask>> {
         self.0.iter_mut()
     }
@@ -87,7 +87,7 @@ impl WriteGroup {
         self.push(once, false)
     }
 
-    /// Adds a write that is kept in memory while the disk is full, and runs again until it is on disk. For outcomes that
+    /// Adds a write that stays in memory while the disk is full, and runs again until it is on disk. Used for outcomes that
     /// cannot be produced again.
     pub fn add_kept<T, F>(&mut self, work: F) -> PendingWrite<T>
     where
@@ -107,7 +107,8 @@ impl WriteGroup {
         PendingWrite(answer)
     }
 
-    /// Answers the writes of a commit. Returns the writes to keep: those that a full disk prevented and that may run again.
+    /// Reports a commit's result to its writes. Returns the writes to keep: a full disk prevented them, and they may run
+    /// again.
     pub(super) fn finish(self, committed: &StoreResult<()>) -> Option<Self> {
         let is_full = |error: &StoreError| matches!(error, StoreError::Full { .. });
         let prevented = |task: &dyn WriterTask| {

@@ -1,4 +1,4 @@
-//! Writer thread: commits the writes of all callers, many in one transaction, and keeps outcomes while the disk is full.
+//! Writer thread: commits many callers' writes in one transaction, and keeps outcomes while the disk is full.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::{Mode, StoreError, StoreResult, WriteGroup, with_path};
 use crate::clock::Stopwatch;
 
-/// Maximum groups of jobs per commit; bounds the wait of the first one.
+/// Maximum number of job groups per commit. It bounds the wait of the first group.
 const COMMIT_BATCH: usize = 256;
-/// Time between two attempts to store the outcomes that a full disk prevented.
+/// Delay between two attempts to store outcomes after the disk was full.
 const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
 
-/// Runs the writes that arrive until the store is closed.
+/// Runs incoming writes until the store is closed.
 pub(super) fn write_loop(
     connection: Connection,
     jobs: &mpsc::Receiver<WriteGroup>,
@@ -25,7 +25,7 @@ pub(super) fn write_loop(
     mode: Mode,
 ) {
     let (mut answered, mut took) = (1, Duration::ZERO);
-    // Outcomes that a full disk prevented, and the time of the last attempt.
+    // Outcomes not stored because of a full disk, and the time of the last attempt.
     let mut kept: Vec<WriteGroup> = Vec::new();
     let mut tried = Stopwatch::start();
     loop {
@@ -98,8 +98,8 @@ fn next_batch(
     Some(batch)
 }
 
-/// Waits for `wanted` groups, at most `most`: callers that were answered together write again together, and would otherwise be
-/// split over two commits.
+/// Waits at most `most` for `wanted` groups: callers that received results together write again together, and would
+/// otherwise be split over two commits.
 fn gather(jobs: &mpsc::Receiver<WriteGroup>, batch: &mut Vec<WriteGroup>, wanted: usize, most: Duration) {
     let watch = Stopwatch::start();
     while batch.len() < wanted {
@@ -116,7 +116,7 @@ fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> StoreResul
         for job in batch.iter_mut().flat_map(WriteGroup::tasks) {
             connection.prepare_cached("SAVEPOINT job")?.execute([])?;
             if !job.run(connection) {
-                // A full disk may end the whole transaction, and with it the savepoint.
+                // A full disk may end the whole transaction, including the savepoint.
                 if connection.is_autocommit() {
                     return Err(job.error().unwrap_or(StoreError::Busy));
                 }
@@ -131,7 +131,7 @@ fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> StoreResul
     };
     let outcome = run(batch);
     if outcome.is_err() && !connection.is_autocommit() {
-        // The failed statement may have ended the transaction already; otherwise it is rolled back here.
+        // The failed statement may have ended the transaction; otherwise, roll it back here.
         connection.execute_batch("ROLLBACK")?;
     }
     outcome

@@ -1,4 +1,4 @@
-//! Changes of the program that may keep the base's tests from deciding.
+//! Changes of the program that may make the base's tests ineffective.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,12 +7,12 @@ use crate::Reason;
 use crate::scan::directive_words;
 
 impl MergePlan<'_> {
-    /// Reports the tests that may call an added function instead of one with the same name.
+    /// Reports tests that may call an added overload of a function.
     pub(super) fn new_overloads(&mut self) {
         let Some((base, branch)) = &self.sides else { return };
         let bodies = |side: &Side<'_>, path: &str| {
             let items = side.items.get(path).into_iter().flatten().map(|at| &side.scan.items[*at]);
-            // Only one condition of several is true.
+            // Only one of several conditions is true.
             let mut numbers: HashMap<&str, usize> = HashMap::new();
             items
                 .filter(|item| item.end_at.is_some())
@@ -33,7 +33,7 @@ impl MergePlan<'_> {
         }
     }
 
-    /// Reports new lines of the program that may keep tests from running.
+    /// Reports new lines of the program that may prevent tests from running.
     pub(super) fn new_neutralizers(&mut self) {
         let Some((base, branch)) = &self.sides else { return };
         let names = base.scan.names_in_conditions();

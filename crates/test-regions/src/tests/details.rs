@@ -1,10 +1,10 @@
-//! Single rules: conditions, macros, names, moves, and files of test modules.
+//! Tests of single rules: conditions, macros, names, moves, and files of test modules.
 
 use crate::{
     ChangedFile, Judgement, RegionKind, is_known, regions, test_module_files, with_base_tests, with_base_tests_of,
 };
 
-/// Returns the reasons for which differences could not be judged.
+/// Returns the reasons why differences could not be judged.
 fn reasons(path: &str, base: &str, branch: &str) -> Vec<String> {
     let merge = with_base_tests(path, Some(base), branch);
     merge.not_judged.iter().map(|(name, reason)| format!("{name}: {reason}")).collect()
@@ -67,7 +67,7 @@ fn fence_of_rust_documentation_decides_whether_it_is_a_test() {
     assert_eq!(merged("a.rs", base, &branch), base);
 }
 
-/// A condition that is no part of the region is not undone, so that a person decides.
+/// The merge does not revert a condition outside the region, so a person decides.
 #[test]
 fn condition_around_base_test_is_reported() {
     let rust = "mod a {\n    #[cfg(test)]\n    mod tests {\n        fn b() {}\n    }\n}\n";
@@ -96,9 +96,9 @@ fn region_moves_out_of_condition_to_its_container() {
         merged("a.rs", base, branch),
         "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n\nmod never {\n}\n"
     );
-    // The module lost its condition, and is compiled into the program.
+    // The module lost its condition, so the program now contains it.
     assert_eq!(merged("a.rs", base, &base.replace("#[cfg(test)]\n", "")), base);
-    // Tests inside of a function do not run.
+    // Tests inside a function do not run.
     let hidden = "fn a() {\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n}\n";
     assert_eq!(merged("a.rs", base, hidden), "fn a() {\n}\n\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n");
 }
@@ -114,7 +114,7 @@ fn alternatives_of_preprocessor_have_the_same_brackets() {
 fn test_without_its_item_is_reported() {
     let base = "/// ```\n/// a();\n/// ```\npub fn a() {}\n";
     assert_eq!(reasons("a.rs", base, "pub fn b() {}\n"), ["doctest `a`: its item no longer exists in the branch"]);
-    // The same documentation at another item is still run.
+    // The same documentation on another item still runs.
     assert_eq!(reasons("a.rs", base, &base.replace("fn a", "fn b")), [""; 0]);
     let python = "def a():\n    '''\n    >>> a()\n    1\n    '''\n";
     let shadowed = format!("{python}\ndef a():\n    return 1\n");
@@ -174,7 +174,7 @@ fn region_in_another_file_is_no_difference() {
     assert_eq!(moved("").len(), 2);
 }
 
-/// `nim doc` runs no examples of functions that are not exported.
+/// `nim doc` does not run examples of unexported functions.
 #[test]
 fn documentation_of_an_item_that_stays_is_put_back() {
     let doc = "  runnableExamples:\n    doAssert a() == 1\n";
@@ -190,7 +190,7 @@ fn documentation_of_an_item_that_stays_is_put_back() {
     assert_eq!(paths, ["src/a.nim", "src/b.nim"]);
 }
 
-/// `python3 -m doctest a.py` reports no number of tests, which could fall.
+/// `python3 -m doctest a.py` reports no number of tests, so a missing test would not be noticed.
 #[test]
 fn doctest_may_only_move_to_a_file_that_had_some() {
     let item = "def a():\n    \"\"\"\n    >>> a()\n    1\n    \"\"\"\n    return 1\n";

@@ -1,11 +1,11 @@
-//! Deterministic mutations of the corpus: no input panics, and each result has the base's tests.
+//! Deterministic mutations of the corpus: no input causes a panic, and each result has the base's tests.
 
 use ralph_types::clock::Stopwatch;
 
 use super::corpus;
 use crate::{ChangedFile, Reason, regions, test_module_files, with_base_tests, with_base_tests_of};
 
-/// Texts that are inserted at a place, by turns.
+/// Texts to insert at a position, in turn.
 const INSERTED: [&str; 24] = [
     "\"",
     "'",
@@ -33,7 +33,7 @@ const INSERTED: [&str; 24] = [
     "\u{feff}",
 ];
 
-/// Checks that the result for a mutated branch has the base's tests, or that each difference is reported.
+/// Checks that the result for a mutated branch has the base's tests, or reports each difference.
 fn check(path: &str, base: &str, branch: &str) {
     let merge = with_base_tests(path, Some(base), branch);
     let result = merge.text.as_deref().unwrap_or(branch);
@@ -78,7 +78,7 @@ fn text_of_one_language_is_harmless_in_others() {
     }
 }
 
-/// Each long input of one repeated piece takes milliseconds, unless the time grows faster than the length.
+/// Each input repeats one piece many times. It takes milliseconds, unless the time grows faster than the length.
 #[test]
 fn long_files_take_less_than_two_seconds() {
     let pieces = [

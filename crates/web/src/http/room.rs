@@ -1,5 +1,5 @@
-//! Memory for the bodies of deliveries that arrive at the same time. An unverified body has no claim to its memory: if the
-//! memory is full, the slowest body is dropped, so that clients that send slowly or nothing delay no delivery.
+//! Memory budget for the bodies of concurrent deliveries. An unverified body has no claim to its memory. If the budget is
+//! used up, the slowest body is dropped, so clients that send slowly or not at all do not delay other deliveries.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 
 use crate::clock::Stopwatch;
 
-/// Maximum memory for all bodies, in bytes; enough for three of the maximum size.
+/// Memory budget for all bodies, in bytes; three bodies of the maximum size fit.
 const ROOM: usize = 80 * 1024 * 1024;
-/// Time that is added to the age of a body for its rate, in seconds, because a rate of the first milliseconds says little.
+/// Seconds added to a body's age when its rate is computed, because the rate in the first milliseconds is not meaningful.
 const FIRST_SECONDS: f64 = 0.05;
 
 /// Memory of all bodies.
@@ -31,8 +31,8 @@ impl Bodies {
         self.open.values().map(|body| body.bytes).sum()
     }
 
-    /// Returns the incomplete body that arrives most slowly, where `bytes` of the body `arriving` are not counted yet. A body
-    /// of which nothing has arrived uses no memory.
+    /// Returns the slowest incomplete body, where `bytes` more bytes of the body `arriving` are not counted yet. Ignores
+    /// bodies without any bytes, because they use no memory.
     fn slowest(&self, arriving: u64, bytes: usize) -> Option<u64> {
         let incomplete = self.open.iter().filter(|(_, body)| !body.is_complete);
         let rates = incomplete.map(|(&id, body)| (id, body.rate(if id == arriving { bytes } else { 0 })));
@@ -48,17 +48,17 @@ struct OpenBody {
 }
 
 impl OpenBody {
-    /// Returns the bytes per second that arrived so far, with `more` that are not counted yet.
+    /// Returns the rate so far, in bytes per second, including `more` uncounted bytes.
     fn rate(&self, more: usize) -> f64 {
         (self.bytes + more) as f64 / (self.age.elapsed().as_secs_f64() + FIRST_SECONDS)
     }
 }
 
-/// Memory of one body, which is released on drop.
+/// Memory of one body. Dropping the value releases it.
 pub(super) struct BodyPlace<'a> {
     room: &'a BodyRoom,
     id: u64,
-    /// Notified once when the body has to be dropped.
+    /// Notified once when the body must be dropped.
     dropped: Arc<Notify>,
 }
 
@@ -67,7 +67,7 @@ impl BodyRoom {
         self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a body, of which nothing has arrived.
+    /// Registers an empty body.
     pub(super) fn enter(&self) -> BodyPlace<'_> {
         let dropped = Arc::new(Notify::new());
         let mut bodies = self.bodies();
@@ -80,13 +80,13 @@ impl BodyRoom {
 }
 
 impl BodyPlace<'_> {
-    /// Counts bytes that arrived. If the memory is full, waits for complete bodies, which are about to be verified and
-    /// stored; without any, drops the slowest body, which may be this one.
+    /// Counts received bytes. If the budget is used up, waits for complete bodies, because the service is about to verify
+    /// and store them. Without complete bodies, drops the slowest body, which may be this one.
     pub(super) async fn add(&self, bytes: usize) {
         loop {
             let freed = self.room.freed.notified();
             tokio::pin!(freed);
-            // Registers before the state is read, so that no release is missed.
+            // Register before reading the state, so that no release is missed.
             freed.as_mut().enable();
             {
                 let mut bodies = self.room.bodies();
@@ -108,17 +108,17 @@ impl BodyPlace<'_> {
         }
     }
 
-    /// Waits until the body has to be dropped.
+    /// Waits until the body must be dropped.
     pub(super) async fn until_dropped(&self) {
         self.dropped.notified().await;
     }
 
-    /// Whether the body has to be dropped.
+    /// Whether the body must be dropped.
     pub(super) fn is_dropped(&self) -> bool {
         !self.room.bodies().open.contains_key(&self.id)
     }
 
-    /// Marks the body as complete, which keeps its memory until it is released.
+    /// Marks the body as complete, so it keeps its memory until it is released.
     pub(super) fn complete(&self) {
         if let Some(body) = self.room.bodies().open.get_mut(&self.id) {
             body.is_complete = true;

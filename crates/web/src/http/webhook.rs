@@ -1,5 +1,5 @@
-//! `POST /webhooks/{forge}`: limits the size, verifies the signature, stores the delivery and responds with 202. The
-//! path selects the forge, not a header, because Gitea also sends GitHub's headers.
+//! `POST /webhooks/{forge}`: limits the size, verifies the signature, stores the delivery and responds with 202. The path
+//! and not a header selects the forge, because Gitea also sends GitHub's headers.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
     if announced.is_some_and(|length: usize| length > DELIVERY_BYTES) {
         return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
     }
-    // The memory stays counted until the body is stored.
+    // The budget counts the memory until the body is stored.
     let (body, _place) = read(edge, body).await?;
     let values = |name: &str| headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>();
     let secrets = secrets_for(hook, &body)?;
@@ -108,8 +108,7 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
     Ok(new)
 }
 
-/// Returns the secrets that may sign a body: those of the repository in the body if it has its own, otherwise the
-/// forge's.
+/// Returns the secrets that may sign a body: the secrets of its repository, if any, otherwise the forge's.
 fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Refusal> {
     #[derive(Deserialize)]
     struct RepositoryOf<'a> {
@@ -123,8 +122,8 @@ fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Re
     if hook.of_repositories.is_empty() {
         return Ok(&hook.secrets);
     }
-    // What is no JSON, or has a key twice, is refused when it is processed. The body is not verified yet, so it becomes
-    // no tree of values.
+    // The processing rejects invalid JSON and duplicate keys. The body is not verified yet, so do not build a tree of values
+    // from it.
     let Some(repository) = serde_json::from_slice::<RepositoryOf<'_>>(body).ok().and_then(|named| named.repository)
     else {
         return Ok(&hook.secrets);
@@ -151,14 +150,14 @@ fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the value of the first header that is present, if the value is valid; otherwise `None`.
+/// Returns the value of the first present header; `None` if no header is present or its value is invalid.
 fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
     let value = names.iter().find_map(|name| headers.get(*name))?.to_str().ok()?;
     let sensible = !value.is_empty() && value.len() <= HEADER_MAX && !value.contains(char::is_control);
     sensible.then(|| value.to_owned())
 }
 
-/// Reads a body within the memory limits; see [`BodyRoom`](super::room::BodyRoom).
+/// Reads a body within the memory budget; see [`BodyRoom`](super::room::BodyRoom).
 async fn read(edge: &HttpState, body: Body) -> Result<(Vec<u8>, BodyPlace<'_>), Refusal> {
     let place = edge.room.enter();
     let full = (StatusCode::SERVICE_UNAVAILABLE, "too many bodies arrive at a time, and this one arrives too slowly");

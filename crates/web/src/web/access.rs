@@ -1,7 +1,7 @@
-//! Viewers of requests, and their rights.
+//! Authentication of viewers, and their rights.
 //!
-//! `guard` runs before every route: it authenticates the viewer, rejects changes that were not sent from a page of
-//! this server, and records changes. `login` contains the routes of login and logout, and `cookies` the cookies.
+//! `guard` runs before every route: it authenticates the viewer, rejects changes from pages of other sites, and records
+//! changes. `login` has the routes for login and logout, `cookies` the cookies.
 
 mod cookies;
 mod guard;
@@ -43,24 +43,24 @@ pub(super) use self::login::{router, routes};
 const MAX_RIGHTS: usize = 20_000;
 /// Maximum wait for a forge's response about a right.
 const RIGHT_WAIT: Duration = Duration::from_secs(10);
-/// Maximum wait for a forge's response that only decides whether a page shows buttons.
+/// Maximum wait for a forge's response that only determines whether a page shows buttons.
 const BUTTON_WAIT: Duration = Duration::from_secs(2);
-/// Time between two checks of the right of an open stream.
+/// Interval of the checks whether an open stream's right still exists.
 const STREAM_LOOK: Duration = Duration::from_secs(60);
 /// Maximum number of repositories whose rights are queried concurrently.
 const ASKED_AT_ONCE: usize = 8;
-/// Timeouts of the requests during a login, for which a person waits.
+/// Timeouts of the requests during a login, because a person waits for them.
 const LOGIN_TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(5), idle: Duration::from_secs(10), total: Duration::from_secs(15) };
 
 /// Person or program that sends a request.
 #[derive(Debug, Clone)]
 pub struct Viewer {
-    /// Account that logged in through its forge; `None` for the token that `ralph-bot serve` prints.
+    /// Account from a login through its forge; `None` for the token printed by `ralph-bot serve`.
     pub account: Option<(ForgeName, User)>,
-    /// Whether the viewer is an operator, who sees all repositories.
+    /// Whether the viewer is an operator. Operators see all repositories.
     pub operator: bool,
-    /// Token that forms must send with each change, which prevents requests from other sites.
+    /// Token that forms must send with each change, to prevent requests from other sites.
     pub csrf: String,
     /// Key of the session; `None` for a personal token.
     pub session: Option<SessionKey>,
@@ -68,23 +68,22 @@ pub struct Viewer {
     pub token: Option<Arc<TokenViewer>>,
     /// Client address of the request.
     pub from: Option<IpAddr>,
-    /// Whether a forge could not be queried about a right; shared by all clones.
+    /// Whether a query about a right failed because a forge was unavailable; shared by all clones.
     forge_unavailable: Arc<AtomicBool>,
 }
 
 impl Viewer {
-    /// Returns the owner of the personal tokens that the viewer creates.
+    /// Returns the owner for personal tokens that the viewer creates.
     pub fn token_owner(&self) -> TokenOwner {
         TokenOwner { account: self.account.clone(), operator: self.operator }
     }
 
-    /// Whether the viewer sees the state of a forge. Operators see that of all forges, other people that of their own
-    /// forge.
+    /// Whether the viewer may see a forge's state: operators for all forges, other people for their forge.
     pub fn hears_of(&self, forge: &ForgeName) -> bool {
         self.operator || self.account.as_ref().is_some_and(|(own, _)| own == forge)
     }
 
-    /// Returns the holder of the token that `ralph-bot serve` prints, without a session.
+    /// Returns the viewer for the token printed by `ralph-bot serve`, without a session.
     pub fn of_token() -> Self {
         Self {
             account: None,
@@ -108,29 +107,29 @@ impl fmt::Display for Viewer {
     }
 }
 
-/// Right of a viewer to change something in a repository.
+/// Right of a viewer to make a change in a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeRight {
     /// The viewer may change it.
     Granted,
     /// The viewer may see it but not change it.
     Denied,
-    /// The viewer may not know that it exists.
+    /// The viewer must not learn that it exists.
     Unseen,
 }
 
-/// Digest of a session's cookie, which is the key of the stored session.
+/// Digest of a session's cookie. It is the key of the stored session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionKey(String);
 
 /// Settings of [`WebAccess`].
 #[derive(Debug, Clone)]
 pub struct AccessSettings {
-    /// Token for a dashboard without a login, which only this machine can reach; `None` with a login.
+    /// Token for a dashboard without a login, reachable only from this machine; `None` with a login.
     pub token: Option<SecretString>,
-    /// Address at which browsers reach the dashboard, without a path.
+    /// Base address of the dashboard for browsers, without a path.
     pub base: Url,
-    /// Accounts of operators, who see all repositories.
+    /// Operators' accounts. Operators see all repositories.
     pub operators: Vec<(ForgeName, UserId)>,
     /// OAuth clients for logins, by forge.
     pub logins: HashMap<ForgeName, LoginClient>,
@@ -148,23 +147,23 @@ pub struct WebAccess {
 }
 
 impl WebAccess {
-    /// Creates the state. Sessions are kept in the database, not here.
+    /// Creates the state. The database stores the sessions.
     ///
     /// # Errors
-    /// The TLS roots of the system cannot be used.
+    /// The system's TLS roots cannot be used.
     pub fn new(settings: AccessSettings) -> Result<Self, TransportError> {
         let transport = Arc::new(ReqwestTransport::new(LOGIN_TIMEOUTS)?);
         Ok(Self { settings, transport, rights: Mutex::default(), failed: Mutex::default() })
     }
 
-    /// Whether only this machine can reach the dashboard, with the token that `ralph-bot serve` prints.
+    /// Whether the dashboard is reachable only from this machine, with the token printed by `ralph-bot serve`.
     pub fn is_local(&self) -> bool {
         self.settings.token.is_some()
     }
 
-    /// Returns the right of a viewer in a repository. With `fresh`, which is used for changes, the forge is queried;
-    /// otherwise a response from the last five minutes suffices. If the forge cannot be queried, the viewer has no
-    /// right, and the request is answered with 503 instead of 403 or 404.
+    /// Returns a viewer's right in a repository. With `fresh`, for changes, queries the forge; otherwise accepts a response
+    /// from the last five minutes. If the forge cannot be queried, the viewer has no right, and the response is 503 instead
+    /// of 403 or 404.
     pub async fn right(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, fresh: bool) -> ViewRight {
         if fresh {
             self.right_to_change(engine, viewer, repo).await
@@ -173,14 +172,14 @@ impl WebAccess {
         }
     }
 
-    /// Returns the rights of a viewer in repositories, in the same order, as [`right`](Self::right) does.
+    /// Returns a viewer's rights in several repositories, in the same order; see [`right`](Self::right).
     pub async fn rights(&self, engine: &Engine, viewer: &Viewer, repos: &[RepoRef]) -> Vec<ViewRight> {
         let asked: Vec<_> = repos.iter().map(|repo| self.right(engine, viewer, repo, false)).collect();
         futures::stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await
     }
 
-    /// Returns whether a viewer may change an object. The forge is queried again. `seen_from` is the lowest right with
-    /// which the object is visible.
+    /// Returns whether a viewer may change an object. Always queries the forge. `seen_from` is the lowest right that makes
+    /// the object visible.
     pub async fn may_change(
         &self,
         engine: &Engine,
@@ -197,9 +196,9 @@ impl WebAccess {
         }
     }
 
-    /// Returns, for repositories in the same order, whether pages show buttons because a command of the viewer would
-    /// be accepted. A response from the last five minutes suffices, because the forge is queried again when a button
-    /// is pressed. If the forge cannot be queried, operators keep their buttons.
+    /// Returns, for each repository in the same order, whether pages show buttons because the service would accept the
+    /// viewer's command. A response from the last five minutes suffices, because a pressed button queries the forge again.
+    /// If the forge cannot be queried, operators keep their buttons.
     pub async fn may_press(&self, engine: &Engine, viewer: &Viewer, repos: &[RepoRef]) -> Vec<bool> {
         if viewer.account.is_none() {
             return vec![viewer.operator; repos.len()];
@@ -232,12 +231,11 @@ impl WebAccess {
             return if viewer.operator { ViewRight::Operate } else { ViewRight::None };
         }
         let right = self.facts(engine, viewer, repo, 0).await.map_or(ViewRight::None, RightFacts::to_change);
-        // Operators see everything, and change what they may change on the forge.
+        // Operators see everything, and their right to change comes from the forge.
         if viewer.operator { right.max(ViewRight::Read) } else { right }
     }
 
-    /// Returns the forge's response, which is at most `kept_ms` milliseconds old; `None` if the forge could not be
-    /// queried.
+    /// Returns the forge's response, at most `kept_ms` milliseconds old; `None` if the forge could not be queried.
     async fn facts(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef, kept_ms: i64) -> Option<RightFacts> {
         let Some((_, user)) = viewer.account.as_ref().filter(|(forge, _)| *forge == repo.forge) else {
             return Some(RightFacts::NOTHING);
@@ -277,9 +275,9 @@ impl WebAccess {
         rights.insert(key, (facts, now));
     }
 
-    /// Whether an open stream of a viewer may continue: the session or token is still valid, and the right is at least
-    /// `least`. Checked once per minute, so a right that was removed on the forge ends within five minutes. Returns
-    /// `false` if the forge cannot be queried.
+    /// Whether a viewer's open stream may continue: the session or token is still valid, and the right is at least `least`.
+    /// The check runs once per minute, so a right that the forge removed expires within five minutes. Returns `false` if the
+    /// forge cannot be queried.
     pub async fn may_go_on(&self, engine: &Engine, viewer: &Viewer, repo: Option<&RepoRef>, least: ViewRight) -> bool {
         if let Some(SessionKey(id)) = viewer.session.clone() {
             let now = engine.clock.now();
@@ -300,13 +298,13 @@ impl WebAccess {
         }
     }
 
-    /// Returns the right of an open stream's viewer in a repository. Checked once per minute, so a right that was
-    /// removed on the forge ends within five minutes.
+    /// Returns the right of an open stream's viewer in a repository. The check runs once per minute, so a right that the
+    /// forge removed expires within five minutes.
     pub async fn stream_right(&self, engine: &Engine, viewer: &Viewer, repo: &RepoRef) -> ViewRight {
         self.right_to_view(engine, viewer, repo, STREAM_RIGHT_KEPT_MS).await
     }
 
-    /// Waits until an open stream of a viewer must end; see [`may_go_on`](Self::may_go_on).
+    /// Waits until a viewer's open stream must end; see [`may_go_on`](Self::may_go_on).
     pub async fn revoked(&self, engine: &Engine, viewer: &Viewer, repo: Option<&RepoRef>, least: ViewRight) {
         loop {
             tokio::time::sleep(STREAM_LOOK).await;
@@ -318,24 +316,24 @@ impl WebAccess {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Code under these locks changes maps by single operations, so the state is valid even after a panic.
+    // Code under these locks changes maps only by single operations, so the state is valid even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Response to a request that needs a viewer but has none.
+/// Response to an unauthenticated request that needs a viewer.
 #[derive(Debug)]
 pub enum NotLoggedIn {
-    /// For a page: redirect to the login, and then to this path.
+    /// For a page: redirect to the login, then back to this path.
     Page(String),
-    /// For a form on the page with this path, with the text that was typed into it.
+    /// For a form on the page with this path, including the typed text.
     Form { page: String, typed: String },
-    /// For a part of the page with this path, which a script requested.
+    /// For a part of the page with this path, requested by a script.
     Part(String),
     /// For a program.
     Program,
 }
 
-/// Returns the address of the login page, which redirects to a path afterwards.
+/// Returns the address of the login page, with the path to redirect to afterwards.
 fn login_to(path: &str) -> String {
     let path = local_path(Some(path));
     format!("/login?{}", url::form_urlencoded::Serializer::new(String::new()).append_pair("next", path).finish())
@@ -381,7 +379,7 @@ impl FromRequestParts<Arc<WebState>> for Viewer {
     }
 }
 
-/// Returns the client address of a connection; `None` if it is unknown.
+/// Returns the client address of a connection; `None` if unknown.
 pub(super) fn peer(request: &axum::extract::Request) -> Option<SocketAddr> {
     request.extensions().get::<crate::net::serve::PeerAddress>().map(|peer| peer.0)
 }

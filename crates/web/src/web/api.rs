@@ -1,8 +1,8 @@
 //! JSON API for programs, at `/api/v1`.
 //!
-//! Each route is an entry in the `routes` of a file, with its types; the router and the OpenAPI description are built
-//! from the same entries. All responses pass the outbound filter, which masks secrets. A repository that the viewer
-//! may not read is treated like one that does not exist.
+//! Each route is an entry in a file's `routes`, with its types. The router and the OpenAPI description are built from the
+//! same entries. All responses pass through the outbound filter, which masks secrets. A repository without read access for
+//! the viewer is reported as nonexistent.
 
 mod audit;
 mod backends;
@@ -75,7 +75,7 @@ fn table() -> Vec<ApiRoute> {
     files.into_iter().flatten().collect()
 }
 
-/// Returns method and path of each route.
+/// Returns the method and path of each route.
 pub(super) fn listed() -> Vec<(String, String)> {
     let of = |route: ApiRoute| (route.operation.method.to_uppercase(), format!("{ROOT}{}", route.operation.path));
     table().into_iter().map(of).collect()
@@ -101,7 +101,7 @@ pub(super) fn routes() -> Router<Arc<WebState>> {
     Router::new().nest(ROOT, api)
 }
 
-/// Adds the headers of all responses.
+/// Adds the headers common to all responses.
 async fn finished(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -1,8 +1,8 @@
-//! Style sheet, scripts and icons of the pages. They are embedded in the program and served at addresses that contain
-//! the hash of their content.
+//! Style sheet, scripts and icons of the pages. The program embeds them and serves them at addresses that contain their
+//! content's hash.
 //!
-//! `crates/web/src/web/assets/vendor` holds files of the npm package `htmx.org` 4.0.1, unchanged, with its licence
-//! (Zero-Clause BSD).
+//! `crates/web/src/web/assets/vendor` has unchanged files of the npm package `htmx.org` 4.0.1 with its license (Zero-Clause
+//! BSD).
 
 use std::sync::LazyLock;
 
@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sha2::{Digest, Sha256};
 
-/// Number of hexadecimal digits of the hash in an address.
+/// Number of hash digits (hexadecimal) in an address.
 const DIGITS: usize = 16;
-/// Cache headers: an address changes with its content, so browsers may cache it indefinitely.
+/// Cache headers. Browsers may cache an address indefinitely, because it changes with the content.
 const KEEP: &str = "public, max-age=31536000, immutable";
 
 macro_rules! embedded {
@@ -63,7 +63,7 @@ pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/assets/{hash}/{*name}", get(file))
 }
 
-/// Returns a file by the hash of its content and its name.
+/// Returns a file, given the hash of its content and its name.
 pub(super) async fn file(Path((hash, name)): Path<(String, String)>, headers: HeaderMap) -> Response {
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name && asset.hash == hash) else {
         return StatusCode::NOT_FOUND.into_response();
@@ -83,7 +83,7 @@ pub(super) async fn file(Path((hash, name)): Path<(String, String)>, headers: He
 mod tests {
     use super::*;
 
-    /// SHA-256 of the files as they are in the npm package `htmx.org` 4.0.1.
+    /// SHA-256 of the files in the npm package `htmx.org` 4.0.1.
     const VENDORED: [(&str, &str); 3] = [
         ("vendor/htmx.min.js", "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"),
         ("vendor/hx-sse.min.js", "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103"),

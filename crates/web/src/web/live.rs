@@ -1,8 +1,8 @@
-//! Live feed of events in loops, for pages and the API, as server-sent events.
+//! Live feed of events in loops for pages and the API, as server-sent events.
 //!
-//! One task reads the database for all listeners, and only while there are listeners. The id of an event is a position
-//! in the feed; a listener that reconnects with `Last-Event-ID` continues there. A stream ends after five minutes, so
-//! that its client reconnects and authenticates again. Within a stream, rights are checked again after a minute.
+//! One task reads the database for all listeners, and only while there are listeners. The id of an event is a position in
+//! the feed; a listener that reconnects with `Last-Event-ID` continues there. A stream ends after five minutes, so its
+//! client must reconnect and authenticate again. During a stream, rights are checked again after a minute.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -26,23 +26,22 @@ use crate::store::feed::{self, FeedEvent, FeedKind, FeedPosition};
 
 /// Maximum number of concurrent listeners.
 const MAX_LISTENERS: usize = 1_000;
-/// Time between two reads of the database.
+/// Interval between two reads of the database.
 const POLL: Duration = Duration::from_millis(250);
-/// Maximum number of events of a kind that are replayed or read at once. A listener that missed more has to reload its
-/// page.
+/// Maximum number of events of a kind that are replayed or read at once. A listener that missed more must reload its page.
 const MAX_EVENTS: usize = 1_000;
-/// Number of events that a slow listener may be behind before it reads events from the database.
+/// Number of events that a slow listener may lag behind before it reads events from the database.
 const BUFFER: usize = 1_024;
 /// Lifetime of a stream.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// Time after which a stream checks a right again.
+/// Maximum age of a checked right in a stream.
 const RIGHT_AGE: Duration = Duration::from_secs(60);
-/// Time between two comments that keep an idle connection open.
+/// Interval of the comments that keep an idle connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Time after which a client reconnects.
+/// Delay before a client reconnects.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Feed that listeners share.
+/// Feed shared by all listeners.
 pub struct LiveFeed {
     sender: broadcast::Sender<Arc<FeedNotice>>,
     places: Arc<Semaphore>,
@@ -52,7 +51,7 @@ pub struct LiveFeed {
 /// Message of the reading task.
 enum FeedNotice {
     Event(Box<FeedEvent>),
-    /// Too many events occurred at once; listeners read from the database or start again.
+    /// Too many events occurred at once; listeners must read them from the database or start again.
     Gap,
 }
 
@@ -68,7 +67,7 @@ struct FeedShared {
 struct FeedReader {
     started: bool,
     listeners: usize,
-    /// Position after the last event that was sent; `None` without listeners.
+    /// Position after the last sent event; `None` without listeners.
     next: Option<FeedPosition>,
 }
 
@@ -84,7 +83,7 @@ pub enum ListenError {
     /// The maximum number of listeners is reached.
     #[error("{MAX_LISTENERS} listeners are connected, which is the maximum; try again in a minute")]
     Full,
-    /// The id of the last event does not have the form of this feed's ids.
+    /// The last event's id is not in this feed's format.
     #[error(
         "the id of the last event is not of the form STEP-ACTIVITY-OUTPUT; leave it out to start with what happens from now on"
     )]
@@ -94,19 +93,19 @@ pub enum ListenError {
     Store(#[from] StoreError),
 }
 
-/// Item that a listener receives.
+/// Item for a listener.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LiveItem {
     /// Event of a loop.
     Event {
-        /// Id of the event for the stream.
+        /// Event id in the stream.
         id: FeedPosition,
         /// Event.
         event: Box<FeedEvent>,
     },
-    /// The listener missed more events than are replayed, so its data must be read again.
+    /// The listener missed more events than the feed replays, so it must read its data again.
     Reset {
-        /// Position from which the stream continues.
+        /// Position at which the stream continues.
         id: FeedPosition,
     },
 }
@@ -122,9 +121,8 @@ impl Default for LiveFeed {
 }
 
 impl LiveFeed {
-    /// Adds a listener for all loops that the viewer may see, or for one loop whose visibility the caller has checked.
-    /// `after` is the id of the last event that the listener received; without it, the listener receives only new
-    /// events.
+    /// Adds a listener for all loops visible to the viewer, or for one loop whose visibility the caller has checked. `after`
+    /// is the id of the last received event; without it, the listener receives only new events.
     ///
     /// # Errors
     /// There are too many listeners, the id is invalid, or the database cannot be read.
@@ -137,7 +135,7 @@ impl LiveFeed {
     ) -> Result<LiveListener, ListenError> {
         let after = after.map(|text| FeedPosition::parse(text).ok_or(ListenError::BadPosition)).transpose()?;
         let place = self.places.clone().try_acquire_owned().map_err(|_| ListenError::Full)?;
-        // The order matters: what is sent after the subscription is received, and what was stored before `newest` is replayed.
+        // The order matters: the subscription receives later events, and the replay covers events stored before `newest`.
         let membership = FeedMembership::join(self.shared.clone(), place);
         let receiver = self.sender.subscribe();
         let newest = state.engine.store.read(feed::newest).await?;
@@ -163,7 +161,7 @@ impl LiveFeed {
         Ok(listener)
     }
 
-    /// Makes the reading task read, from `newest` if there were no listeners. The first call starts the task.
+    /// Makes the task read, from `newest` on if there were no listeners. The first call starts the task.
     fn read_from(&self, newest: FeedPosition, engine: &Arc<Engine>) {
         let mut reader = self.shared.lock();
         reader.next.get_or_insert(newest);
@@ -207,7 +205,7 @@ async fn read_feed(engine: Arc<Engine>, sender: broadcast::Sender<Arc<FeedNotice
             Ok((Some(events), _)) => {
                 for event in events {
                     position = position.after(&event);
-                    // Without a receiver nobody needs it.
+                    // Sending fails only without receivers, which is fine.
                     let _ = sender.send(Arc::new(FeedNotice::Event(Box::new(event))));
                 }
             }
@@ -221,7 +219,7 @@ async fn read_feed(engine: Arc<Engine>, sender: broadcast::Sender<Arc<FeedNotice
     }
 }
 
-/// Registration of a listener, which ends when it is dropped.
+/// Registration of a listener; dropping it ends the registration.
 struct FeedMembership {
     shared: Arc<FeedShared>,
     _place: OwnedSemaphorePermit,
@@ -257,8 +255,8 @@ pub struct LiveListener {
 }
 
 impl LiveListener {
-    /// Returns the next item that the viewer may see. `None` at the end of the stream: after its lifetime, when the
-    /// session or the service ends, or when the database fails.
+    /// Returns the next item visible to the viewer. `None` at the end of the stream: after its lifetime, when the session or
+    /// the service ends, or when the database fails.
     pub async fn next(&mut self) -> Option<LiveItem> {
         loop {
             if let Some(item) = self.waiting.pop_front() {
@@ -293,7 +291,7 @@ impl LiveListener {
         }
     }
 
-    /// Adds an event, unless the listener has received it or it belongs to another loop.
+    /// Adds an event unless it belongs to another loop or the listener has already received it.
     fn take(&mut self, event: FeedEvent) {
         if !self.position.is_before(&event) {
             return;
@@ -308,7 +306,7 @@ impl LiveListener {
     async fn replay(&mut self) -> Result<(), StoreError> {
         let (after, of) = (self.position, self.of.clone());
         let read = self.state.engine.store.read(move |c| {
-            // In this order, so that the events contain everything up to the newest position.
+            // In this order, the events cover everything up to the newest position.
             let newest = feed::newest(c)?;
             Ok((feed::since(c, after, of.as_ref(), MAX_EVENTS)?, newest))
         });
@@ -326,7 +324,7 @@ impl LiveListener {
         Ok(())
     }
 
-    /// Whether the viewer may see an event. Steps require read access, actions of agents require write access.
+    /// Whether the viewer may see an event. Steps require read access; actions of agents require write access.
     async fn may_see(&mut self, event: &FeedEvent) -> bool {
         let least = match event.what {
             FeedKind::Step { .. } => ViewRight::Read,
@@ -349,13 +347,13 @@ impl LiveListener {
     }
 }
 
-/// Responds with the stream of a listener, which begins with its position or with missed events. `render` returns the
-/// name and data of an event; `None` skips it.
+/// Responds with a listener's stream, which starts with its position or with missed events. `render` returns an event's name
+/// and data; `None` skips the event.
 pub fn stream(
     listener: LiveListener,
     render: impl Fn(&LiveItem) -> Option<(&'static str, String)> + Send + 'static,
 ) -> Response {
-    // Who is cut off before anything happened goes on from here, too.
+    // A client that is disconnected before the first event also continues from this position.
     let begin =
         listener.waiting.is_empty().then(|| Ok(Event::default().id(listener.position.to_string()).retry(RETRY)));
     let events = futures::stream::unfold((listener, render), |(mut listener, render)| async move {
@@ -363,7 +361,7 @@ pub fn stream(
             let item = listener.next().await?;
             let (LiveItem::Event { id, .. } | LiveItem::Reset { id }) = &item;
             if let Some((name, data)) = render(&item) {
-                // Line breaks of the data are split into several fields; the name and the id have none.
+                // Line breaks split the data into several fields; the name and the id contain none.
                 let event = Event::default().id(id.to_string()).event(name).retry(RETRY).data(data.replace('\r', ""));
                 return Some((Ok::<_, Infallible>(event), (listener, render)));
             }
@@ -371,7 +369,7 @@ pub fn stream(
     });
     let mut headers = HeaderMap::new();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies that collect answers would hold events back.
+    // Buffering proxies would delay events.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     (headers, Sse::new(futures::stream::iter(begin).chain(events)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
         .into_response()

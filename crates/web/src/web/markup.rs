@@ -1,4 +1,4 @@
-//! Markup of the pages: templates with their filters, headers, and pages that need no viewer.
+//! Markup of the pages: templates with their filters, headers, and pages without a viewer.
 
 use std::sync::LazyLock;
 
@@ -17,10 +17,10 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::report;
 use crate::render;
 
-/// Content security policy except for scripts.
+/// Content security policy without the part for scripts.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
     frame-ancestors 'none'; base-uri 'none'";
-/// Part of [`POLICY`] that limits where forms may be sent.
+/// Part of [`POLICY`] that limits the targets of forms.
 const FORMS_TO_SELF: &str = "form-action 'self'";
 
 macro_rules! embedded {
@@ -77,7 +77,7 @@ pub(super) fn segment(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => encoded.push(char::from(byte)),
-            // A segment of dots alone would name another folder.
+            // A segment of only dots would name another folder.
             b'.' if text.chars().any(|c| c != '.') => encoded.push('.'),
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
@@ -96,7 +96,7 @@ pub(super) fn markup_size(text: &str) -> usize {
     text.len() + text.bytes().map(entity).sum::<usize>()
 }
 
-/// Returns the beginning of a text whose HTML has at most `most` bytes, with a note if it was cut.
+/// Returns the start of a text, limited to `most` bytes of HTML, with a note if it was cut.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if markup_size(text) <= most {
         return text.to_owned();
@@ -110,7 +110,7 @@ pub(super) fn beginning(text: &str, most: usize) -> String {
     format!("{}\n… ({} more bytes)", text[..end].trim_end(), text.len() - end)
 }
 
-/// Returns an address if it is http or https; otherwise an empty text, so that a link leads nowhere.
+/// Returns an address if it uses http or https; otherwise an empty text, which disables the link.
 pub(super) fn web_address(address: &str) -> String {
     match url::Url::parse(address) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url.to_string(),
@@ -133,8 +133,8 @@ fn iso(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
-/// Renders a page that needs neither a viewer nor a running service, such as the setup pages. Its forms may be sent to
-/// this server and to `form_targets`, the origins of forges.
+/// Renders a page that needs neither a viewer nor a running service, such as the setup pages. Its forms may target this
+/// server and `form_targets`, the origins of forges.
 pub fn stand_alone_page(template: &str, title: &str, context: Json, form_targets: &[String]) -> Response {
     let all = match context {
         Json::Object(map) => map,
@@ -148,14 +148,13 @@ pub fn stand_alone_page(template: &str, title: &str, context: Json, form_targets
     rendered(template, frame, all, Vec::new(), POLICY.replace(FORMS_TO_SELF, &forms))
 }
 
-/// Returns an error page without a viewer, with a link to the first page.
+/// Returns an error page without a viewer, with a link to the home page.
 pub fn error_page(status: StatusCode, title: &str, problem: &str) -> Response {
     let context = error_context(&[problem], "", &[("/", "All loops")]);
     with_status(stand_alone_page("error.html", title, context, &[]), status)
 }
 
-/// Returns the response to a form whose session has ended: a link to the login, and the text that was typed into the
-/// form.
+/// Returns the response to a form after the session ended: a link to the login, and the text typed into the form.
 pub fn session_ended_page(login: &str, typed: &str) -> Response {
     let problem = "Your session has ended, and nothing was changed. Log in again; you then come back to the page.";
     let context = error_context(&[problem], typed, &[(login, "Log in")]);
@@ -184,7 +183,7 @@ pub(super) fn with_status(mut response: Response, status: StatusCode) -> Respons
     response
 }
 
-/// Runs work that occupies a processor for milliseconds, and lets the other tasks of its thread continue elsewhere.
+/// Runs work that occupies a processor for milliseconds, and moves the thread's other tasks elsewhere.
 pub(super) fn beside_tasks<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
     match flavor {
@@ -227,13 +226,13 @@ pub(super) fn rendered(
     }
 }
 
-/// Sets the headers that every response of the pages has.
+/// Sets the headers common to all responses of the pages.
 pub(super) async fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // With `no-referrer`, browsers send forms with the origin `null`, which the guard refuses.
+    // With `no-referrer`, browsers would send forms with the origin `null`, and the guard would reject them.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     response
 }

@@ -1,4 +1,4 @@
-//! Pages for people. Every page is readable without scripts; with scripts, its parts are updated when events arrive.
+//! Pages for people. All pages work without scripts; with scripts, events update their parts.
 
 mod ansi;
 mod answers;

@@ -7,7 +7,7 @@ use crate::domain::model::ids::{ForgeName, Timestamp, User};
 use crate::store::tokens::{self, ApiScope, StoredToken, TokenOwner, TokenRequest};
 use crate::store::{Store, StoreResult};
 
-/// Prefix of each token, by which secret scanners recognize it.
+/// Prefix of each token, so that secret scanners recognize it.
 const PREFIX: &str = "ralph_";
 /// Number of hexadecimal characters after the prefix.
 const RANDOM_CHARS: usize = 64;
@@ -19,10 +19,10 @@ pub const MAX_DAYS: u32 = 366;
 pub const MAX_NAME: usize = 100;
 const DAY_MS: i64 = 86_400_000;
 
-/// Reason why a token is not created, with advice.
+/// Reason for rejecting a token request, with advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenWishError {
-    /// The request was made with a personal token.
+    /// The request was authenticated with a personal token.
     #[error("a personal token cannot make another one")]
     ByToken,
     /// The name is invalid.
@@ -44,7 +44,7 @@ impl TokenWishError {
     }
 }
 
-/// Validates the request for a token. `by_token` states that it was made with another personal token.
+/// Validates the request for a token. `by_token` states whether another personal token authenticated it.
 ///
 /// # Errors
 /// The request is invalid.
@@ -74,8 +74,7 @@ pub fn request_of(
 pub struct TokenViewer {
     /// Account of the owner; `None` for the operator of the machine.
     pub account: Option<(ForgeName, User)>,
-    /// Whether the owner is the operator of the machine. Whether an account is an operator is determined at each
-    /// request.
+    /// Whether the owner is the machine's operator. For an account, each request determines whether it is an operator.
     pub operator: bool,
     /// Permissions of the token.
     pub scope: ApiScope,
@@ -83,7 +82,7 @@ pub struct TokenViewer {
     pub stored: StoredToken,
 }
 
-/// Returns the owner of a personal token; `None` if the token is not valid. Records the use of the token.
+/// Returns the owner of a personal token; `None` if the token is invalid. Records the token's use.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -99,7 +98,7 @@ pub async fn viewer_of_token(store: &Store, token: &str, now: Timestamp) -> Stor
 }
 
 /// Returns the digest of a token; `None` if it is malformed. Tokens are random, so the duration of a lookup by digest
-/// reveals nothing.
+/// reveals nothing useful.
 fn digest(token: &str) -> Option<[u8; 32]> {
     let random = token.strip_prefix(PREFIX)?;
     let well_formed = random.len() == RANDOM_CHARS && random.bytes().all(|byte| byte.is_ascii_hexdigit());

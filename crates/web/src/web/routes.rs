@@ -1,4 +1,4 @@
-//! Routes with method and path. The router is built from them, and they can be listed.
+//! Routes with method and path. They build the router and can be listed.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ impl WebRoute {
         Self { method: "GET", path, handler: routing::get(handler) }
     }
 
-    /// Creates a route that changes something.
+    /// Creates a route that makes a change.
     pub(super) fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<WebState>>) -> Self {
         Self { method: "POST", path, handler: routing::post(handler) }
     }
 }
 
-/// Returns a router for the routes. Methods with the same path are combined.
+/// Returns a router for the routes. Combines methods with the same path.
 pub(super) fn router_of(routes: Vec<WebRoute>) -> Router<Arc<WebState>> {
     routes.into_iter().fold(Router::new(), |router, route| router.route(route.path, route.handler))
 }

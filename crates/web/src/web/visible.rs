@@ -1,25 +1,24 @@
-//! Repositories that a viewer may see.
+//! Repositories that are visible to a viewer.
 
 use super::{Viewer, WebState};
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreError;
 use crate::store::listing::{self, RepoScope};
 
-/// Repositories that a viewer may read, and those whose texts the viewer may read.
+/// Repositories that a viewer may read, and repositories whose texts the viewer may read.
 pub struct Visible {
     /// Repositories with read access.
     pub read: RepoScope,
-    /// Repositories with write access, which is needed to read texts.
+    /// Repositories with write access, which texts require.
     pub write: RepoScope,
 }
 
-/// Returns the repositories that a viewer may see.
+/// Returns the repositories visible to a viewer.
 pub async fn visible(state: &WebState, viewer: &Viewer) -> Result<Visible, StoreError> {
     narrowed(state, viewer, None, None).await
 }
 
-/// Returns the repositories that a viewer may see on a forge. Letter case of owner and name is ignored; `None` matches
-/// any.
+/// Returns the repositories visible to a viewer on a forge. Ignores letter case of owner and name; `None` matches any.
 pub async fn narrowed(
     state: &WebState,
     viewer: &Viewer,

@@ -1,4 +1,4 @@
-//! Keys of the dashboard and of logins.
+//! Keys of the dashboard and logins.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Section `escalation`: channels outside of the forge.
+//! Section `escalation`: channels outside the forge.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ config_section! {
     }
 }
 
-/// Service of a channel, as the file names it. Slack has one name for webhooks and bot tokens.
+/// Service of a channel, as named in the file. Slack has one name for webhooks and bot tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ChannelKindName(&'static str);
 

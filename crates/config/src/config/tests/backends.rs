@@ -1,4 +1,4 @@
-//! Backends, their rules, memory and money in the operator's file.
+//! Tests of backends, rules, memory and money in the operator's file.
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
@@ -102,7 +102,7 @@ fn lowest_daily_limit_applies_to_a_repository() {
         let limits = MoneyLimits { per_repository_day: repository.map(Money), per_service_day: service.map(Money) };
         limits.of_repository(Money(file)).map(|money| money.0)
     };
-    // What loops read is the operator's own limit where the file sets none.
+    // If the file sets no limit, loops use the operator's limit.
     assert_eq!(of(None, Some(50), 50), None);
     assert_eq!(of(None, Some(50), 20), Some(20));
     assert_eq!(of(Some(30), Some(50), 50), Some(30));
@@ -366,7 +366,7 @@ fn documentation_names_no_old_keys() {
     assert!(!page.contains("### `order`") && !page.contains("parking"));
 }
 
-/// Sample configuration with every key of backends, and the address that a built-in agent needs.
+/// Sample configuration with every backend key, and the address needed by a built-in agent.
 const FULL_SAMPLE: &str = r#"
   claude:
     type: external

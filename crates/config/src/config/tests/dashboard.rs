@@ -1,4 +1,4 @@
-//! Keys of the dashboard and of logins.
+//! Tests of the dashboard's and logins' keys.
 
 use secrecy::ExposeSecret;
 

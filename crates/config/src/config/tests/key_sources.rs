@@ -1,4 +1,4 @@
-//! Places that set keys of the operator's configuration.
+//! Tests of the sources of keys in the operator's configuration.
 
 use std::path::Path;
 

@@ -1,9 +1,9 @@
-//! Thresholds of control, oversight and strategy in both files.
+//! Tests of control, oversight and strategy thresholds in both files.
 
 use super::*;
 use serde_json::json;
 
-/// Returns the policy of an operator's file that contains `text`.
+/// Returns the policy from an operator's file that contains `text`.
 fn operator(text: &str) -> Policy {
     parse(&format!("{SMALL}{text}")).expect("valid").policy(&ForgeName::new("work"))
 }
@@ -149,7 +149,7 @@ oversight:
     }
 }
 
-/// Keys and settings that the page on supervision names.
+/// Checks the keys and settings named on the supervision page.
 #[test]
 fn settings_of_the_supervision_page_exist_and_load() {
     let page = include_str!("../../../../../docs/guides/supervision.md");

@@ -16,7 +16,7 @@ use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::{ModelRules, Schedule};
 use crate::domain::trust::policy::{ReviewPolicy, ReviewTime};
 
-/// Maximum time of a second opinion, in seconds: a backend that takes longer must not hold up a finished loop.
+/// Maximum time of a second opinion, in seconds; a slow backend must not delay a finished loop.
 const REVIEW_TIMEOUT_S: u64 = 600;
 
 impl Validator<'_> {
@@ -37,7 +37,7 @@ impl Validator<'_> {
         checked
     }
 
-    /// Returns the settings for choosing a backend. Disabled backends may stay in `priority` and `rotation.order`.
+    /// Returns the settings for choosing a backend. Disabled backends are allowed in `priority` and `rotation.order`.
     pub(super) fn choice(&mut self, file: &OperatorFile) -> BackendsSettings {
         let with_roles = |(name, backend): (&String, &BackendSettings)| {
             (name.clone(), BackendSettings { roles: self.roles(name, backend), ..backend.clone() })
@@ -74,7 +74,7 @@ impl Validator<'_> {
         roles
     }
 
-    /// Returns the second opinion of loops; the backend has to be configured, and may be disabled.
+    /// Returns the settings for second opinions. The backend must be configured but may be disabled.
     pub(super) fn review(
         &mut self,
         review: &ReviewSection,
@@ -152,7 +152,7 @@ impl Validator<'_> {
         let section = format!("{key}.models");
         let tiers = [("cheap", &backend.models.cheap), ("strong", &backend.models.strong)];
         for (tier, model) in tiers.into_iter().filter_map(|(tier, model)| Some((tier, model.as_deref()?))) {
-            // The default model and those of rules are checked with the rules.
+            // The default model and the rules' models are checked together with the rules.
             for mut problem in ModelRules::compile(Some(model), &[], &section).err().into_iter().flatten() {
                 problem.key = format!("{section}.{tier}");
                 self.rules(vec![problem]);
@@ -165,8 +165,7 @@ impl Validator<'_> {
         (rules, prices)
     }
 
-    /// Checks the keys of a backend on an HTTP API: that required ones are set, and that none is set that the backend does
-    /// not read.
+    /// Checks the keys of an HTTP API backend: required keys must be set, and keys that the backend does not read must not.
     fn http(&mut self, key: &str, kind: BackendType, backend: &BackendSettings, roles: &[BackendRole]) {
         if backend.url.is_none() {
             self.wrong(key, "`url` is missing; set it to the address of the HTTP API");
@@ -193,7 +192,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Checks that hidden keys are passed on and that the address of their model is known.
+    /// Checks that hidden keys are passed to the backend and that the address of their model is known.
     fn keys(&mut self, key: &str, backend: &BackendSettings) {
         if !backend.hide_keys && !backend.keys.is_empty() {
             self.wrong(&format!("{key}.keys"), "has no effect because `hide_keys` is false; remove one of them");
@@ -205,7 +204,7 @@ impl Validator<'_> {
                     self.wrong(&field, format!("`{variable}` is not in `env`, so the command does not get it"));
                 }
             }
-            // The address may contain a key, so it is not printed.
+            // The address may contain a key, so do not print it.
             let is_address = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             match (self.env.get(name), self.env.get(address)) {
                 (_, Some(text)) if !is_address(text) => {
@@ -220,7 +219,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Checks the keys of a command: that required ones are set, and that none is set that the backend does not read.
+    /// Checks the keys of a command backend: required keys must be set, and keys that the backend does not read must not.
     fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings, roles: &[BackendRole]) {
         if kind.is_some() && backend.command.is_empty() {
             self.wrong(key, "`command` is missing; set it to a list of the program and its arguments");

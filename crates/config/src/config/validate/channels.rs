@@ -1,4 +1,4 @@
-//! Validates channels for escalations: addresses, which may be secrets, keys, rooms, and mail.
+//! Validates channels for escalations: addresses, which may be secret, keys, rooms, and mail.
 
 use std::net::IpAddr;
 
@@ -40,7 +40,7 @@ impl Validator<'_> {
             self.wrong(key, format!("`kind` is missing; set it to one of `{names}`"));
             return None;
         };
-        // Slack takes messages at the secret address of a webhook, or by a bot token.
+        // Slack accepts messages at a webhook's secret address or with a bot token.
         let by_token = (has_secret || channel.room.is_some()) && !has_hidden_address;
         let secret_address = |kind: &ChannelKind| kind.definition().address == ChannelAddress::Secret;
         let kind = name.kinds().find(|kind| secret_address(kind) != by_token).or_else(|| name.kinds().next())?;
@@ -257,13 +257,13 @@ fn is_mailbox(text: &str) -> bool {
     text.parse::<lettre::message::Mailbox>().is_ok()
 }
 
-/// The channel is refused before this matters.
+/// The channel is rejected before the result is used.
 #[cfg(not(feature = "mail"))]
 fn is_mailbox(_: &str) -> bool {
     true
 }
 
-/// Checks the address of a mail server; the error message does not contain it.
+/// Checks a mail server's address; the error message does not contain the address.
 fn mail_server(text: &str, starttls: bool, allow_private: bool) -> Result<(), String> {
     let expected = "expected a mail server such as smtp://mail.example.org or smtps://mail.example.org";
     let url = Url::parse(text).map_err(|_| expected.to_owned())?;
@@ -281,7 +281,7 @@ fn mail_server(text: &str, starttls: bool, allow_private: bool) -> Result<(), St
     if url.scheme() == "smtp" && !starttls && !allow_private {
         return Err("mail without STARTTLS is not encrypted and needs `allow_private: true`".to_owned());
     }
-    // Hosts of this scheme are not parsed as addresses.
+    // The URL parser does not parse hosts of this scheme as IP addresses.
     let literal = url.host_str().and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
     match literal.and_then(not_public) {
         Some(what) if !allow_private => {
@@ -291,7 +291,7 @@ fn mail_server(text: &str, starttls: bool, allow_private: bool) -> Result<(), St
     }
 }
 
-/// Checks the address of a channel; the error message does not contain it.
+/// Checks a channel's address; the error message does not contain the address.
 fn address(text: &str, allow_private: bool) -> Result<(), String> {
     let url = Url::parse(text).map_err(|_| "expected an address such as https://hooks.example.org/ralph".to_owned())?;
     let literal = match url.host() {

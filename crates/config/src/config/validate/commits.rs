@@ -1,4 +1,4 @@
-//! Validation of the signatures of commits.
+//! Validates the settings for signing commits.
 
 use super::Validator;
 use crate::config::ConfigScope;
@@ -6,7 +6,7 @@ use crate::config::operator::{CommitSigningName, CommitsSection, SignatureFormat
 use crate::domain::model::authorship::CommitSigning;
 
 impl Validator<'_> {
-    /// Returns how commits are signed; `None` if they are not.
+    /// Returns the settings for signing commits; `None` if commits are not signed.
     pub(super) fn commits(&mut self, section: &CommitsSection) -> Option<CommitSigning> {
         let at = |key: &str| format!("commits.{key}");
         match section.sign {

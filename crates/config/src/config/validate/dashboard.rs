@@ -1,4 +1,4 @@
-//! Validates the keys of the dashboard and of logins.
+//! Validates the keys of the dashboard and logins.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -40,8 +40,7 @@ impl Validator<'_> {
         DashboardConfig { enabled: section.enabled, operators, listen }
     }
 
-    /// Returns the OAuth client for logins with a forge, according to the configuration file; `None` if it configures
-    /// none.
+    /// Returns the OAuth client for logins with a forge from the configuration file; `None` if the file has none.
     pub(super) fn login(&mut self, key: &str, section: Option<&LoginSection>) -> Option<LoginClientConfig> {
         let (section, key) = (section?, format!("{key}.login"));
         let id = section.client_id.as_deref().map(str::trim).filter(|id| !id.is_empty());
@@ -57,7 +56,7 @@ impl Validator<'_> {
         Some(LoginClientConfig { id: id?.to_owned(), secret })
     }
 
-    /// Reads the clients that `init --login` made, of forges for which the file gives none.
+    /// Reads the clients created by `init --login` for forges without a client in the file.
     pub(super) fn login_clients(&mut self, forges: &mut [ForgeConfig], data: &Path) {
         for forge in forges.iter_mut().filter(|forge| forge.login.is_none()) {
             match login_clients::read(data, &forge.name) {

@@ -1,4 +1,4 @@
-//! Validates hooks: names, programs, time limits.
+//! Validates hooks: names, programs and time limits.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::config::operator::{HookSection, HooksSection};
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::settings::ConfigSection as _;
 
-/// Returns the names of the hooks, for a loop's policy.
+/// Returns the hooks' names for a loop's policy.
 pub(super) fn names(hooks: &[HookProgram]) -> Vec<HookName> {
     let name = |hook: &HookProgram| HookName { event: hook.event, name: hook.name.clone(), optional: hook.optional };
     hooks.iter().map(name).collect()

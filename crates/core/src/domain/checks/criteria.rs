@@ -53,7 +53,7 @@ pub enum CriteriaError {
     TooMany(usize),
 }
 
-/// Creates a check that passes if `command` exits 0. Its name is derived from the command.
+/// Creates a check that passes if `command` exits with code 0. Its name is derived from the command.
 pub fn plain(command: &str, source: CheckSource) -> Check {
     Check {
         name: name_of(command),
@@ -66,8 +66,8 @@ pub fn plain(command: &str, source: CheckSource) -> Check {
     }
 }
 
-/// Returns the checks of the first source that has any: command, issue, repository file, detection. Sets their `source` and makes
-/// their names unique. If no source has any, returns an empty list and `Detected`.
+/// Returns the checks of the first source that has any, in this order: command, issue, repository file, detection. Sets
+/// their `source` and makes their names unique. Without any checks, returns an empty list and `Detected`.
 pub fn choose(
     command: Vec<Check>,
     issue: Vec<Check>,
@@ -97,7 +97,7 @@ pub fn choose(
     (unique, source)
 }
 
-/// Validates a check. The error is one sentence for the author of the check.
+/// Validates a check. The error is one sentence for the check's author.
 pub fn validate(check: &Check) -> Result<(), String> {
     if check.name.trim().is_empty() {
         return Err("the name is empty".to_owned());
@@ -144,7 +144,7 @@ pub fn validate(check: &Check) -> Result<(), String> {
     }
 }
 
-/// Validates the glob of a check's JUnit files. The error is one sentence for the author of the check.
+/// Validates the glob of a check's JUnit files. The error is one sentence for the check's author.
 pub fn report_path(glob: &str) -> Result<(), String> {
     let inside = !glob.starts_with('/') && glob.split('/').all(|part| part != "..");
     match path_globs(&[glob]) {
@@ -172,7 +172,7 @@ fn one_group(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles a pattern in multi-line mode, with limits on its length and its compiled size.
+/// Compiles a pattern in multi-line mode, with limits on its length and compiled size.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > MAX_PATTERN {
         return Err(format!("the pattern is longer than {MAX_PATTERN} bytes"));

@@ -1,5 +1,5 @@
-//! Dependencies of a repository: the files that pin them, the commands that install them, the folders where they are, the
-//! registries they come from, and the signs in a check's output that they are missing.
+//! Dependencies of a repository: files that pin them, commands that install them, their folders, their registries, and signs
+//! in a check's output that they are missing.
 
 mod ecosystems;
 mod failure;
@@ -11,17 +11,17 @@ use std::collections::BTreeSet;
 use ecosystems::ECOSYSTEMS;
 pub use failure::{decisive_lines, missing_dependency, needs_network};
 
-/// Settings of a repository's environment: what `setup` may reach, and which of its results are kept.
+/// Settings of a repository's environment: the hosts that `setup` can reach, and its results to keep.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct EnvironmentSettings {
-    /// Globs of ignored files that are kept, in addition to those of the ecosystems.
+    /// Globs of ignored files to keep, in addition to the ecosystems' folders.
     pub cache: Vec<String>,
-    /// Hosts and names of ecosystems, in place of the registries of the detected ecosystems.
+    /// Hosts and names of ecosystems that replace the registries of the detected ecosystems.
     pub network: Option<Vec<String>>,
 }
 
-/// Whether a path is a file with this name, in any folder. `*` in the name matches any text.
+/// Whether a path is a file with this name in any folder. `*` in the name matches any text.
 fn is_named(path: &str, name: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
     match name.split_once('*') {
@@ -30,8 +30,8 @@ fn is_named(path: &str, name: &str) -> bool {
     }
 }
 
-/// Returns the files that decide the result of the setup commands: lock files; the manifests of an ecosystem without a lock
-/// file; settings of package managers; the files that the commands name; and the file of the task runner that they call.
+/// Returns the files that determine the result of the setup commands: lock files; manifests of an ecosystem without a lock
+/// file; settings of package managers; files named in the commands; and the file of the task runner that they call.
 pub fn deciding_files<'p>(paths: &[&'p str], commands: &[String]) -> BTreeSet<&'p str> {
     let mut found = BTreeSet::new();
     for ecosystem in ECOSYSTEMS {
@@ -66,13 +66,13 @@ const RUNNERS: [(&str, &[&str]); 3] = [
     ("task", &["Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml"]),
 ];
 
-/// Returns the globs of the folders in which the ecosystems of a repository keep their dependencies.
+/// Returns the globs of folders in which the ecosystems keep a repository's dependencies.
 pub fn dependency_folders() -> impl Iterator<Item = &'static str> {
     ECOSYSTEMS.iter().flat_map(|ecosystem| ecosystem.folders).copied()
 }
 
-/// Returns the hosts that the setup commands may reach: those of `network`, where the name of an ecosystem means its
-/// registries; by default the registries of the ecosystems that have files among `paths`.
+/// Returns the hosts that the setup commands can reach: the hosts in `network`, in which an ecosystem's name means its
+/// registries, or by default the registries of the ecosystems with files among `paths`.
 pub fn registries(network: Option<&[String]>, paths: &[&str]) -> Vec<String> {
     let owned = |hosts: &[&str]| hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>();
     match network {
@@ -96,13 +96,13 @@ pub fn ecosystem_names() -> impl Iterator<Item = &'static str> {
     ECOSYSTEMS.iter().map(|ecosystem| ecosystem.name)
 }
 
-/// Returns the commands that install the dependencies of a repository, by the files at its root; empty if it has none or they
-/// are unknown. `files` returns the text of the file at a path, if it exists.
+/// Returns the commands that install a repository's dependencies, according to the files at its root; empty if it has no
+/// dependencies or they are unknown. `files` returns the text of the file at a path, if it exists.
 pub fn install_commands(files: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     ECOSYSTEMS.iter().flat_map(|ecosystem| (ecosystem.install)(files)).collect()
 }
 
-/// Returns the line of the repository's file that states the setup commands.
+/// Returns the line for the repository's file that sets the setup commands.
 pub fn setup_line(commands: &[String]) -> String {
     let plain = |command: &str| !command.contains([',', '[', ']', '{', '}', '#', ':', '\'', '"']);
     let quoted = commands.iter().map(|command| match plain(command) {

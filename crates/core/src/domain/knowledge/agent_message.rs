@@ -1,4 +1,4 @@
-//! Extraction of a report from an agent's last message, for an agent that wrote no report. Only plain statements are extracted.
+//! Extracts a report from an agent's last message if the agent wrote no report. Extracts only plain statements.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::text;
 use crate::domain::loops::Iteration;
 use crate::domain::model::task::AgentReport;
 
-/// Number of bytes that are read from the end of the message.
+/// Number of bytes read from the end of the message.
 pub(super) const READ_BYTES: usize = 16 * 1024;
 /// Maximum length of each text in the report, in characters.
 pub(super) const TEXT_CHARACTERS: usize = 300;
@@ -60,7 +60,7 @@ static BLOCKED: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Headings and beginnings of lines that introduce next steps.
+/// Headings and line starts that introduce next steps.
 static NEXT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^(?:next\s+steps?|remaining(?:\s+work)?|what(?:'s|\s+is)\s+left|left\s+to\s+do|to-?dos?|still\s+to\s+do|next)\s*:?\s*$")
         .expect("a constant pattern")
@@ -73,7 +73,7 @@ static NEXT_INLINE: LazyLock<Regex> = LazyLock::new(|| {
 static BLOCKERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^(?:open\s+)?blockers?\s*:?\s*$").expect("a constant pattern"));
 
-/// Percentage of the whole task that is done. Percentages of a part, or of coverage, do not match.
+/// Completed percentage of the whole task. Percentages of a part, or of coverage, do not match.
 static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)\b(?:completion|overall\s+progress|progress|completed)\s*(?:is|:|=|at|of|\s)\s*~?(\d{1,3}(?:\.\d+)?)\s*%
@@ -82,13 +82,13 @@ static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Returns the report of an iteration; if there is none, the report that is extracted from its last message.
+/// Returns the report of an iteration, or a report extracted from its last message if there is none.
 pub fn reported(iteration: &Iteration) -> AgentReport {
     if iteration.report == AgentReport::default() { report_of(&iteration.message) } else { iteration.report.clone() }
 }
 
-/// Extracts a report from a message with patterns. It claims completion only if a sentence unconditionally does so and no other
-/// sentence contradicts it. It is empty for an empty message.
+/// Extracts a report from a message with patterns. The report claims completion only if one sentence does so unconditionally
+/// and no sentence contradicts it. An empty message gives an empty report.
 pub fn report_of(message: &str) -> AgentReport {
     let lines = prose(message);
     let mut report = AgentReport::default();
@@ -134,7 +134,7 @@ pub fn report_of(message: &str) -> AgentReport {
     }
     report.next_steps.retain(|step| !nothing(step));
     report.completion_signal = done && !doubts && report.blockers.is_empty() && report.next_steps.is_empty();
-    // Two different figures count as none.
+    // Two different figures count as no figure.
     shares.dedup();
     if let [share] = shares[..] {
         report.completion_percentage = Some(share);
@@ -160,7 +160,7 @@ struct ProseLine {
     heading: bool,
 }
 
-/// Returns the lines of prose at the end of a message, without code, quotations and Markdown markup.
+/// Returns the prose lines at the end of a message, without code, quotations and Markdown markup.
 fn prose(message: &str) -> Vec<ProseLine> {
     let message = text::tail(message, READ_BYTES);
     let mut lines = Vec::new();
@@ -203,7 +203,7 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
     ends.map(move |end| line[std::mem::replace(&mut from, end)..end].trim()).filter(|sentence| sentence.len() > 2)
 }
 
-/// Whether any sentence of the message states a failure or remaining work.
+/// Whether any sentence in the message states a failure or remaining work.
 pub(super) fn is_doubted(message: &str) -> bool {
     prose(message).iter().any(|line| sentences(&line.text).any(speaks_against))
 }
@@ -225,13 +225,13 @@ fn speaks_against(sentence: &str) -> bool {
     AGAINST.is_match(sentence) && !NONE_FAIL.is_match(sentence)
 }
 
-/// Whether a list item means that there is none.
+/// Whether a list item states that there are no items.
 fn nothing(item: &str) -> bool {
     let word = item.trim_end_matches(['.', '!']).to_ascii_lowercase();
     matches!(word.as_str(), "none" | "n/a" | "nothing" | "no blockers" | "nothing left" | "no next steps" | "-")
 }
 
-/// Adds a text to a list as one line, unless the list is full or already contains the text.
+/// Adds a text to a list as one line, unless the list is full or already contains it.
 pub(super) fn add_item(items: &mut Vec<String>, text: &str) {
     let line = text::line(text, TEXT_CHARACTERS);
     if items.len() < ITEMS && !line.is_empty() && !items.contains(&line) {

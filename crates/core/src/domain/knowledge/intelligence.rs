@@ -1,8 +1,8 @@
 //! Pure part of the intelligence layer: the context block within a token budget, advice for the prompt, questions to models as
 //! values, and scores for the agent's claims.
 //!
-//! No model is called here. An [`AssistantJob`] has a question and validates the answer to it. If there is no answer, the caller
-//! continues without one. [`Intelligence`](crate::domain::trust::policy::Intelligence) selects the parts that a loop uses.
+//! This module does not call models. An [`AssistantJob`] contains a question and validates its answer. Without an answer,
+//! the caller continues without it. [`Intelligence`](crate::domain::trust::policy::Intelligence) selects the enabled parts.
 
 mod adapt;
 mod analysis;

@@ -1,9 +1,9 @@
-//! Memory across loops: learnings, their extraction, their confidence, and their selection for prompts.
+//! Memory across loops: learnings, their extraction, confidence, and selection for prompts.
 //!
-//! The store keeps learnings and finds candidates; this module decides about them as values. A learning begins as a candidate. It
-//! becomes active after it was seen twice, or after a pull request that was made with it was merged. Its confidence changes with
-//! the outcomes of the loops whose prompts contained it. If the confidence becomes too low, the learning is archived. This limits
-//! the harm of a wrong learning.
+//! The store keeps learnings and finds candidates; this module contains the decisions about them as values. A learning
+//! starts as a candidate. It becomes active after two sightings, or after the merge of a pull request that used it. Its
+//! confidence changes with the outcomes of the loops whose prompts contained it. A learning with too little confidence is
+//! archived. This limits the harm of a wrong learning.
 
 mod extract;
 mod filter;

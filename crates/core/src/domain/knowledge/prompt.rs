@@ -1,5 +1,4 @@
-//! Contents of the next prompt. They are rendered by `templates/prompt/iteration.md`, or by `plan.md` for a run that makes a
-//! plan.
+//! Contents of the next prompt. `templates/prompt/iteration.md` renders them, or `plan.md` for a planning run.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,21 +11,21 @@ use crate::domain::supervision::oversight::Directive;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::sanitize;
 
-/// Maximum length of a failing check's output in a prompt, in bytes. The end is kept.
+/// Maximum length of a failing check's output in a prompt, in bytes. The prompt keeps its end.
 const OUTPUT_BYTES: usize = 6_000;
-/// Number of earlier iterations in a prompt at the minimum memory share. A larger share gives more.
+/// Number of earlier iterations in a prompt at the minimum memory share; it grows with the share.
 const HISTORY: f64 = 5.0;
 /// Minimum memory share, 0..1.
 const LEAST_SHARE: f64 = 0.2;
 
-/// Check, as described to the agent.
+/// Description of a check for the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptCheck {
     /// Short name.
     pub name: String,
-    /// Command, which the agent can run itself.
+    /// Command, which the agent can also run.
     pub command: String,
-    /// Rule for passing, in words.
+    /// Passing rule, in words.
     pub rule: String,
 }
 
@@ -35,24 +34,24 @@ pub struct PromptCheck {
 pub struct PromptFailure {
     /// Short name.
     pub name: String,
-    /// Reason of the failure.
+    /// Reason for the failure.
     pub why: String,
     /// End of the output.
     pub output: String,
 }
 
-/// Guidance of a person with permission.
+/// Guidance from a person with permission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptWord {
     /// Login.
     pub who: String,
-    /// Path of the file that the guidance refers to; empty if it refers to none.
+    /// File that the guidance refers to; empty if none.
     pub path: String,
     /// Text.
     pub text: String,
 }
 
-/// Image of the task that the agent gets as a file.
+/// Image of the task, which the agent receives as a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptImage {
     /// 1-based number of the image within the loop.
@@ -74,7 +73,7 @@ pub struct PromptCi {
     pub log: String,
 }
 
-/// Earlier iteration, described in one line.
+/// Description of an earlier iteration in one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptHistory {
     /// 1-based number.
@@ -90,25 +89,25 @@ pub struct PromptHistory {
 pub struct PromptFinding {
     /// Path.
     pub path: String,
-    /// 1-based line of the evidence; `None` if the evidence is the file as a whole.
+    /// 1-based line of the evidence; `None` if the whole file is the evidence.
     pub line: Option<u32>,
     /// Name of the kind.
     pub kind: TamperKind,
-    /// Line or fact that is the evidence.
+    /// Line or fact that proves the finding.
     pub evidence: String,
     /// Whether the task may require the change.
     #[serde(default)]
     pub may_be_asked_for: bool,
 }
 
-/// Plan, as described to the agent.
+/// Description of the plan for the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptPlan {
     /// Text of the plan.
     pub text: String,
-    /// Login of the person who approved the plan; empty for a plan that is to be replaced.
+    /// Login of the person who approved the plan; empty for a plan to be replaced.
     pub approved_by: String,
-    /// Changes that were approved together with the plan; may be empty.
+    /// Changes approved together with the plan; may be empty.
     pub changes: String,
 }
 
@@ -123,40 +122,40 @@ pub struct PromptView {
     pub max_iterations: u32,
     /// Random delimiter around untrusted text.
     pub nonce: String,
-    /// Title of the issue, as approved, without hidden text.
+    /// Approved title of the issue, without hidden text.
     pub task_title: String,
-    /// Body of the issue, as approved, without hidden text.
+    /// Approved body of the issue, without hidden text.
     pub task_text: String,
-    /// Whether the run makes a plan instead of implementing.
+    /// Whether the run creates a plan instead of implementing the task.
     pub planning: bool,
-    /// Approved plan. For a run that makes a plan, the plan that is to be replaced. `None` if there is none.
+    /// Approved plan, or, for a planning run, the plan to replace. `None` if there is none.
     pub plan: Option<PromptPlan>,
-    /// Images of the task. The engine fills them in.
+    /// Images of the task, added by the engine.
     pub images: Vec<PromptImage>,
-    /// Checks that decide completion.
+    /// Checks that determine completion.
     pub checks: Vec<PromptCheck>,
-    /// Checks that fail now.
+    /// Currently failing checks.
     pub failing: Vec<PromptFailure>,
-    /// Guidance of maintainers.
+    /// Guidance from maintainers.
     pub guidance: Vec<PromptWord>,
-    /// Requests of reviewers.
+    /// Requests from reviewers.
     pub reviews: Vec<PromptWord>,
-    /// Findings of a second opinion, which are framed as data.
+    /// Findings of a second opinion, framed as data.
     pub opinions: Vec<PromptWord>,
     /// Failing CI jobs.
     pub ci: Vec<PromptCi>,
     /// Facts from the service.
     pub warnings: Vec<String>,
-    /// Tests that differ from the base's.
+    /// Tests that differ from the base's tests.
     #[serde(default)]
     pub differing_tests: Vec<PromptFinding>,
-    /// Weakened tests and checks that the agent has to restore.
+    /// Weakened tests and checks that the agent must restore.
     pub put_back: Vec<PromptFinding>,
     /// Changed test files without which the checks fail.
     pub changed_tests: Vec<PromptFinding>,
-    /// Program code that returns the values that tests expect, without computing them.
+    /// Program code that returns the tests' expected values without computing them.
     pub answers: Vec<PromptFinding>,
-    /// Directives of the overseer, which precede everything else; that for the most important cause comes first.
+    /// Directives of the overseer, at the start of the prompt. The directive for the most important cause comes first.
     pub directives: Vec<Directive>,
     /// Advice of control and strategy, one sentence each.
     pub strategy: Vec<String>,
@@ -164,55 +163,55 @@ pub struct PromptView {
     pub conflict_files: Vec<String>,
     /// Earlier attempts.
     pub history: Vec<PromptHistory>,
-    /// Globs of protected paths for which the tree has files. Changes of them are reverted. The engine fills them in.
+    /// Globs of protected paths that exist in the tree, added by the engine. Changes to them are reverted.
     pub protected: Vec<String>,
     /// Path of the report file.
     pub report_path: String,
     /// Base branch.
     pub base_branch: String,
-    /// Whether the session already got a prompt, so that the context block contains only new facts.
+    /// Whether the session already received a prompt, so the context block contains only new facts.
     pub resumed: bool,
-    /// Lines of the context block; empty if there is none, and `history` is used instead.
+    /// Lines of the context block; if empty, `history` is used instead.
     pub context: Vec<String>,
-    /// Whether the agent can query the session memory. The engine fills it in.
+    /// Whether the agent can query the session memory, set by the engine.
     pub asks_memory: bool,
     /// Advice for the loop's situation, in addition to `strategy`.
     pub moment: Vec<String>,
-    /// Advice of a model, as lines; framed as data.
+    /// A model's advice as lines, framed as data.
     pub advice: String,
-    /// Files that the model suggests to examine.
+    /// Files that a model suggests examining.
     pub focus: Vec<String>,
 }
 
 /// Additions of the intelligence layer to a prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Extras {
-    /// Enabled parts of the layer. With `Off`, all other fields are ignored.
+    /// Enabled parts of the layer. `Off` disables all other fields.
     pub intelligence: Intelligence,
-    /// The context block.
+    /// Context block.
     pub context: Option<Block>,
-    /// Whether the prompt continues a session that already got a prompt.
+    /// Whether the prompt continues a session that already received a prompt.
     pub resumed: bool,
-    /// Advice of a model for this iteration.
+    /// A model's advice for this iteration.
     pub model_advice: Option<ModelAdvice>,
     /// Results of the agent's tool calls so far.
     pub tools: Vec<ToolUse>,
 }
 
 impl Extras {
-    /// Returns no additions.
+    /// Creates a value without additions.
     pub fn off() -> Self {
         Self { intelligence: Intelligence::Off, ..Self::default() }
     }
 }
 
-/// Returns the plain prompt of the current iteration. The caller supplies `nonce` and `report_path`.
+/// Returns the plain prompt for the current iteration. The caller supplies `nonce` and `report_path`.
 pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     view_with(current, nonce, report_path, &Extras::off())
 }
 
-/// Returns the prompt of the current iteration with the additions of the intelligence layer: context, advice for the situation,
-/// and the advice of a model. The last one comes after the texts of the service and of people.
+/// Returns the prompt for the current iteration with the intelligence layer's additions: context, advice for the situation,
+/// and a model's advice, which comes after the texts of the service and of people.
 pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras) -> PromptView {
     let mut view = plain(current, nonce, report_path);
     if !extras.intelligence.adapts() {
@@ -248,11 +247,11 @@ fn better_before(current: &Loop) -> Option<String> {
     })
 }
 
-/// Builds the part that is common to all prompts.
+/// Builds the part common to all prompts.
 fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     let planning = current.planning.as_ref().filter(|planning| planning.plans_next());
     let guidance: Vec<&Guidance> = match planning {
-        // Guidance that waits for the first iteration concerns the plan, too.
+        // Guidance that waits for the first iteration also applies to the plan.
         Some(planning) => planning.wishes.iter().chain(&current.guidance).collect(),
         None => current.current().into_iter().flat_map(|iteration| &iteration.guidance).collect(),
     };
@@ -260,7 +259,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         guidance.iter().copied().filter(move |g| g.source == source).map(|g| PromptWord {
             who: g.who.clone(),
             path: g.path.clone().unwrap_or_default(),
-            // A log is no Markdown.
+            // A log is not Markdown.
             text: match g.source {
                 GuidanceSource::Ci => sanitize::visible(&g.text),
                 _ => sanitize::for_prompt(&g.text),
@@ -328,7 +327,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     }
 }
 
-/// Returns the approved plan, or the plan that a run has to replace.
+/// Returns the approved plan, or the plan to replace.
 fn plan(current: &Loop) -> Option<PromptPlan> {
     let approved = current.approved_plan();
     let replaced = || current.planning.as_ref()?.proposed.as_ref();
@@ -341,13 +340,13 @@ fn plan(current: &Loop) -> Option<PromptPlan> {
     })
 }
 
-/// Returns a warning that the last run made no plan; `None` if it made one.
+/// Returns a warning if the last run produced no plan; otherwise `None`.
 fn missing_plan(planning: &Planning) -> Option<String> {
     let problem = sanitize::visible(&planning.problem);
     (!problem.is_empty()).then(|| format!("The last run made no plan that can be posted: {problem}."))
 }
 
-/// Returns the findings of some kinds that nobody accepted, except those in commits that a person pushed.
+/// Returns findings of some kinds that no person accepted, except findings in commits pushed by a person.
 fn findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFinding> {
     let open = current.branch_findings().unwrap_or_default().iter();
     let open = open.filter(|finding| !finding.pushed && current.guard.accepted_by(finding).is_none());
@@ -371,7 +370,7 @@ fn directives(course: Option<&NextRunPlan>) -> Vec<Directive> {
     all.map(|Directive { level, text }| Directive { level: *level, text: sanitize::without_comments(text).0 }).collect()
 }
 
-/// Returns at most the last `most` bytes of a text, beginning at a character boundary.
+/// Returns at most the last `most` bytes of a text, starting at a character boundary.
 fn tail(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {

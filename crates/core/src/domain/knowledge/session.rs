@@ -1,6 +1,6 @@
 //! Memory of a loop's session: turns, events, and summaries of several iterations.
 //!
-//! The three tiers range from complete to short. The caller masks secrets before storing a text, because agents see stored texts
+//! The three tiers range from complete to short. Callers mask secrets before storing a text, because agents see stored texts
 //! unchanged.
 
 mod answer;
@@ -39,7 +39,7 @@ pub enum TurnRole {
 }
 
 impl TurnRole {
-    /// Returns the name, as in the store and in answers.
+    /// Returns the name used in the store and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -48,7 +48,7 @@ impl TurnRole {
     }
 }
 
-/// Turn: a prompt with its answer, of one agent run or one call to an assistant. Texts are masked.
+/// Turn: a prompt and its answer, from one agent run or one call to an assistant. Texts are masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionTurn {
     /// 1-based number of the iteration; 0 before the first.
@@ -65,7 +65,7 @@ pub struct SessionTurn {
     pub backend: String,
     /// Model; `None` if unknown.
     pub model: Option<String>,
-    /// Input tokens that were not in the provider's cache.
+    /// Input tokens that did not come from the provider's cache.
     pub tokens_in: u64,
     /// Output tokens.
     pub tokens_out: u64,
@@ -95,13 +95,13 @@ pub enum EventKind {
     ToolResult,
     /// A file was created, modified or deleted.
     FileChange,
-    /// An error occurred outside of tools and checks.
+    /// An error occurred outside tools and checks.
     Error,
     /// The backend changed.
     BackendSwitch,
     /// The model changed.
     ModelSwitch,
-    /// A check ran. Its name is stored as the tool of the event.
+    /// A check ran. The event's tool is the check's name.
     Check,
     /// The overseer detected a problem.
     Detection,
@@ -129,7 +129,7 @@ impl EventKind {
         Self::Remark,
     ];
 
-    /// Returns the name, as in the store and in answers.
+    /// Returns the name used in the store and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ToolCall => "tool_call",
@@ -177,7 +177,7 @@ pub struct SessionEvent {
     pub path: Option<String>,
     /// Description, arguments or output.
     pub text: String,
-    /// Whether the event is a failure: an error, a refused tool call, or a failing check.
+    /// Whether the event is a failure: an error, a rejected tool call, or a failing check.
     pub failed: bool,
     /// Time.
     pub at: Timestamp,
@@ -205,7 +205,7 @@ pub struct SessionSummary {
     pub text: String,
     /// Decisions, oldest first.
     pub decisions: Vec<String>,
-    /// Changed files, most often changed first.
+    /// Changed files, most frequently changed first.
     pub files: Vec<String>,
     /// Errors, most frequent first.
     pub errors: Vec<ErrorPattern>,

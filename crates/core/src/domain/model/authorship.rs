@@ -14,13 +14,13 @@ pub struct CommitAuthor {
 }
 
 impl CommitAuthor {
-    /// Returns `user` as author, with a no-reply address on `host` in the format of GitHub.
+    /// Returns `user` as author, with a no-reply address on `host` in GitHub's format.
     pub fn noreply(user: &User, host: &str) -> Self {
         Self { name: user.login.clone(), email: format!("{}+{}@users.noreply.{host}", user.id, user.login) }
     }
 
-    /// Returns the author if name and address are valid in a commit header. `None` if one is empty or has a line break, or if the
-    /// address has an angle bracket.
+    /// Returns the author if the name and address are valid in a commit header. `None` if one is empty or contains a line
+    /// break, or if the address contains an angle bracket.
     pub fn checked(name: &str, email: &str) -> Option<Self> {
         let plain = |text: &str, others: &[char]| {
             let text = text.trim();

@@ -1,4 +1,4 @@
-//! Invisible characters, terminal sequences, character references, and markers of the service in untrusted text.
+//! Invisible characters, terminal sequences, character references, and the service's markers in untrusted text.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory, Prepende
 use icu_properties::{CodePointMapData, CodePointSetData};
 use regex::Regex;
 
-/// Beginning of the service's hidden markers, after `<!--`.
+/// Start of the service's hidden markers, after `<!--`.
 const MARKER_WORD: &str = "ralph:";
 
 /// Terminal control sequences (CSI, OSC, two-character escapes), in 7-bit and 8-bit form.
@@ -15,12 +15,12 @@ static TERMINAL: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a constant pattern")
 });
 
-/// Characters without a glyph that no property of Unicode marks as such: blank Braille pattern, musical null notehead, filler of
-/// Khitan, blanks of hieroglyphs.
+/// Characters without a glyph that no Unicode property identifies: blank Braille pattern, musical null notehead, Khitan
+/// filler, blank hieroglyphs.
 const BLANK: [char; 5] = ['\u{2800}', '\u{1d159}', '\u{16fe4}', '\u{13441}', '\u{13442}'];
 
-/// Whether a character is invisible or changes how other characters are displayed: it is default-ignorable, unassigned, private,
-/// for control or format, or has no glyph.
+/// Whether a character is invisible or changes the display of other characters: it is default-ignorable, unassigned,
+/// private, a control or format character, or has no glyph.
 pub(in crate::domain) fn is_invisible(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control() && c != '\t' && c != '\n';
@@ -33,8 +33,8 @@ pub(in crate::domain) fn is_invisible(c: char) -> bool {
     }
 }
 
-/// Removes terminal sequences, invisible characters and the service's own markers from a text, and converts line ends to `\n`.
-/// Returns the text, and the number of suspicious runs of invisible characters that were removed. Line ends and runs of ordinary
+/// Removes terminal sequences, invisible characters and the service's markers from a text, and converts line breaks to `
+/// `. Returns the text and the number of removed suspicious runs of invisible characters. Line breaks and runs in ordinary
 /// writing (see `is_common`) are not counted.
 pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     let mut text = text.replace("\r\n", "\n").replace(['\r', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}'], "\n");
@@ -67,11 +67,11 @@ fn is_joining(c: char) -> bool {
     matches!(c, '\u{590}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
 }
 
-/// Whether a run of invisible characters is part of ordinary writing and too short to carry hidden text. Examples are selectors
-/// and joiners in emoji, flags of regions, direction marks in scripts that need them, and a byte order mark at the start. `mixed`
-/// is true if the text contains letters of such scripts.
+/// Whether a run of invisible characters belongs to ordinary writing and is too short to hide text. Examples are selectors
+/// and joiners in emoji, regional flags, direction marks in scripts that need them, and a byte order mark at the start.
+/// `mixed` states whether the text contains letters of such scripts.
 fn is_common(before: Option<char>, run: &str, after: Option<char>, mixed: bool) -> bool {
-    /// Maximum number of tag characters in the flag of a region, including the terminating one.
+    /// Maximum number of tag characters in a regional flag, including the terminator.
     const FLAG: usize = 6;
     let pictures = |c: char| c >= '\u{2190}' || matches!(c, '#' | '*' | '0'..='9' | '©' | '®' | '‼' | '⁉' | '™' | 'ℹ');
     let mut characters = run.chars();
@@ -93,8 +93,8 @@ fn is_common(before: Option<char>, run: &str, after: Option<char>, mixed: bool) 
     }
 }
 
-/// Returns a readable form of the first invisible characters of a text: tag characters as the letters they encode, others as code
-/// points.
+/// Returns a readable form of a text's first invisible characters: tag characters as the letters that they encode, others as
+/// code points.
 pub(in crate::domain) fn code_points(text: &str) -> String {
     const SHOWN: usize = 60;
     let removed = || text.chars().filter(|c| is_removed(*c));
@@ -106,7 +106,7 @@ pub(in crate::domain) fn code_points(text: &str) -> String {
     removed().take(SHOWN / 10).map(|c| format!("U+{:04X}", u32::from(c))).collect::<Vec<_>>().join(" ")
 }
 
-/// Breaks up text that could be mistaken for a marker of the service.
+/// Breaks up text that could be mistaken for one of the service's markers.
 fn without_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -121,8 +121,8 @@ fn without_markers(text: &str) -> String {
     out
 }
 
-/// Decodes character references once: numeric ones, and names of ASCII punctuation and of invisible characters. If a decoded `&`
-/// begins another reference, that one is decoded as well.
+/// Decodes character references once: numeric references, and names of ASCII punctuation and invisible characters. If a
+/// decoded `&` starts another reference, decodes it as well.
 pub(in crate::domain) fn decode_once(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
@@ -142,8 +142,8 @@ pub(in crate::domain) fn decode_once(text: &str) -> String {
     decoded
 }
 
-/// Parses the character reference at the start of `text`, which follows an `&`. Returns its length in bytes and the character
-/// that it encodes.
+/// Parses the character reference at the start of `text`, which follows an `&`. Returns its length in bytes and the encoded
+/// character.
 fn reference(text: &str) -> Option<(usize, char)> {
     const LONGEST: usize = 40;
     let window = text.get(..text.floor_char_boundary(LONGEST))?;
@@ -162,7 +162,7 @@ fn reference(text: &str) -> Option<(usize, char)> {
     Some((end + 1, c))
 }
 
-/// Decodes character references repeatedly until none is left. Invisible characters are removed after each pass, because they
+/// Decodes character references repeatedly until none remain. Removes invisible characters after each pass, because they
 /// could hide a further reference.
 pub(in crate::domain) fn decoded(text: &str) -> String {
     /// Maximum depth of nested references.

@@ -1,7 +1,8 @@
-//! Comparison of two check reports: which checks got worse.
+//! Compares two check reports and returns the checks that got worse.
 //!
-//! Counts are compared if both reports have them. A failing check whose run was interrupted is no evidence of fewer tests. If
-//! nothing is counted, the names of failing tests are compared, else the error lines, else whether the check ran to its end.
+//! The comparison uses counts if both reports have them. A failing check with an interrupted run is no evidence of fewer
+//! tests. Without counts, it uses the names of failing tests, otherwise the error lines, otherwise whether the check ran to
+//! its end.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -51,7 +52,7 @@ impl fmt::Display for CheckLoss {
 }
 
 impl CheckReport {
-    /// Returns each check that got worse since the report `before`. Checks that are in only one report are ignored.
+    /// Returns each check that got worse since the report `before`. Ignores checks that are in only one report.
     pub fn losses_since(&self, before: &Self) -> Vec<CheckLoss> {
         let lost = |(before, now): (&CheckOutcome, &CheckOutcome)| {
             Some(CheckLoss { check: now.name.clone(), kind: loss(before, now)? })
@@ -59,15 +60,15 @@ impl CheckReport {
         self.pairs(before).filter_map(lost).collect()
     }
 
-    /// Whether this report is worse than `other`: a check got worse, and no failing check of `other` passes here. A check that
-    /// passes with fewer passing tests does not count as an improvement.
+    /// Whether this report is worse than `other`: a check got worse, and no failing check of `other` passes here. A check
+    /// that passes with fewer passing tests is no improvement.
     pub fn is_worse_than(&self, other: &Self) -> bool {
         let gained =
             |(before, now): (&CheckOutcome, &CheckOutcome)| now.holds && !before.holds && loss(before, now).is_none();
         !self.losses_since(other).is_empty() && !self.pairs(other).any(gained)
     }
 
-    /// Returns each check that is in both reports, as a pair of its earlier and its current outcome.
+    /// Returns each check in both reports as a pair of its earlier and current outcomes.
     fn pairs<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a CheckOutcome, &'a CheckOutcome)> {
         self.outcomes
             .iter()
@@ -92,8 +93,8 @@ fn loss(before: &CheckOutcome, now: &CheckOutcome) -> Option<CheckLossKind> {
     tests.map(|added| CheckLossKind::MoreFailing { added }).or(errors.map(|added| CheckLossKind::MoreErrors { added }))
 }
 
-/// Returns the names that are only in `now`, if `now` has every name of `before`. `None` if a name of `before` is missing, if
-/// `before` is empty, or if nothing was added.
+/// Returns the names only in `now`, if `now` contains every name in `before`. `None` if a name is missing, `before` is
+/// empty, or nothing was added.
 pub fn added(before: &[String], now: &[String]) -> Option<Vec<String>> {
     let earlier: BTreeSet<&String> = before.iter().collect();
     let later: BTreeSet<&String> = now.iter().collect();

@@ -1,10 +1,10 @@
-//! Text of an issue or comment as the forge displays it, and the parts of its source that the forge does not display.
+//! Text of an issue or comment as displayed by the forge, and the parts of its source that the forge does not display.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of excerpts of unseen parts in a report.
+/// Maximum number of excerpts in a report of unseen parts.
 pub const MAX_EXCERPTS: usize = 5;
 /// Maximum length of an excerpt, in characters.
 pub const EXCERPT_CHARACTERS: usize = 120;
@@ -32,7 +32,7 @@ impl Document {
 /// Part of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DocumentPart {
-    /// Beginning of an element.
+    /// Start of an element.
     Open(DocumentElement),
     /// End of an element.
     Close(DocumentElement),
@@ -44,21 +44,21 @@ pub enum DocumentPart {
     Break,
     /// Horizontal rule.
     Rule,
-    /// Check box of a task list.
+    /// Checkbox in a task list.
     Task {
         /// Whether the box is checked.
         done: bool,
     },
     /// Image.
     Image {
-        /// Address; empty if there is none. Addresses are never copied into prompts or other texts.
+        /// Address; empty if none. Addresses are never copied into prompts or other texts.
         address: String,
     },
     /// Code block.
     CodeBlock {
         /// Language in lower case; empty if none is given.
         language: String,
-        /// Code, verbatim, without invisible characters.
+        /// Verbatim code without invisible characters.
         text: String,
     },
     /// Drawing: source text that the forge renders as a picture.
@@ -83,7 +83,7 @@ pub enum DocumentElement {
     Heading(u8),
     /// Quotation.
     Quote,
-    /// List. The value is the number of its first item, or `None` for a bulleted list.
+    /// List. The value is its first item's number, or `None` for a bulleted list.
     List(Option<u64>),
     /// Item of a list.
     Item,
@@ -93,7 +93,7 @@ pub enum DocumentElement {
     Row,
     /// Cell of a table.
     Cell,
-    /// Link; the value is its address, which is displayed after the link's text.
+    /// Link. The value is its address, displayed after the link's text.
     Link(String),
     /// Reference to a footnote.
     FootnoteReference,
@@ -103,7 +103,7 @@ pub enum DocumentElement {
     Inline,
     /// Section that is collapsed until a person opens it.
     Collapsed,
-    /// Summary of a section that can be collapsed.
+    /// Summary of a collapsible section.
     Summary,
 }
 
@@ -113,7 +113,7 @@ pub enum DocumentElement {
 pub enum DrawnKind {
     /// Formula in TeX.
     Formula,
-    /// Diagram of Mermaid.
+    /// Mermaid diagram.
     Mermaid,
     /// Map in GeoJSON.
     GeoJson,
@@ -127,7 +127,7 @@ impl DrawnKind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Formula, Self::Mermaid, Self::GeoJson, Self::TopoJson, Self::Stl];
 
-    /// Language of a code block that is drawn.
+    /// Returns the language of a code block that is drawn.
     pub fn language(self) -> &'static str {
         match self {
             Self::Formula => "math",
@@ -138,12 +138,12 @@ impl DrawnKind {
         }
     }
 
-    /// Kind that a forge draws for a language of a code block; upper and lower case are the same.
+    /// Returns the kind that a forge draws for a code block's language, ignoring letter case.
     pub fn of_language(language: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.language().eq_ignore_ascii_case(language))
     }
 
-    /// Description ("a diagram (mermaid)").
+    /// Returns a description ("a diagram (mermaid)").
     pub fn description(self) -> &'static str {
         match self {
             Self::Formula => "a formula (math)",
@@ -161,15 +161,15 @@ impl DrawnKind {
 pub enum UnseenKind {
     /// HTML comment, declaration or processing instruction.
     Comment,
-    /// HTML comment from an issue template of the repository.
+    /// HTML comment from one of the repository's issue templates.
     TemplateComment,
     /// Invisible characters.
     Character,
-    /// Text beyond the limits of size and nesting.
+    /// Text beyond the size and nesting limits.
     Excess,
-    /// Drawing. The forge renders it as a picture, and the document contains its source.
+    /// Drawing. The forge renders it as a picture; the document contains its source.
     Drawn,
-    /// Another part of the source that the page does not contain. Also all kinds that earlier versions stored.
+    /// Another part of the source that is missing on the page. Also all kinds stored by earlier versions.
     #[serde(other)]
     Source,
 }
@@ -198,22 +198,22 @@ impl UnseenKind {
 pub struct UnseenExcerpt {
     /// Kind of the part.
     pub kind: UnseenKind,
-    /// Beginning of its text on one line, at most `EXCERPT_CHARACTERS` characters plus an ellipsis.
+    /// Start of its text on one line, at most `EXCERPT_CHARACTERS` characters plus an ellipsis.
     pub text: String,
 }
 
-/// Report of the parts that the forge does not display as text: counts by kind, and excerpts.
+/// Report of parts that the forge does not display as text: counts by kind, and excerpts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unseen {
-    /// Number of parts of each kind.
+    /// Number of parts by kind.
     pub counts: BTreeMap<UnseenKind, u32>,
     /// Excerpts, at most `MAX_EXCERPTS`. If the list is full, a hidden part replaces a drawing.
     pub excerpts: Vec<UnseenExcerpt>,
 }
 
 impl Unseen {
-    /// Counts a part, and stores an excerpt of it if there is room.
+    /// Counts a part, and stores its excerpt if there is room.
     pub fn add(&mut self, kind: UnseenKind, text: &str) {
         self.count(kind, 1);
         self.keep(kind, text);
@@ -261,7 +261,7 @@ impl Unseen {
         }
     }
 
-    /// Number of parts that were removed from the document.
+    /// Returns the number of parts removed from the document.
     pub fn hidden(&self) -> u32 {
         let hidden = self.counts.iter().filter(|(kind, _)| kind.is_hidden());
         hidden.fold(0, |sum, (_, count)| sum.saturating_add(*count))
@@ -272,15 +272,15 @@ impl Unseen {
         self.counts.is_empty()
     }
 
-    /// Whether there is any part other than comments of the repository's own issue templates.
+    /// Whether any part is not a comment from the repository's issue templates.
     pub fn has_foreign(&self) -> bool {
         self.counts.keys().any(|kind| *kind != UnseenKind::TemplateComment)
     }
 }
 
-/// Returns the beginning of a text on one line.
+/// Returns the start of a text on one line.
 fn excerpt(text: &str) -> String {
-    /// Number of characters to read for each character of the excerpt, because runs of white space are collapsed.
+    /// Number of characters read per character of the excerpt, because runs of white space are collapsed.
     const READ: usize = 8;
     let start: String = text.chars().take(EXCERPT_CHARACTERS * READ).collect();
     let line = start.split_whitespace().collect::<Vec<_>>().join(" ");

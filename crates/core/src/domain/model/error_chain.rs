@@ -13,6 +13,6 @@ pub fn error_chain(error: &dyn Error) -> String {
         }
         cause = inner.source();
     }
-    // Some errors append a backtrace below their first line.
+    // Some errors append a backtrace after their first line.
     detail.lines().next().unwrap_or_default().to_owned()
 }

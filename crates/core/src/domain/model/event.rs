@@ -1,4 +1,4 @@
-//! Events of forges in a neutral form; the webhooks of all forges are mapped to these.
+//! Forge events in a neutral form, to which all forges' webhooks are mapped.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ pub use ralph_types::ids::ReviewVerdict;
 
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 
-/// Snapshot of an issue, or of the issue part of a pull request, as returned by the forge.
+/// Snapshot of an issue, or of a pull request's issue part, from the forge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
     /// Number.
@@ -15,7 +15,7 @@ pub struct IssueSnapshot {
     pub title: String,
     /// Body in Markdown, not sanitized; empty if there is none.
     pub body: String,
-    /// HTML that the forge rendered from the body; `None` if it has to be asked for.
+    /// HTML rendered from the body by the forge; `None` if it must be requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub html: Option<String>,
     /// Author; `None` if the account was deleted.
@@ -40,14 +40,14 @@ impl IssueSnapshot {
         names_label(&self.labels, name)
     }
 
-    /// Whether title and body equal those of `other`. Line ends and surrounding white space are ignored.
+    /// Whether title and body equal the other snapshot's. Ignores line breaks and surrounding white space.
     pub fn has_text_of(&self, other: &Self) -> bool {
         let same = |a: &str, b: &str| a.trim().lines().eq(b.trim().lines());
         same(&self.title, &other.title) && same(&self.body, &other.body)
     }
 }
 
-/// Whether two names belong to the same label. Forges preserve the case of label names but ignore it in comparisons.
+/// Whether two names belong to the same label. Forges preserve the case of label names but compare them without case.
 pub fn is_same_label(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
@@ -74,7 +74,7 @@ pub struct PullSnapshot {
     pub open: bool,
     /// Whether the pull request was merged.
     pub merged: bool,
-    /// Whether the pull request is a draft. On a forge without drafts, whether its title begins with `WIP:`.
+    /// Whether the pull request is a draft. On a forge without drafts, whether its title starts with `WIP:`.
     pub draft: bool,
     /// Whether the pull request can be merged without conflicts; `None` while the forge computes this.
     pub mergeable: Option<bool>,
@@ -89,7 +89,7 @@ pub struct CommentSnapshot {
     pub id: CommentId,
     /// Body, Markdown, not sanitized.
     pub body: String,
-    /// HTML that the forge rendered from the body; `None` if it has to be asked for.
+    /// HTML rendered from the body by the forge; `None` if it must be requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub html: Option<String>,
     /// Author; `None` if the account was deleted.
@@ -102,7 +102,7 @@ pub struct CommentSnapshot {
     pub url: String,
 }
 
-/// Event on a forge. `sender` is the account that caused the event, according to the signed payload.
+/// Forge event. `sender` is the account that caused the event, according to the signed payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ForgeEvent {
@@ -110,7 +110,7 @@ pub enum ForgeEvent {
     Labeled { repo: RepoRef, issue: IssueSnapshot, label: String, sender: User },
     /// One label was removed (GitHub).
     Unlabeled { repo: RepoRef, issue: IssueSnapshot, label: String, sender: User },
-    /// The set of labels may have changed. The payload does not contain the previous set (Gitea, Forgejo).
+    /// The set of labels may have changed. The payload lacks the previous set (Gitea, Forgejo).
     LabelSet { repo: RepoRef, issue: IssueSnapshot, sender: User },
     /// An issue was opened, possibly with labels from a template. This event alone starts no loop.
     IssueOpened { repo: RepoRef, issue: IssueSnapshot, sender: User },
@@ -138,9 +138,9 @@ pub enum ForgeEvent {
     },
     /// A review comment was added to a line of a pull request.
     ReviewCommented { repo: RepoRef, pull: PullSnapshot, comment: CommentSnapshot, path: Option<String>, sender: User },
-    /// A check, status or workflow of a commit changed. The event has no details; they are read from the forge.
+    /// A check, status or workflow of a commit changed. The event has no details; the service reads them from the forge.
     ChecksChanged { repo: RepoRef, sha: Sha, branch: Option<String> },
-    /// A branch was pushed to or deleted.
+    /// A branch was pushed or deleted.
     Pushed { repo: RepoRef, branch: String, after: Option<Sha>, sender: User },
     /// A repository was renamed, transferred, archived, deleted, or its visibility changed.
     RepositoryChanged { repo: RepoRef, action: String },
@@ -148,7 +148,7 @@ pub enum ForgeEvent {
     InstallationChanged { action: String },
 }
 
-/// Expands to the repository of an event, as a reference with the mutability of the matched event.
+/// Expands to the repository of an event, as a reference with the matched event's mutability.
 macro_rules! repo_of {
     ($event:expr) => {
         match $event {
@@ -173,19 +173,19 @@ macro_rules! repo_of {
 }
 
 impl ForgeEvent {
-    /// Returns the repository of the event; `None` for events of an installation.
+    /// Returns the event's repository; `None` for installation events.
     pub fn repo(&self) -> Option<&RepoRef> {
         repo_of!(self)
     }
 
-    /// Replaces the repository of the event. Does nothing for events of an installation.
+    /// Replaces the event's repository. Does nothing for installation events.
     pub fn set_repo(&mut self, confirmed: RepoRef) {
         if let Some(repo) = repo_of!(self) {
             *repo = confirmed;
         }
     }
 
-    /// Returns the number of the event's issue or pull request; `None` for other events.
+    /// Returns the event's issue or pull request number; `None` for other events.
     pub fn number(&self) -> Option<Number> {
         match self {
             Self::Labeled { issue, .. }
@@ -207,7 +207,7 @@ impl ForgeEvent {
         }
     }
 
-    /// Returns the account that caused the event; `None` if the payload does not state it.
+    /// Returns the account that caused the event; `None` if the payload does not contain it.
     pub fn sender(&self) -> Option<&User> {
         match self {
             Self::Labeled { sender, .. }

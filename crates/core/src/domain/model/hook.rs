@@ -35,7 +35,7 @@ impl HookEvent {
     }
 }
 
-/// Hook that applies to a loop.
+/// Hook for a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookName {
     /// Event.
@@ -76,7 +76,7 @@ pub enum HookObjection {
     Broken { hook: String, problem: String },
 }
 
-/// Parses the output of a hook. Returns `None` if the loop may continue; anything but a valid verdict is an objection.
+/// Parses a hook's output. Returns `None` if the loop may continue; everything except a valid verdict is an objection.
 pub fn read_verdict(hook: &str, output: &str) -> Option<HookObjection> {
     let hook = hook.to_owned();
     let broken = |problem: String| Some(HookObjection::Broken { hook: hook.clone(), problem });

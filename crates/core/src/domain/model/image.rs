@@ -1,13 +1,13 @@
-//! Images of a task: formats by their first bytes, and sizes as stated by their headers. No image is decoded.
+//! Images of a task: formats detected from their first bytes, and sizes from their headers. Images are never decoded.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of attempts to fetch an image, or to list the images of an issue, while the failure may be temporary.
+/// Maximum number of attempts to fetch an image, or to list an issue's images, while the failure may be temporary.
 pub const MOST_FETCHES: u32 = 3;
 
-/// Number of first bytes of a file that suffice to recognize any supported format.
+/// Number of bytes at the start of a file that suffice to detect every supported format.
 pub const FORMAT_BYTES: usize = 64;
 
 /// Format of an image.
@@ -53,7 +53,7 @@ impl ImageFormat {
     }
 }
 
-/// Format and size of an image, as stated by its header.
+/// Format and size of an image according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageHeader {
     /// Format.
@@ -70,10 +70,10 @@ impl fmt::Display for ImageHeader {
     }
 }
 
-/// Reason why a file cannot be used as an image. Displayed as a sentence without its subject.
+/// Reason why a file cannot be used as an image. `Display` prints a sentence without its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImageFault {
-    /// The file is an SVG image, which is a document with scripts.
+    /// The file is an SVG image: a document that can contain scripts.
     #[error("SVG is not supported; use PNG, JPEG, GIF or WebP")]
     Svg,
     /// The file is a web page.
@@ -82,7 +82,7 @@ pub enum ImageFault {
     /// The file has no supported image format.
     #[error("its content is not a PNG, JPEG, GIF or WebP image")]
     Other,
-    /// The header does not state a size.
+    /// The header has no size.
     #[error("the header of the {} image has no valid size", .0.name())]
     NoSize(ImageFormat),
     /// The image is wider or higher than `max` pixels.
@@ -90,10 +90,10 @@ pub enum ImageFault {
     TooManyPixels { width: u32, height: u32, max: u32 },
 }
 
-/// Returns the format of a file by its first bytes, of which `FORMAT_BYTES` are enough.
+/// Returns a file's format, detected from its first bytes; `FORMAT_BYTES` are enough.
 ///
 /// # Errors
-/// The file has no supported format.
+/// The file's format is not supported.
 pub fn format_of(start: &[u8]) -> Result<ImageFormat, ImageFault> {
     if start.starts_with(b"\x89PNG\r\n\x1a\n") {
         return Ok(ImageFormat::Png);
@@ -116,10 +116,10 @@ pub fn format_of(start: &[u8]) -> Result<ImageFormat, ImageFault> {
     })
 }
 
-/// Returns format and size of an image as stated by its header. `max` is the maximum of width and of height, in pixels.
+/// Returns an image's format and size from its header. `max` is the maximum width and height, in pixels.
 ///
 /// # Errors
-/// The format is not supported, the header states no size, or the image exceeds `max`.
+/// The format is not supported, the header has no size, or the image exceeds `max`.
 pub fn header_of(bytes: &[u8], max: u32) -> Result<ImageHeader, ImageFault> {
     let format = format_of(bytes)?;
     let size = match format {
@@ -156,7 +156,7 @@ fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
     both((big(bytes, 16, 4), big(bytes, 20, 4))).filter(|_| is_header)
 }
 
-/// Returns width and height of a JPEG image from its frame header, which follows other segments.
+/// Returns the width and height of a JPEG image from its frame header, which follows other segments.
 fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
@@ -169,7 +169,7 @@ fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
         let marker = bytes[at];
         at += 1;
         match marker {
-            // Frame headers; the three that are left out are tables and an extension.
+            // Frame headers; the three omitted values are tables and an extension.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 return both((big(bytes, at + 5, 2), big(bytes, at + 3, 2)));
             }
@@ -195,16 +195,16 @@ fn webp_size(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Image that a task refers to, with the outcome of fetching it.
+/// Image referenced by a task, with the outcome of fetching it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskImage {
     /// 1-based number among the images of its loop.
     pub number: u32,
-    /// Identifier of the attachment on the forge. For an image that is no attachment, its address in the text.
+    /// Id of the attachment on the forge, or the image's address in the text if it is not an attachment.
     pub attachment: String,
-    /// Alternative text, without characters that are not displayed; may be empty.
+    /// Alternative text, without invisible characters; may be empty.
     pub description: String,
-    /// Login of the author of the comment that contains the image; empty if the issue's body contains it.
+    /// Author's login of the comment with the image; empty if the issue's body contains it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commenter: String,
     /// Outcome of fetching the image.
@@ -226,7 +226,7 @@ pub enum ImageOutcome {
     NotUsed {
         /// Reason, as the last part of a sentence.
         why: String,
-        /// Number of failed attempts; 0 if the failure is permanent, so that another attempt is useless.
+        /// Number of failed attempts; 0 for a permanent failure, which makes another attempt useless.
         #[serde(default, skip_serializing_if = "is_zero")]
         tries: u32,
     },
@@ -237,14 +237,14 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl ImageOutcome {
-    /// Creates the outcome for an image that is not used because of a permanent failure.
+    /// Creates the outcome for an image that cannot be used because of a permanent failure.
     pub fn not_used(why: impl Into<String>) -> Self {
         Self::NotUsed { why: why.into(), tries: 0 }
     }
 }
 
 impl TaskImage {
-    /// Returns the number of failed attempts if the image is to be fetched again, else `None`.
+    /// Returns the number of failed attempts if the image should be fetched again; otherwise `None`.
     pub fn failed_tries(&self) -> Option<u32> {
         match self.outcome {
             ImageOutcome::NotUsed { tries, .. } if (1..MOST_FETCHES).contains(&tries) => Some(tries),
@@ -252,7 +252,7 @@ impl TaskImage {
         }
     }
 
-    /// Whether this is the image with that identifier in the texts of that commenter (empty for the issue's body).
+    /// Whether this is the image with this identifier in this commenter's texts (empty for the issue's body).
     fn is_same(&self, attachment: &str, commenter: &str) -> bool {
         self.attachment == attachment && self.commenter == commenter
     }
@@ -265,7 +265,7 @@ impl TaskImage {
         }
     }
 
-    /// Describes the text that contains the image, as in "in a comment by alice".
+    /// Describes the text that contains the image, such as "in a comment by alice".
     pub fn source(&self) -> String {
         match self.commenter.as_str() {
             "" => "in the issue".to_owned(),
@@ -288,13 +288,13 @@ impl TaskImage {
     }
 }
 
-/// Images of a task, in the order in which they were found.
+/// Images of a task, in order of discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskImages {
     /// Images.
     pub images: Vec<TaskImage>,
-    /// Sentences about images that are not in the list, without a full stop.
+    /// Sentences about unlisted images, without a full stop.
     pub notes: Vec<String>,
     /// Number of consecutive failures to list the issue's images.
     #[serde(skip_serializing_if = "is_zero")]
@@ -310,7 +310,7 @@ impl TaskImages {
         *self == Self::default()
     }
 
-    /// Whether an image, or the list of images, is to be fetched again after a temporary failure.
+    /// Whether an image, or the list of images, should be fetched again after a temporary failure.
     pub fn lacks_some(&self) -> bool {
         (1..MOST_FETCHES).contains(&self.unlisted) || self.images.iter().any(|image| image.failed_tries().is_some())
     }
@@ -342,17 +342,17 @@ impl TaskImages {
         self.images.iter().filter(same).any(|image| image.file().is_some() || settled(image))
     }
 
-    /// Returns an image of this commenter that failed temporarily and is to be fetched again.
+    /// Returns a commenter's image that failed temporarily and should be fetched again.
     pub fn failed(&self, attachment: &str, commenter: &str) -> Option<&TaskImage> {
         self.images.iter().find(|image| image.is_same(attachment, commenter) && image.failed_tries().is_some())
     }
 
-    /// Returns the number for the next image.
+    /// Returns the next image's number.
     pub fn next_number(&self) -> u32 {
         self.images.iter().map(|image| image.number).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Adds images and notes that are new, and updates images that were fetched again. Returns one sentence for each change.
+    /// Adds new images and notes, and updates images that were fetched again. Returns one sentence per change.
     pub fn add(&mut self, more: Self) -> Vec<String> {
         let mut added = Vec::new();
         self.unlisted = if more.listed_again { 0 } else { self.unlisted.saturating_add(more.unlisted) };
@@ -387,7 +387,7 @@ impl TaskImages {
 mod tests {
     use super::*;
 
-    /// Returns a PNG image of this size without pixels.
+    /// Returns a PNG image with this size and no pixels.
     fn png(width: u32, height: u32) -> Vec<u8> {
         let size = [width.to_be_bytes(), height.to_be_bytes()].concat();
         [&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], &size, b"\x08\x06\0\0\0"].concat()
@@ -459,7 +459,7 @@ mod tests {
         }
         assert_eq!(size(&png(0, 600)), Err(ImageFault::NoSize(ImageFormat::Png)));
         let no_size = Err(ImageFault::NoSize(ImageFormat::Jpeg));
-        // A segment without a length, image data before the frame header, and one that never ends.
+        // A segment without a length, image data before the frame header, and an unterminated segment.
         for segments in [&b"\xff\xe0\x00\x00"[..], b"\xff\xda\x00\x08", b"\xff\xff\xff", b"\xff\xe0\xff\xff"] {
             assert_eq!(size(&jpeg(&[segments])), no_size, "{segments:?}");
         }
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(all.add(found.clone()), [] as [String; 0]);
         assert_eq!(all, found);
         assert_eq!(all.words()[1], "image 2 in the issue was not used: SVG is not supported");
-        // A maintainer shows the image of somebody else.
+        // A maintainer references another person's image.
         let header = ImageHeader { format: ImageFormat::Png, width: 800, height: 600 };
         let outcome = ImageOutcome::Kept { header, bytes: 2_000 };
         let shown = TaskImage { commenter: "mira".into(), outcome, ..not_used(all.next_number(), "a") };
@@ -510,7 +510,7 @@ mod tests {
         let mut all = TaskImages::default();
         assert_eq!(all.add(of(tried(1))), [again]);
         assert!(all.lacks_some() && !all.knows("a", "") && all.failed("a", "").is_some());
-        // The same failure is said once, the last one as final.
+        // A repeated failure is reported only once, and the last one as final.
         assert_eq!(all.add(of(tried(2))), [""; 0]);
         assert_eq!(all.images.len(), 1);
         let mut fetched = all.clone();

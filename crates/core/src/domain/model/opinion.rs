@@ -72,7 +72,7 @@ pub struct OpinionAnswer {
     pub findings: Vec<OpinionFinding>,
 }
 
-/// Outcome of requesting a second opinion.
+/// Outcome of a request for a second opinion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpinionEnd {
@@ -87,11 +87,11 @@ pub enum OpinionEnd {
 /// Finished run of a reviewing backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpinionRun {
-    /// Commit that was reviewed.
+    /// Reviewed commit.
     pub commit: Sha,
-    /// Backend that was asked.
+    /// Backend that received the request.
     pub backend: String,
-    /// Model; `None` if none was requested, so that the backend used its default.
+    /// Model; `None` if the backend used its default.
     #[serde(default)]
     pub model: Option<String>,
     /// Outcome.

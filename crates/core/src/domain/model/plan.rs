@@ -1,4 +1,4 @@
-//! Plan for a task, as proposed by an agent: parsing, limits, text and hash.
+//! Plan for a task, proposed by an agent: parsing, limits, text and hash.
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ const MAX_ENTRIES: usize = 40;
 const MAX_ENTRY: usize = 600;
 /// Maximum length of the summary, in bytes.
 const MAX_SUMMARY: usize = 2_000;
-/// Maximum length of the plan's text, in bytes. A comment can display a text of this length completely.
+/// Maximum length of the plan's text, in bytes. A comment can display this length completely.
 const MAX_TEXT: usize = 8_000;
-/// Number of characters of a hash that are displayed, and that a person types to approve a plan.
+/// Number of displayed hash characters, which a person types to approve a plan.
 pub const SHORT_HASH: usize = 8;
 
 /// Plan for a task. It is untrusted data until a person approves it. The approved text is exactly the displayed text.
@@ -35,11 +35,11 @@ pub struct TaskPlan {
 }
 
 impl TaskPlan {
-    /// Extracts a plan from the last message of an agent that wrote no report. Uses the last JSON object of the message that has
-    /// the key `plan`; `None` if there is none.
+    /// Extracts a plan from the last message of an agent that wrote no report. Uses the message's last JSON object with the
+    /// key `plan`; `None` if there is none.
     pub fn in_message(message: &str) -> Option<Self> {
         let begins = message.match_indices('{').map(|(at, _)| at).collect::<Vec<_>>();
-        // A message is short, and every text before the object has few braces.
+        // A message is short, and text before the object contains few braces.
         begins.into_iter().rev().take(200).find_map(|at| {
             let mut values = serde_json::Deserializer::from_str(message.get(at..)?).into_iter::<Value>();
             let mut object = values.next()?.ok()?;
@@ -48,7 +48,7 @@ impl TaskPlan {
         })
     }
 
-    /// Returns the plan with every text on one line, without empty and repeated entries. `prose` is applied to sentences,
+    /// Returns the plan with each text on one line, without empty and repeated entries. `prose` is applied to sentences,
     /// `literal` to files and checks.
     #[must_use]
     pub fn cleaned(&self, prose: impl Fn(&str) -> String, literal: impl Fn(&str) -> String) -> Self {
@@ -90,7 +90,7 @@ impl TaskPlan {
         (length > MAX_TEXT).then(|| format!("the plan has {length} bytes; at most {MAX_TEXT} are allowed"))
     }
 
-    /// Returns the text that is displayed, hashed, and given to the agent.
+    /// Returns the text to display, to hash, and to pass to the agent.
     pub fn text(&self) -> String {
         let mut text = self.summary.clone();
         let titles = ["Steps", "Files", "Checks", "Not part of it", "Questions"];
@@ -114,7 +114,7 @@ impl TaskPlan {
         HEXLOWER.encode(&Sha256::digest(self.text()))
     }
 
-    /// Returns the lists of the plan, each with the name of its field.
+    /// Returns the plan's lists, each with its field name.
     fn lists(&self) -> [(&'static str, &[String]); 5] {
         [
             ("steps", &self.steps),
@@ -131,7 +131,7 @@ fn line(text: &str, clean: &dyn Fn(&str) -> String) -> String {
     clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Applies `clean` to each entry. Returns the distinct entries that are not empty.
+/// Applies `clean` to each entry. Returns the distinct non-empty entries.
 fn list(entries: &[String], clean: &dyn Fn(&str) -> String) -> Vec<String> {
     let mut distinct: Vec<String> = Vec::new();
     for entry in entries.iter().map(|entry| line(entry, clean)).filter(|entry| !entry.is_empty()) {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_hash_of_a_plan_are_those_of_its_fields() {
+    fn plan_text_and_hash_depend_on_its_fields() {
         insta::assert_snapshot!(plan().text(), @r"
         Return an empty list.
 

@@ -1,4 +1,4 @@
-//! Durations and amounts of money as written in a configuration.
+//! Durations and amounts of money in the format of configuration files.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::domain::model::ids::Money;
 
-/// Units of durations and their lengths in seconds, the longest first.
+/// Units of durations with their lengths in seconds, longest first.
 const UNITS: [(char, u64); 4] = [('d', 24 * 3600), ('h', 3600), ('m', 60), ('s', 1)];
 
 /// Maximum duration in a configuration, in seconds (366 days).

@@ -26,15 +26,15 @@ pub enum TreeChange {
     /// The origin was not recorded. Comparing the tree hashes of neighboring iterations shows whether the tree changed.
     #[default]
     Unknown,
-    /// The tree did not change since the iteration started. (The service may have restored the tree before that.)
+    /// The tree did not change since the iteration started. (The service may have restored the tree before.)
     Nothing,
     /// The agent changed the tree.
     Agent,
-    /// The service changed the tree, and the agent did not: by a merge, or by restoring tests of the base.
+    /// The service, and not the agent, changed the tree: by a merge, or by restoring the base's tests.
     Service,
 }
 
-/// Measurements of one iteration. Values are as measured; [`Record::cleaned`] clamps them.
+/// Measurements of one iteration. Values are unprocessed; [`Record::cleaned`] clamps them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
@@ -42,7 +42,7 @@ pub struct Record {
     pub iteration: f64,
     /// Measured completion, 0..1.
     pub completion: Ratio,
-    /// 1 minus lint errors, type errors and signs of tampering; 0..1, 1 if nothing is known.
+    /// 1 minus lint errors, type errors and signs of tampering; 0..1, 1 if unknown.
     pub quality: f64,
     /// Number of failed checks and failed tool calls.
     pub errors: f64,
@@ -52,19 +52,19 @@ pub struct Record {
     pub tests_failing: Option<f64>,
     /// Number of skipped tests; `None` if not counted.
     pub tests_skipped: Option<f64>,
-    /// Failing tests of checks whose tests are not counted, or else their error lines. Each begins with the name of its check.
+    /// Failing tests of checks without test counts, or their error lines. Each starts with its check's name.
     pub failures: Vec<String>,
     /// Coverage in percent; `None` if not measured.
     pub coverage: Option<f64>,
     /// Signature of the first error; `None` without an error.
     pub error_signature: Option<String>,
-    /// Blockers that the agent reported.
+    /// Blockers reported by the agent.
     pub blockers: Vec<String>,
-    /// Learnings that the agent reported.
+    /// Learnings reported by the agent.
     pub learnings: Vec<String>,
-    /// Reflection on the iteration by a model.
+    /// Reflection on the iteration, written by a model.
     pub reflection: Option<String>,
-    /// Summary that the agent reported.
+    /// Summary reported by the agent.
     pub summary: String,
     /// Paths of changed files.
     pub files: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Record {
     pub tree: Option<String>,
     /// Origin of the change of the work tree in the iteration.
     pub change: TreeChange,
-    /// Outcomes of the single checks; may be empty if they are unknown.
+    /// Outcomes of the checks; may be empty if unknown.
     pub checks: Vec<CheckFact>,
     /// Findings of weakened checks, one sentence each.
     pub tampering: Vec<String>,
@@ -90,7 +90,7 @@ pub struct Record {
     pub cost_usd: f64,
     /// Whether the agent reported that the task is done.
     pub completion_signal: bool,
-    /// Similarity of the work and the objective by an embedding model, 0..1; `None` if not computed.
+    /// Similarity between the work and the objective according to an embedding model, 0..1; `None` if not computed.
     pub objective_similarity: Option<f64>,
 }
 
@@ -128,14 +128,14 @@ impl Default for Record {
     }
 }
 
-/// Maximum number of blockers per iteration that are considered.
+/// Maximum number of blockers considered per iteration.
 pub const MAX_BLOCKERS: usize = 256;
 
 /// Largest plausible count; larger values are treated as invalid.
 const LARGEST_COUNT: f64 = 1e12;
 
 impl Record {
-    /// Returns the record with every value clamped to its range, and the number of values that were out of range.
+    /// Returns the record with each value clamped to its range, and the number of values that were out of range.
     #[must_use]
     pub fn cleaned(mut self) -> (Self, u32) {
         let mut wrong = 0;
@@ -169,8 +169,8 @@ impl Record {
         (self, wrong)
     }
 
-    /// Returns a record with only the numbers, clamped to their ranges, and the number of values that were out of range. Texts
-    /// and lists are empty, so that the result has a bounded size.
+    /// Returns a record with only the numbers, clamped to their ranges, and the number of values that were out of range.
+    /// Texts and lists are empty, which bounds the size of the result.
     #[must_use]
     pub fn figures(&self) -> (Self, u32) {
         let figures = Self {
@@ -193,7 +193,8 @@ impl Record {
         figures.cleaned()
     }
 
-    /// Returns the records of iterations without findings of weakened checks. Weakened checks are no valid measurement.
+    /// Returns the records of iterations without findings of weakened checks, because weakened checks are not a valid
+    /// measurement.
     pub fn measured(history: &[Self]) -> Cow<'_, [Self]> {
         match history.iter().any(|record| !record.tampering.is_empty()) {
             false => Cow::Borrowed(history),
@@ -201,7 +202,7 @@ impl Record {
         }
     }
 
-    /// Whether completion in `history` can only change by whole checks, because no tests are counted. A constant completion is
+    /// Whether completion in `history` can only change by whole checks, because no tests are counted. Constant completion is
     /// then no evidence of a stuck loop; the absence of new errors is better evidence.
     pub fn is_all_or_nothing(history: &[Self]) -> bool {
         let all_or_nothing = |record: &Self| {
@@ -224,12 +225,12 @@ impl Record {
     }
 }
 
-/// Set of the error signatures that have occurred in a history.
+/// Set of error signatures in a history.
 #[derive(Debug, Default)]
 pub struct SeenErrors<'a>(BTreeSet<&'a str>);
 
 impl<'a> SeenErrors<'a> {
-    /// Adds the record's error signature (empty if there is no error). Returns whether it had not occurred before.
+    /// Adds the record's error signature (empty without an error). Returns whether it is new.
     pub fn is_new(&mut self, record: &'a Record) -> bool {
         self.0.insert(record.error_signature.as_deref().unwrap_or_default())
     }

@@ -33,7 +33,7 @@ const MAX_SHOWN: usize = 60;
 /// }
 /// ```
 ///
-/// Generates the struct, its `Default`, its serialization (unknown keys are rejected, missing keys get their default), its JSON
+/// Generates the struct, its `Default`, its serialization (rejects unknown keys, uses defaults for missing keys), its JSON
 /// Schema, and its [`ConfigSection`] implementation.
 #[macro_export]
 macro_rules! config_section {
@@ -114,16 +114,16 @@ pub use config_section;
 
 /// Group of configuration keys, implemented by `config_section!`.
 pub trait ConfigSection {
-    /// Adds a problem for each number that is out of its range. `key` is the full key of this section; empty at the top level.
+    /// Adds a problem for each number out of range. `key` is the section's full key; empty at the top level.
     fn check_ranges(&self, key: &str, problems: &mut Vec<KeyProblem>);
 
-    /// Adds a problem for each key that contradicts another key of the section.
+    /// Adds a problem for each key that contradicts another key in the section.
     fn check_order(&self, key: &str, problems: &mut Vec<KeyProblem>);
 
-    /// Adds the rule of each number, in the order of declaration.
+    /// Adds the rule of each number, in declaration order.
     fn rules(key: &str, rules: &mut Vec<KeyRule>);
 
-    /// Returns all problems of the section: numbers out of range first, then contradictions.
+    /// Returns all problems in the section: numbers out of range, then contradictions.
     fn check(&self, key: &str) -> Vec<KeyProblem> {
         let mut problems = Vec::new();
         self.check_ranges(key, &mut problems);
@@ -146,21 +146,21 @@ impl<S: ConfigSection> ConfigSection for BTreeMap<String, S> {
     }
 }
 
-/// Placeholder in the key of a rule. It stands for a name that the operator chooses.
+/// Placeholder in a rule's key for a name chosen by the operator.
 pub const ANY_NAME: &str = "NAME";
 
 /// Bounds of one number in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRule {
-    /// Full key, separated by dots. [`ANY_NAME`] is a placeholder for a name that the operator chooses.
+    /// Full key, separated by dots. [`ANY_NAME`] stands for a name chosen by the operator.
     pub key: String,
     /// Minimum value, in seconds for a duration and in dollars for an amount; `None` if unbounded.
     pub min: Option<f64>,
     /// Maximum value, in the same unit; `None` if unbounded.
     pub max: Option<f64>,
-    /// Keys of the same section whose values must be greater.
+    /// Keys of the same section that must have greater values.
     pub below: &'static [&'static str],
-    /// Keys of the same section whose values must be greater or equal.
+    /// Keys of the same section that must have greater or equal values.
     pub at_most: &'static [&'static str],
 }
 
@@ -177,7 +177,7 @@ impl KeyRule {
     }
 }
 
-/// Number that a configuration key can hold, possibly optional.
+/// Possibly optional number in a configuration key.
 pub trait ConfigNumber {
     /// Type of the range's bounds.
     type Bound: PartialOrd + Copy + fmt::Display;
@@ -189,7 +189,7 @@ pub trait ConfigNumber {
     fn as_f64(bound: Self::Bound) -> f64;
 }
 
-/// Implements [`ConfigNumber`] for types that serve as their own bounds.
+/// Implements [`ConfigNumber`] for types that are their own bounds.
 macro_rules! config_number {
     ($($type:ty: $as_f64:expr;)*) => {$(
         impl ConfigNumber for $type {
@@ -257,7 +257,7 @@ pub fn check_range<T: ConfigNumber>(
     problems.push(KeyProblem::new(key, format!("is {value}; it must be {allowed}")));
 }
 
-/// Adds a problem if a value exceeds another value of its section, or, with `strictly`, if both are equal.
+/// Adds a problem if a value exceeds another value in its section, or, with `strictly`, if both are equal.
 pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
     section: &str,
     (key, value): (&str, &A),
@@ -270,7 +270,7 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
         return;
     }
     let (key, other) = (join(section, key), join(section, other));
-    // Not-a-number is a problem of its range.
+    // The range check reports NaN.
     if value >= bound {
         let rule = if strictly { "it must be below" } else { "it must be at most" };
         let message = format!("`{key}` is {value}; {rule} `{other}`, which is {bound}");
@@ -284,16 +284,16 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
 pub struct KeyProblem {
     /// Full key, separated by dots.
     pub key: String,
-    /// Contradiction to another key; `None` if the value is invalid by itself.
+    /// Contradiction to another key; `None` if the value itself is invalid.
     pub order: Option<KeyOrder>,
     /// Sentence with the key, its value and the allowed values.
     pub message: String,
 }
 
-/// Values of two keys that contradict each other.
+/// Contradictory values of two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyOrder {
-    /// Key that has to be greater.
+    /// Key that must be greater.
     pub other: String,
     /// Value of the key with the problem.
     pub value: String,
@@ -304,7 +304,7 @@ pub struct KeyOrder {
 }
 
 impl KeyProblem {
-    /// Creates a problem of `key`. `what` completes a sentence that begins with the key.
+    /// Creates a problem with `key`. `what` completes a sentence that starts with the key.
     pub fn new(key: impl Into<String>, what: impl fmt::Display) -> Self {
         let key = key.into();
         let message = format!("`{key}` {what}");
@@ -316,7 +316,8 @@ impl KeyProblem {
         self.order.as_ref().map(|order| order.other.as_str())
     }
 
-    /// Returns the same problem without the name of a key that no file can set: the other key is at fault, or its value is the bound.
+    /// Returns the same problem without the name of a key that no file can set: reports the other key instead, or uses the
+    /// key's value as the bound.
     pub fn without(self, is_fixed: impl Fn(&str) -> bool) -> Self {
         let Some(KeyOrder { other, value, bound, strictly }) = &self.order else { return self };
         if is_fixed(&self.key) {
@@ -339,7 +340,7 @@ impl fmt::Display for KeyProblem {
 
 impl std::error::Error for KeyProblem {}
 
-/// A top-level section of the configuration whose values can be merged with those of another file.
+/// Top-level configuration section whose values can be merged with another file's values.
 pub trait Settings: ConfigSection + Serialize + DeserializeOwned + JsonSchema {
     /// Key of the section.
     const GROUP: &'static str;
@@ -347,10 +348,10 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned + JsonSchema {
     /// Adds problems that ranges and orders cannot express. Keys are relative to the section.
     fn check_further(&self, _problems: &mut SectionProblems) {}
 
-    /// Returns these settings overridden by the values of `layer`. Sections are merged key by key; lists are replaced.
+    /// Returns these settings overridden by the values of `layer`. Merges sections key by key, and replaces lists.
     ///
     /// # Errors
-    /// All problems of the merged settings.
+    /// All problems in the merged settings.
     fn merged(&self, layer: &Value) -> Result<Self, Vec<KeyProblem>> {
         let unreadable =
             |error: serde_json::Error| vec![KeyProblem::new(Self::GROUP, format!("cannot be read: {error}"))];
@@ -366,7 +367,7 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned + JsonSchema {
         if problems.is_empty() { Ok(merged) } else { Err(problems) }
     }
 
-    /// Returns all problems: values out of range first, then contradictions, then those of `check_further`.
+    /// Returns all problems: values out of range, then contradictions, then the problems from `check_further`.
     fn validate(&self) -> Vec<KeyProblem> {
         let mut problems = SectionProblems { section: Self::GROUP, list: self.check(Self::GROUP) };
         self.check_further(&mut problems);
@@ -390,21 +391,21 @@ impl SectionProblems {
         if key.is_empty() { self.section.to_owned() } else { join(self.section, key) }
     }
 
-    /// Adds a problem of `key`. `what` completes a sentence that begins with the key.
+    /// Adds a problem with `key`. `what` completes a sentence that starts with the key.
     pub fn add(&mut self, key: &str, what: impl fmt::Display) {
         self.list.push(KeyProblem::new(self.full(key), what));
     }
 }
 
-/// State of merging a layer into settings.
+/// State while merging a layer into settings.
 struct Merge {
     problems: SectionProblems,
-    /// Returns the schema of the section, which has only the keys that a file can set.
+    /// Returns the section's schema, which has only the keys that a file can set.
     schema: fn() -> Value,
 }
 
 impl Merge {
-    /// Merges `layer` into `base`. `base` has every key, and its values show the expected types.
+    /// Merges `layer` into `base`. `base` has every key, and its values determine the expected types.
     fn value(&mut self, base: &mut Value, layer: &Value, path: &str) {
         match (base, layer) {
             (Value::Object(base), Value::Object(layer)) => {
@@ -431,7 +432,7 @@ impl Merge {
     }
 }
 
-/// Returns the keys of the section at `path` in the schema.
+/// Returns the section's keys at `path` in the schema.
 fn keys_of<'s>(schema: &'s Value, path: &str) -> Option<&'s Map<String, Value>> {
     let mut section = schema;
     for name in path.split('.').filter(|name| !name.is_empty()) {
@@ -467,7 +468,7 @@ fn kind(slot: &Value) -> &'static str {
     }
 }
 
-/// Returns a shortened form of a value, for error messages.
+/// Returns a shortened form of a value for error messages.
 fn shown(value: &Value) -> String {
     shortened(&value.to_string())
 }
@@ -477,7 +478,7 @@ pub(in crate::domain) fn shortened(text: &str) -> String {
     text.chars().take(MAX_SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Merges `layer` into `base` key by key. Both may lack keys.
+/// Merges `layer` into `base` key by key. Keys may be missing in both.
 pub fn overlay(base: &mut Map<String, Value>, layer: &Map<String, Value>) {
     for (key, value) in layer {
         match (base.get_mut(key), value) {
@@ -504,13 +505,13 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
         .map_or_else(String::new, |(_, candidate)| format!("; did you mean `{candidate}`?"))
 }
 
-/// Returns the messages of the problems, one per line.
+/// Returns the problems' messages, one per line.
 #[cfg(test)]
 pub(in crate::domain) fn lines(problems: &[KeyProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the keys of all numbers that have no range.
+/// Returns the keys of all numbers without a range.
 #[cfg(test)]
 pub(in crate::domain) fn without_range<S: Settings + Default>() -> Vec<String> {
     fn numbers(value: &Value, path: &str, keys: &mut Vec<String>) {

@@ -1,7 +1,7 @@
-//! Error signatures. The same failure has the same signature even if its line number, folder or time differs.
+//! Error signatures. A failure keeps its signature even if its line number, folder or time changes.
 //!
-//! Parts that vary between runs (numbers, hashes, addresses, times, folders) are replaced by placeholders. Words, identifiers,
-//! error codes and paths within the repository are kept, so that different failures have different signatures.
+//! Placeholders replace parts that vary between runs (numbers, hashes, addresses, times, folders). Words, identifiers, error
+//! codes and paths within the repository remain, so that different failures have different signatures.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,12 +12,12 @@ mod first_error;
 
 pub use first_error::{error_lines, first_error};
 
-/// Maximum length of a text that is read, in bytes. The beginning of an error is enough to identify it.
+/// Maximum length of the text that is read, in bytes. The start of an error is enough to identify it.
 const MAX_TEXT: usize = 2_000;
 /// Maximum length of a signature, in characters.
 const MAX_SIGNATURE: usize = 300;
-/// Folders at which a path in a signature may begin. Parent folders are dropped, because they depend on where the repository is
-/// checked out.
+/// Folders at which a path in a signature can start. Parent folders are dropped, because they depend on the location of the
+/// checkout.
 const ROOTS: [&str; 16] = [
     "src",
     "tests",
@@ -41,7 +41,7 @@ static ANSI: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])").expect("constant pattern")
 });
 
-/// Parts that vary between runs. The groups are in the order of the kinds in [`placeholder`].
+/// Parts that vary between runs. The groups have the order of the kinds in [`placeholder`].
 static VARYING: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
@@ -74,8 +74,8 @@ static VARYING: LazyLock<Regex> = LazyLock::new(|| {
 static IN_PATH: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?-u:\b)[0-9a-fA-F]{7,64}(?-u:\b)|[0-9]{5,}").expect("constant pattern"));
 
-/// Returns the signature of a text: one line without colors, with varying parts replaced, at most 300 characters. Only the first
-/// 2,000 bytes are read.
+/// Returns a text's signature: one line without colors, with placeholders for varying parts, at most 300 characters. Reads
+/// only the first 2,000 bytes.
 pub fn normalize(text: &str) -> String {
     let plain = without_ansi(cut(text, MAX_TEXT));
     let mut replaced = String::with_capacity(plain.len());
@@ -92,7 +92,7 @@ pub fn normalize(text: &str) -> String {
     one_line(&replaced)
 }
 
-/// Placeholder of a varying part of the given kind.
+/// Returns the placeholder for a varying part of this kind.
 fn placeholder(kind: usize, part: &str) -> Cow<'_, str> {
     match kind {
         0 => url(part).into(),
@@ -115,7 +115,7 @@ fn url(part: &str) -> String {
     }
 }
 
-/// Returns the text with every run of digits replaced.
+/// Returns the text with each run of digits replaced.
 fn without_digits(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -128,8 +128,8 @@ fn without_digits(text: &str) -> String {
     out
 }
 
-/// Shortens an absolute path: keeps the part from its last well-known folder on, or else the file name. The name of a file
-/// directly in a folder for temporary files is replaced.
+/// Shortens an absolute path to the part that starts at its last well-known folder, or to the file name. Replaces the name
+/// of a file directly in a folder for temporary files.
 fn absolute(path: &str) -> String {
     let path = path.replace('\\', "/");
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -166,12 +166,12 @@ fn without_ansi(text: &str) -> Cow<'_, str> {
     if text.contains('\x1b') { ANSI.replace_all(text, "") } else { Cow::Borrowed(text) }
 }
 
-/// Returns the beginning of a text, at most `bytes` long, cut between characters.
+/// Returns the start of a text, at most `bytes` long, cut between characters.
 fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// Returns the text on one line; runs of white space and control characters become single blanks.
+/// Returns the text on one line; runs of white space and control characters become single spaces.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {

@@ -1,12 +1,12 @@
 //! Similarity of texts: cosine of their words, weighted by rarity (TF-IDF).
 //!
-//! Identifiers and paths are split into words: `parseHttpHeader`, `parse_http_header` and `parse/http/header` have three words
-//! each. Endings of English words are removed. Words without meaning for a comparison (articles, `fix`, `src`, file extensions)
-//! are dropped.
+//! Identifiers and paths are split into words: `parseHttpHeader`, `parse_http_header` and `parse/http/header` each have
+//! three words. Endings of English words are removed. Words that do not help a comparison (articles, `fix`, `src`, file
+//! extensions) are dropped.
 
-/// Maximum length of a text that is read, in bytes.
+/// Maximum length of the text that is read, in bytes.
 const MAX_TEXT: usize = 64 * 1024;
-/// Words that are dropped, because most texts contain them.
+/// Words to drop, because most texts contain them.
 const EMPTY_WORDS: [&str; 82] = [
     "about", "add", "added", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "before",
     "bug", "but", "by", "can", "change", "changed", "changes", "code", "do", "file", "files", "fix", "fixed", "fixes",
@@ -16,7 +16,7 @@ const EMPTY_WORDS: [&str; 82] = [
     "was", "we", "were", "when", "which", "will", "with",
 ];
 
-/// Length of the longest of [`EMPTY_WORDS`], in bytes.
+/// Length of the longest word in [`EMPTY_WORDS`], in bytes.
 const LONGEST_EMPTY: usize = 7;
 
 /// Words of a text with their counts, as hashes in ascending order.
@@ -48,12 +48,12 @@ impl WordCounts {
 #[derive(Debug, Clone, Default)]
 pub struct Rarity {
     texts: f64,
-    /// Number of texts that contain each word, as pairs of the word's hash and the count, by ascending hash.
+    /// Number of texts with each word, as pairs of the word's hash and the count, sorted by hash.
     in_texts: Vec<(u64, u32)>,
 }
 
 impl Rarity {
-    /// Counts the texts that contain each word.
+    /// Counts the texts with each word.
     pub fn among<'a>(texts: impl IntoIterator<Item = &'a WordCounts>) -> Self {
         let mut count = 0.0;
         let mut all = Vec::new();
@@ -66,19 +66,19 @@ impl Rarity {
         Self { texts: count, in_texts: counted.collect() }
     }
 
-    /// Similarity of two texts, from 0 (no common word) to 1 (same words, same counts); 0 if one has no words.
+    /// Returns the similarity of two texts, from 0 (no common word) to 1 (same words, same counts); 0 if one has no words.
     pub fn cosine(&self, a: &WordCounts, b: &WordCounts) -> f64 {
         self.weigh(a).cosine(&self.weigh(b))
     }
 
-    /// Computes the weights of a text's words, for comparison with many other texts.
+    /// Computes the weights of a text's words for comparison with many other texts.
     pub fn weigh(&self, words: &WordCounts) -> Weighed {
         let weighed: Vec<(u64, f64)> = words.0.iter().map(|(word, n)| (*word, self.weight(*word, *n))).collect();
         let length = weighed.iter().map(|(_, weight)| weight.powi(2)).sum::<f64>().sqrt();
         Weighed { words: weighed, length }
     }
 
-    /// Weight of a word: `(1 + ln n) * ln(1 + texts / texts with it)`.
+    /// Returns the weight of a word: `(1 + ln n) * ln(1 + texts / texts with it)`.
     fn weight(&self, word: u64, n: u32) -> f64 {
         let with = self.in_texts.binary_search_by_key(&word, |(known, _)| *known).map_or(1, |at| self.in_texts[at].1);
         (1.0 + f64::from(n).ln()) * (1.0 + self.texts.max(1.0) / f64::from(with)).ln()
@@ -88,13 +88,13 @@ impl Rarity {
 /// Text as a vector of word weights.
 #[derive(Debug, Clone)]
 pub struct Weighed {
-    /// Pairs of a word's hash and its weight, by ascending hash.
+    /// Pairs of a word's hash and its weight, sorted by hash.
     words: Vec<(u64, f64)>,
     length: f64,
 }
 
 impl Weighed {
-    /// Similarity of two texts, 0..1; 0 if one has no words.
+    /// Returns the similarity of two texts, 0..1; 0 if one has no words.
     pub fn cosine(&self, other: &Self) -> f64 {
         let (mut at, mut bt) = (0, 0);
         let mut product = 0.0;
@@ -110,19 +110,19 @@ impl Weighed {
     }
 }
 
-/// Similarity of two texts, 0..1, with equal weights for all words.
+/// Returns the similarity of two texts, 0..1, with equal weights for all words.
 pub fn similarity(a: &str, b: &str) -> f64 {
     Rarity::default().cosine(&WordCounts::of(a), &WordCounts::of(b))
 }
 
-/// Returns the normalized words of a text in order: lower case, without endings.
+/// Returns a text's normalized words in order: lower case, without endings.
 pub fn words(text: &str) -> Vec<String> {
     let mut all = Vec::new();
     split(text, |word| all.push(word.to_owned()));
     all
 }
 
-/// Calls `take` with each normalized word of a text, except those of `EMPTY_WORDS`.
+/// Calls `take` with each normalized word of a text, except words in `EMPTY_WORDS`.
 fn split(text: &str, mut take: impl FnMut(&str)) {
     let mut word = String::new();
     let mut flush = |word: &mut String| {
@@ -156,7 +156,7 @@ fn split(text: &str, mut take: impl FnMut(&str)) {
     flush(&mut word);
 }
 
-/// Removes the ending of an English word, so that `fix`, `fixes`, `fixed` and `fixing` are equal.
+/// Removes the ending of an English word, so that `fix`, `fixes`, `fixed` and `fixing` become equal.
 fn without_ending(word: &mut String) {
     if !word.is_ascii() {
         return;

@@ -1,4 +1,4 @@
-//! Facts about a task that people state: in `.ralph.yml`, for a label, or in the `ralph` block of an issue.
+//! Facts about a task, stated by people in `.ralph.yml`, for a label, or in an issue's `ralph` block.
 
 use crate::domain::model::settings::{ConfigSection as _, config_section};
 
@@ -24,8 +24,7 @@ config_section! {
 }
 
 impl StatedFacts {
-    /// Returns the first problem of the facts as a sentence, `None` if they are valid. `key` is the key under which the facts are
-    /// stated.
+    /// Returns the first problem with the facts as a sentence; `None` if they are valid. `key` is the key of the facts.
     pub fn problem(&self, key: &str) -> Option<String> {
         if let Some(wrong) = self.check(key).into_iter().next() {
             return Some(wrong.message);
@@ -40,13 +39,13 @@ impl StatedFacts {
         ))
     }
 
-    /// Creates facts that state only a scope. Entries that are not a path below the root of the tree are dropped.
+    /// Creates facts with only a scope. Drops entries that are not a path below the tree's root.
     pub fn of_scope(places: &[String]) -> Self {
         let scope = places.iter().filter(|place| is_place(place)).take(MAX_SCOPE).cloned().collect();
         Self { scope, ..Self::default() }
     }
 
-    /// Returns the files and folders of the scope. A trailing pattern such as `/**` is removed.
+    /// Returns the files and folders in the scope. Removes a trailing pattern such as `/**`.
     pub fn places(&self) -> Vec<String> {
         let plain = |place: &String| {
             let place = place.trim().trim_start_matches("./");
@@ -55,7 +54,7 @@ impl StatedFacts {
         self.scope.iter().map(plain).filter(|place| !place.is_empty()).collect()
     }
 
-    /// Combines the facts of several labels. The higher number and `true` take precedence, and the scopes are joined.
+    /// Combines the facts of several labels. The higher number and `true` take precedence, and scopes are joined.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.complexity = self.complexity.max(other.complexity);

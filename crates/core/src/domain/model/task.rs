@@ -1,4 +1,4 @@
-//! Checks of a task, their outcomes, and the completion that is measured by them.
+//! Checks of a task, their outcomes, and the completion measured with them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::domain::model::plan::TaskPlan;
 pub enum CheckSource {
     /// Command `/ralph run --check` of a person with permission.
     Command,
-    /// Text of the issue when it was labeled, if its author has write access.
+    /// Text of the issue when the label was set, if its author has write access.
     Issue,
     /// File `.ralph.yml` on the default branch.
     RepositoryFile,
@@ -19,18 +19,18 @@ pub enum CheckSource {
     Detected,
 }
 
-/// Rule that decides whether a command's outcome passes.
+/// Rule that decides whether a command passes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CheckRule {
     /// The command exits 0.
     ExitCode,
-    /// The command exits 0 and prints only white space.
+    /// The command exits with code 0 and prints only white space.
     EmptyOutput,
     /// The first group of the last match of `pattern` is a percentage of at least `min`.
     Coverage { pattern: String, min: Percent },
-    /// The command exits 0 (with `any_exit`, any code), and the first group of the last match of `pattern` is a number within the
-    /// bounds, both inclusive.
+    /// The command exits with code 0 (with `any_exit`, any code), and the first group of the last match of `pattern` is a
+    /// number within the bounds, both inclusive.
     Count {
         pattern: String,
         at_least: Option<f64>,
@@ -40,7 +40,7 @@ pub enum CheckRule {
     },
 }
 
-/// Command with a rule for its outcome.
+/// Command with a rule for passing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Name, unique within a loop.
@@ -53,10 +53,11 @@ pub struct Check {
     pub source: CheckSource,
     /// Time limit of one run, in seconds; `None` for the operator's default.
     pub timeout_s: Option<u64>,
-    /// Pattern with the groups `passed`, `failed` and `skipped`. It reads test counts if no known test runner is recognized.
+    /// Pattern with the groups `passed`, `failed` and `skipped`, which reads test counts if no known test runner is
+    /// detected.
     #[serde(default)]
     pub counts: Option<String>,
-    /// Glob of the JUnit files that the command writes, relative to the tree. Their counts take precedence over printed ones.
+    /// Glob of the JUnit files written by the command, relative to the tree. Their counts override printed counts.
     #[serde(default)]
     pub junit: Option<String>,
 }
@@ -64,11 +65,11 @@ pub struct Check {
 /// Number of tests by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TestCounts {
-    /// Number of tests that passed.
+    /// Number of passed tests.
     pub passing: u64,
     /// Number of tests that failed or had errors.
     pub failing: u64,
-    /// Number of tests that were not run.
+    /// Number of tests that did not run.
     pub skipped: u64,
 }
 
@@ -88,15 +89,15 @@ impl TestCounts {
 pub struct TestResults {
     /// Counts; `None` if the output has no summary line of a known test runner.
     pub counts: Option<TestCounts>,
-    /// Names of failing tests as printed by the runner; their number and length are bounded.
+    /// Names of failing tests as printed by the runner; number and length are limited.
     pub failing: Vec<String>,
-    /// Whether a run ended early (crash, broken test file, stop at the first failure), so that the counts are incomplete.
+    /// Whether a run ended early (crash, broken test file, stop at the first failure), so the counts are incomplete.
     pub incomplete: bool,
-    /// Whether the first line or the progress of a run was printed, and nothing of its end.
+    /// Whether the output contains the first line or the progress of a run, but not its end.
     pub cut: bool,
-    /// Whether other lines look like the summary of a test runner that is not known.
+    /// Whether other lines look like the summary of an unknown test runner.
     pub unread: bool,
-    /// Number of failures that may not be tests of their own, such as failing hooks and subtests.
+    /// Number of failures that may not be separate tests, such as failing hooks and subtests.
     pub extra: u64,
 }
 
@@ -105,35 +106,36 @@ pub struct TestResults {
 pub struct CheckOutcome {
     /// Name.
     pub name: String,
-    /// Command that was run, for display.
+    /// Executed command, for display.
     pub command: String,
     /// Whether the check passed.
     pub holds: bool,
-    /// Reason of the failure, in one sentence ("exit code 1", "timed out after 300 s", "found 79.5 %, needs 80 %"); empty if the
-    /// check passed.
+    /// Reason for the failure, in one sentence ("exit code 1", "timed out after 300 s", "found 79.5 %, needs 80 %"); empty
+    /// if the check passed.
     pub why: String,
     /// Exit code; `None` after a signal or a timeout.
     pub exit_code: Option<i32>,
     /// Duration, in milliseconds.
     pub duration_ms: u64,
-    /// Test counts; `None` if no test runner was recognized.
+    /// Test counts; `None` if no test runner was detected.
     pub tests: Option<TestCounts>,
     /// Names of failing tests, if printed by the runner; at most `MAX_TEST_NAMES`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing_tests: Vec<String>,
-    /// Whether a test run ended early, so that `tests` is incomplete.
+    /// Whether a test run ended early, so `tests` is incomplete.
     #[serde(default, skip_serializing_if = "is_false")]
     pub incomplete: bool,
-    /// Number of failures in `tests` that may not be tests of their own, such as failing hooks and subtests.
+    /// Number of failures in `tests` that may not be separate tests, such as failing hooks and subtests.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub extra_failures: u64,
-    /// Whether the counted tests agree with the exit code, so that the output of the test runner was understood.
+    /// Whether the counted tests agree with the exit code, which shows that the test runner's output was understood.
     #[serde(default, skip_serializing_if = "is_false")]
     pub understood: bool,
-    /// Evidence in the output against exit code 0, in one sentence. It has an effect only if an earlier run was understood.
+    /// Evidence in the output against exit code 0, in one sentence. It counts only if an earlier run was understood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objection: Option<String>,
-    /// Whether the check failed although the command exited 0, because the test runner reported a failure or no tests.
+    /// Whether the check failed although the command exited with code 0, because the test runner reported a failure or no
+    /// tests.
     #[serde(default, skip_serializing_if = "is_false")]
     pub contradicted: bool,
     /// Whether the check failed once and passed once on the same commit.
@@ -142,7 +144,7 @@ pub struct CheckOutcome {
     /// Whether the check ran only once during verification, because a second run would take too long.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ran_once: bool,
-    /// Distinct error lines of a failed check, normalized; their number is bounded.
+    /// Distinct normalized error lines of a failed check; their number is limited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
     /// Coverage in percent, if printed by a known tool.
@@ -153,11 +155,11 @@ pub struct CheckOutcome {
     /// Required number; `None` if the check passed.
     #[serde(default)]
     pub wanted: Option<f64>,
-    /// End of the output with secrets masked; at most 16 KiB of valid text.
+    /// End of the output with masked secrets; at most 16 KiB of valid text.
     pub output: String,
 }
 
-/// Maximum number of failing tests whose names are stored.
+/// Maximum number of stored names of failing tests.
 pub const MAX_TEST_NAMES: usize = 50;
 
 impl TestResults {
@@ -177,27 +179,28 @@ impl TestResults {
     }
 }
 
-/// Whether a flag is false; used to skip the field when serializing.
+/// Whether a flag is false; used to omit the field during serialization.
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Whether a number is zero; used to skip the field when serializing.
+/// Whether a number is zero; used to omit the field during serialization.
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
 impl CheckOutcome {
-    /// Returns the number of passing tests; `None` if the tests were not counted completely, or if the output was not understood.
+    /// Returns the number of passing tests; `None` if the tests were not counted completely, or if the output was not
+    /// understood.
     pub fn passing_tests(&self) -> Option<u64> {
         let unknown = self.incomplete || self.holds && self.objection.is_some();
         self.tests.filter(|_| !unknown).map(|tests| tests.passing)
     }
 
-    /// Returns the repaired share of the failure at `start`, 0..1. It is 1.0 if and only if the check passes, except that a flaky
-    /// check that failed at `start` has 0, because no change repaired it. For a failing check, the share is computed from the
-    /// tests that failed at `start` or were added since, or else from the distance between the measured and the required number.
-    /// 0 if nothing was counted.
+    /// Returns the repaired share of the failure at `start`, 0..1. It is 1.0 exactly if the check passes, except that a
+    /// flaky check that failed at `start` has 0, because no change repaired it. For a failing check, the share is computed
+    /// from the tests that failed at `start` or were added later, or from the distance between the measured and the required
+    /// number. 0 if nothing was counted.
     fn part(&self, start: Option<&Self>) -> f64 {
         const ALMOST: f64 = 0.99;
         if self.holds {
@@ -221,10 +224,10 @@ impl CheckOutcome {
     }
 }
 
-/// Outcomes of all checks in one run of the checks.
+/// Outcomes of one run of all checks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// Outcomes in the order of the checks.
+    /// Outcomes, in the order of the checks.
     pub outcomes: Vec<CheckOutcome>,
 }
 
@@ -239,18 +242,18 @@ impl CheckReport {
         !self.outcomes.is_empty() && self.outcomes.iter().all(|o| o.holds || o.flaky)
     }
 
-    /// Returns the number of checks that pass.
+    /// Returns the number of passing checks.
     pub fn held(&self) -> usize {
         self.outcomes.iter().filter(|o| o.holds).count()
     }
 
-    /// Merges a second run on the same commit. If all checks passed before, one that fails now is flaky and fails. Otherwise
-    /// `again` has the checks that failed, and one that passes now is flaky and passes.
+    /// Merges a second run on the same commit. If all checks passed before, a check that fails now is flaky and fails.
+    /// Otherwise, `again` has the previously failed checks, and a check that passes now is flaky and passes.
     pub fn run_twice(self, again: Self) -> Self {
         if self.all_hold() { self.repeated(again) } else { self.retried(again) }
     }
 
-    /// Merges a second run of the failed checks on the same commit. A check that passes now is flaky, and counts as passing.
+    /// Merges a second run of the failed checks on the same commit. A check that passes now is flaky and counts as passing.
     fn retried(mut self, again: Self) -> Self {
         for second in again.outcomes.into_iter().filter(|second| second.holds) {
             if let Some(first) = self.outcomes.iter_mut().find(|first| first.name == second.name && !first.holds) {
@@ -265,7 +268,7 @@ impl CheckReport {
         self.outcomes.iter().any(|outcome| outcome.name == name && outcome.holds)
     }
 
-    /// Merges a second run of the passed checks on the same commit. A check that fails now is flaky, and counts as failing.
+    /// Merges a second run of the passed checks on the same commit. A check that fails now is flaky and counts as failing.
     pub fn repeated(mut self, again: Self) -> Self {
         for second in again.outcomes.into_iter().filter(|second| !second.holds) {
             if let Some(first) = self.outcomes.iter_mut().find(|first| first.name == second.name && first.holds) {
@@ -276,19 +279,19 @@ impl CheckReport {
         self
     }
 
-    /// Returns the sum of the test counts; `None` if no check has any.
+    /// Returns the sum of the test counts; `None` if no check has counts.
     pub fn tests(&self) -> Option<TestCounts> {
         self.outcomes.iter().filter_map(|o| o.tests).reduce(TestCounts::plus)
     }
 
-    /// Returns the number of passing tests of all checks; `None` if no check counts tests, or if a run ended early.
+    /// Returns the number of passing tests in all checks; `None` if no check counts tests, or if a run ended early.
     pub fn passing_tests(&self) -> Option<u64> {
         let counted = !self.outcomes.iter().any(|outcome| outcome.incomplete);
         self.tests().filter(|_| counted).map(|tests| tests.passing)
     }
 
-    /// Returns the failures of failing checks whose tests are not counted: names of failing tests, or else error lines. Each
-    /// begins with the name of its check.
+    /// Returns the failures of failing checks without test counts: names of failing tests, or error lines. Each starts with
+    /// its check's name.
     pub fn uncounted_failures(&self) -> Vec<String> {
         let uncounted = self.outcomes.iter().filter(|outcome| !outcome.holds && outcome.passing_tests().is_none());
         let of = |outcome: &CheckOutcome| {
@@ -298,8 +301,8 @@ impl CheckReport {
         uncounted.flat_map(of).collect()
     }
 
-    /// Returns the measured completion: the mean repaired share of the checks that failed at `start` or fail now. It is 1.0 if
-    /// and only if all checks pass. `claimed`, the agent's own figure, is used only if there are no checks.
+    /// Returns the measured completion: the mean repaired share of the checks that failed at `start` or fail now. It is 1.0
+    /// exactly if all checks pass. `claimed`, the agent's figure, is used only without checks.
     pub fn completion(&self, start: Option<&Self>, claimed: Option<Ratio>) -> Ratio {
         const ALMOST: f64 = 0.99;
         if self.outcomes.is_empty() {
@@ -323,12 +326,12 @@ impl CheckReport {
 pub struct TamperFinding {
     /// Path of the file.
     pub path: String,
-    /// 1-based line of the evidence: in the file after the change, or before the change if the file was deleted. `None` if the
-    /// evidence is the file as a whole.
+    /// 1-based line of the evidence: in the file after the change, or before the change if the file was deleted. `None` if
+    /// the whole file is the evidence.
     pub line: Option<u32>,
     /// Kind of the change.
     pub kind: TamperKind,
-    /// Line or fact that is the evidence, at most 200 characters.
+    /// Line or fact that proves the finding, at most 200 characters.
     pub evidence: String,
 }
 
@@ -338,13 +341,13 @@ impl TamperFinding {
         Self { path: path.into(), line: None, kind, evidence: evidence.into() }
     }
 
-    /// Whether the finding must be resolved before the work can be done.
+    /// Whether the finding must be resolved before the work is done.
     pub fn blocks(&self) -> bool {
         self.kind.blocks_review()
     }
 }
 
-/// Finding as stored. Earlier versions also stored findings of all kinds that blocked nothing, with the grade `notice`.
+/// Finding as stored. Earlier versions also stored non-blocking findings of all kinds, with the grade `notice`.
 #[derive(Deserialize)]
 struct StoredFinding {
     path: String,
@@ -369,7 +372,7 @@ impl From<StoredFinding> for TamperFinding {
 #[serde(rename_all = "snake_case")]
 pub enum TamperKind {
     /// Tests, or files that start checks, differ from the base's. The run with the base's tests judges the difference.
-    // The aliases are kinds of earlier versions, which compared the texts of tests.
+    // The aliases are kinds from earlier versions, which compared the tests' texts.
     #[serde(
         alias = "test_deleted",
         alias = "test_skipped",
@@ -388,17 +391,17 @@ pub enum TamperKind {
     WorkflowEdited,
     /// The file `.ralph.yml` was edited.
     RalphFileEdited,
-    /// Program code keeps tests from failing.
+    /// Program code prevents tests from failing.
     TestsNeutralized,
-    /// Functions of the program return the values that tests expect, without computing them.
+    /// Functions of the program return the tests' expected values without computing them.
     AnswersHardCoded,
     /// The checks pass only because the branch changed existing tests.
     OnlyChangedTests,
-    /// A check counts fewer tests than at the base.
+    /// A check counts fewer tests than in the base.
     TestCountFell,
-    /// Tests, or files that start checks, were rewritten while the checks ran.
+    /// Tests, or files that start checks, were rewritten during the checks.
     TestsRewritten,
-    /// Tests in a program file changed, and their base version could not be run with the branch's program.
+    /// Tests in a program file changed, and their base version could not run with the branch's program.
     TestsNotJudged,
 }
 
@@ -419,13 +422,14 @@ impl TamperKind {
         }
     }
 
-    /// Whether the finding prevents review until it is fixed or accepted. False for changed tests, which the run with the base's
-    /// tests judges, and for workflows and `.ralph.yml`, which are protected paths and have their own policy.
+    /// Whether the finding prevents review until it is fixed or accepted. False for changed tests, because the run with the
+    /// base's tests judges them, and for workflows and `.ralph.yml`, because protected paths have a separate policy.
     pub fn blocks_review(self) -> bool {
         !matches!(self, Self::TestsChanged | Self::WorkflowEdited | Self::RalphFileEdited)
     }
 
-    /// Whether a task can legitimately require such a change. A person then decides about it; otherwise the service reverts it.
+    /// Whether a task can legitimately require such a change. A person then decides about it; otherwise, the service reverts
+    /// it.
     pub fn may_be_required(self) -> bool {
         matches!(self, Self::OnlyChangedTests | Self::AnswersHardCoded | Self::TestsNotJudged)
     }
@@ -434,7 +438,7 @@ impl TamperKind {
 /// Size of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiffStat {
-    /// One entry for each file.
+    /// One entry per file.
     pub files: Vec<FileStat>,
 }
 
@@ -466,7 +470,7 @@ pub enum ChangeKind {
     Deleted,
     /// The file was moved, and its content may have changed.
     Renamed {
-        /// Path before, relative to the tree.
+        /// Previous path, relative to the tree.
         from: String,
     },
 }
@@ -478,7 +482,7 @@ impl DiffStat {
     }
 }
 
-/// Report of the agent about its run (the file at `RALPH_REPORT`). Untrusted data.
+/// Agent's report about its run (the file at `RALPH_REPORT`). Untrusted data.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentReport {
@@ -494,11 +498,11 @@ pub struct AgentReport {
     pub blockers: Vec<String>,
     /// Steps taken to resolve blockers.
     pub resolution_steps: Vec<String>,
-    /// Next steps that the agent proposes.
+    /// Next steps proposed by the agent.
     pub next_steps: Vec<String>,
     /// Whether the agent claims that the task is done.
     pub completion_signal: bool,
-    /// Plan, if the run was asked for one.
+    /// Plan, if the run was asked to create one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<TaskPlan>,
 }

@@ -1,11 +1,11 @@
-//! Estimated number of tokens in a text, wherever no model has counted them.
+//! Estimates the number of tokens in a text that no model has counted.
 
-/// Number of bytes that count as one token: the minimum in prose and code, so that budgets tend to be kept.
+/// Number of bytes that count as one token. It is the minimum in prose and code, so the estimate tends to respect budgets.
 pub const BYTES_PER_TOKEN: usize = 3;
 
-/// Returns the estimated number of tokens in a text of this many bytes. In prose, code and logs of Latin script it is 1.0 to 1.6
-/// times the count of the vocabularies `cl100k_base` and `o200k_base`, in Cyrillic up to 2.5 times; where digits and symbols
-/// prevail it may be only 0.6 times the count. Other vocabularies have up to a third more tokens.
+/// Returns the estimated number of tokens in a text with this many bytes. In prose, code and logs in Latin script, it is 1.0
+/// to 1.6 times the count of the vocabularies `cl100k_base` and `o200k_base`, and in Cyrillic script up to 2.5 times. If
+/// digits and symbols prevail, it may be only 0.6 times the count. Other vocabularies have up to a third more tokens.
 pub fn estimated_tokens(bytes: usize) -> usize {
     bytes.div_ceil(BYTES_PER_TOKEN)
 }
@@ -14,7 +14,7 @@ pub fn estimated_tokens(bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Texts with the number of their tokens in `cl100k_base`.
+    /// Texts with their number of tokens in `cl100k_base`.
     const COUNTED: [(&str, usize); 3] = [
         (include_str!("../../../../../tests/fixtures/memory/learnings.jsonl"), 15_344),
         (include_str!("../../../../../tests/fixtures/limits/real.jsonl"), 18_780),

@@ -1,4 +1,4 @@
-//! Fills the views of a loop with its state.
+//! Fills a loop's views with its state.
 
 mod annotations;
 mod commit_status;
@@ -36,10 +36,10 @@ use crate::domain::trust::policy::{MinimumAccess, Policy};
 
 /// Maximum number of files listed in a comment; further files are only counted.
 const FILES_SHOWN: usize = 20;
-/// Maximum length of the part of a branch name that is made from the title, in characters.
+/// Maximum length of the title's part in a branch name, in characters.
 const SLUG_LENGTH: usize = 40;
 
-/// Converts a title to a part of a branch name: `[a-z0-9-]+`, without a hyphen at either end.
+/// Converts a title to part of a branch name: `[a-z0-9-]+`, without leading or trailing hyphens.
 pub fn slug(title: &str) -> String {
     let mut slug = String::new();
     for c in title.chars().flat_map(char::to_lowercase) {
@@ -91,7 +91,7 @@ fn link(text: impl Into<String>, url: impl Into<String>) -> Link {
     Link { text: text.into(), url: url.into() }
 }
 
-/// Returns the URL of the repository's page, derived from that of the issue's page; empty if it cannot be derived.
+/// Returns the URL of the repository's page, derived from the URL of the issue's page; empty if this is impossible.
 fn repository_page(current: &Loop) -> &str {
     current.task.url.rsplit_once("/issues/").map_or("", |(page, _)| page)
 }
@@ -143,7 +143,7 @@ fn file_lines(stat: &DiffStat) -> (Vec<FileLine>, usize) {
     (lines, files.len().saturating_sub(FILES_SHOWN))
 }
 
-/// Describes the approach of an iteration in a few words: as reported by the agent, else by its failure, else by its changes.
+/// Describes an iteration's approach in a few words: reported by the agent, or derived from its failure or its changes.
 pub fn approach(iteration: &Iteration) -> String {
     let reported = [&iteration.report.approach, &iteration.report.summary];
     match reported.into_iter().find(|text| !text.trim().is_empty()) {
@@ -162,7 +162,7 @@ fn duration_s(iteration: &Iteration, now: Timestamp) -> u64 {
     seconds(iteration.ended_at.unwrap_or(now).since(iteration.started_at))
 }
 
-/// Whether the completion of an iteration was measured.
+/// Whether the iteration's completion was measured.
 fn measured(iteration: &Iteration) -> bool {
     iteration.ended_at.is_some() || !iteration.checks.outcomes.is_empty()
 }
@@ -252,7 +252,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     }))
 }
 
-/// Returns the note about a requested merge by the forge; `None` if nobody requested it.
+/// Returns the note about a merge requested from the forge; `None` if there is no request.
 fn merge_note(current: &Loop) -> Option<String> {
     let wish = current.merge_wish.as_ref().filter(|_| current.state.is_open())?;
     let who = &wish.by.login;
@@ -262,7 +262,7 @@ fn merge_note(current: &Loop) -> Option<String> {
     })
 }
 
-/// Returns the learnings of all iterations, without repetitions.
+/// Returns the distinct learnings of all iterations.
 fn learnings(current: &Loop) -> Vec<String> {
     let mut learnings: Vec<String> = Vec::new();
     for learning in current.retained_iterations().flat_map(|i| &i.report.learnings) {
@@ -273,7 +273,7 @@ fn learnings(current: &Loop) -> Vec<String> {
     learnings
 }
 
-/// Returns the backend of the last run with its model. Before the first run, returns `first`, the configured backend.
+/// Returns the last run's backend with its model. Before the first run, returns `first`, the configured backend.
 fn served_words(current: &Loop, first: &str) -> String {
     let served = current.retained_iterations().rev().map(|i| &i.served).find(|served| !served.backend.is_empty());
     match served {
@@ -299,7 +299,7 @@ fn course_line(judged: &IterationJudgement) -> CourseLine {
     }
 }
 
-/// Describes the strategy of the next iteration in a few words; empty if the loop continues as before.
+/// Describes the next iteration's strategy in a few words; empty if the loop continues as before.
 fn strategy_words(judged: &IterationJudgement) -> String {
     let approach = match judged.approach {
         Approach::Persist => "",
@@ -329,7 +329,7 @@ fn detection_line(found: &JudgedDetection) -> DetectionLine {
     }
 }
 
-/// Returns the reason of the loop's state; for a running loop, its current step.
+/// Returns the reason for the loop's state; for a running loop, its current step.
 fn headline(current: &Loop) -> String {
     if current.state != LoopState::Running {
         return sentence(&current.why);
@@ -359,8 +359,8 @@ fn step_words(current: &Loop) -> String {
     }
 }
 
-/// Returns the next action of a person or of the bot. Empty after the end of the loop, and if the next action is one of
-/// `commands`.
+/// Returns the next action of a person or of the bot. Empty after the end of the loop, or if one of `commands` is the next
+/// action.
 pub(super) fn next_action(current: &Loop) -> String {
     match current.state {
         LoopState::NeedsCriteria
@@ -381,7 +381,7 @@ pub(super) fn next_action(current: &Loop) -> String {
     }
 }
 
-/// Whether every check passed before the first iteration, so that there was nothing to do.
+/// Whether every check passed before the first iteration, so there was nothing to do.
 fn nothing_to_do(current: &Loop) -> bool {
     current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
 }
@@ -423,7 +423,7 @@ pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View 
     })
 }
 
-/// Fills the notice that the loop waits until `until` because of `why`. If `mention` is true, it mentions the person who started
+/// Fills the notice that the loop waits until `until` because of `why`. With `mention`, it mentions the person who started
 /// the loop.
 pub fn waiting(current: &Loop, why: &str, until: Timestamp, mention: bool) -> View {
     let who = Some(&current.requested_by).filter(|who| mention && who.kind == AccountKind::User);
@@ -437,18 +437,18 @@ pub fn waiting(current: &Loop, why: &str, until: Timestamp, mention: bool) -> Vi
     })
 }
 
-/// Formats a time for people: in UTC, to the minute.
+/// Formats a time for people: UTC, to the minute.
 pub fn moment(at: Timestamp) -> String {
     let utc = jiff::Timestamp::from_millisecond(at.0).map(|at| at.strftime("%Y-%m-%d %H:%M UTC").to_string());
     utc.unwrap_or_else(|_| at.0.to_string())
 }
 
-/// Fills the comment on the newest iteration; `None` before the first.
+/// Fills the comment on the newest iteration; `None` before the first iteration.
 pub fn iteration(current: &Loop) -> Option<View> {
     current.current().map(|last| View::Iteration(Box::new(iteration_view(current, last))))
 }
 
-/// Fills the comment on an earlier iteration, folded to one line; `None` if there is no such iteration.
+/// Fills the comment on an earlier iteration, folded to one line; `None` if the iteration does not exist.
 pub fn folded_iteration(current: &Loop, number: u32) -> Option<View> {
     let found = current.iterations.iter().rev().find(|i| i.number == number)?;
     let view =
@@ -502,7 +502,7 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
     }
 }
 
-/// Returns the hosts that the sandbox refused in this iteration for the first time in the loop.
+/// Returns the hosts that the sandbox rejected in this iteration for the first time in the loop.
 fn refused_hosts(current: &Loop, last: &Iteration) -> Vec<String> {
     let before = |host: &&String| {
         current.iterations.iter().filter(|i| i.number < last.number).any(|i| i.refused_hosts.contains(host))
@@ -548,8 +548,8 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
     }
 }
 
-/// Describes the consequence of a judgement that stops the loop. At that time the loop is still running, because it stops only
-/// after the iteration was reported.
+/// Describes the consequence of a judgement that stops the loop. The loop is still running at that time, because it stops
+/// only after the iteration is reported.
 fn stop_words(current: &Loop, judged: &IterationJudgement) -> String {
     let asks = match current.policy.supervision().oversight.auto_escalate {
         true => "asks for a decision in an escalation issue",

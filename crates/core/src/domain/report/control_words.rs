@@ -1,11 +1,12 @@
-//! Descriptions of control: how a control signal is composed, changes of profile, and alarms.
+//! Descriptions of control: terms of the control signal, changes of the profile, and alarms.
 
 use std::collections::BTreeMap;
 
 use crate::domain::loops::{ControlFigures, IterationJudgement, KeptAlarm};
 use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, ProfileTransition};
 
-/// Formats the control signal as the sum of its terms (`0.44 = 0.23 (P) + 0.18 (I) + 0.03 (D)`); empty if they are not stored.
+/// Formats the control signal as the sum of its terms (`0.44 = 0.23 (P) + 0.18 (I) + 0.03 (D)`); empty if the terms are not
+/// stored.
 pub fn terms(judged: &IterationJudgement) -> String {
     let Some(ControlFigures { terms, .. }) = &judged.control else { return String::new() };
     let sum = terms.p + terms.i + terms.d;
@@ -22,13 +23,13 @@ pub fn gains(judged: &IterationJudgement) -> String {
     })
 }
 
-/// Describes the change of the gain profile with its reason; empty if it did not change.
+/// Describes the change of the gain profile and its reason; empty if it did not change.
 pub fn transition(judged: &IterationJudgement) -> String {
     let change = judged.control.as_ref().and_then(|figures| figures.transition.as_ref());
     change.map_or_else(String::new, |ProfileTransition { from, to, reason }| format!("{from} -> {to}: {reason}"))
 }
 
-/// Describes the active alarms, most severe first, except those of the severity `Info`.
+/// Describes the active alarms except severity `Info`, most severe first.
 pub fn alarms(judged: &IterationJudgement) -> Vec<String> {
     let active = judged.control.iter().flat_map(|figures| &figures.alarms);
     active.filter(|alarm| alarm.severity > AlarmSeverity::Info).map(alarm).collect()
@@ -40,7 +41,7 @@ fn alarm(alarm: &KeptAlarm) -> String {
     format!("{} ({}, since iteration {since}{seen}): {message}", kind.name(), severity.word())
 }
 
-/// Returns how often each alarm was raised in these iterations.
+/// Returns the number of times that these iterations raised each alarm.
 pub fn raised_counts<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -> BTreeMap<AlarmKind, u32> {
     let figures = judged.filter_map(|judged| judged.control.as_ref());
     let mut counts = BTreeMap::new();
@@ -50,7 +51,8 @@ pub fn raised_counts<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -
     counts
 }
 
-/// Formats how often each alarm was raised in these iterations (`stuck_loop 2, regression 1`); `none` if there were none.
+/// Formats the number of times that these iterations raised each alarm (`stuck_loop 2, regression 1`); `none` if there were
+/// none.
 pub fn raised<'a>(judged: impl Iterator<Item = &'a IterationJudgement>) -> String {
     let counts = raised_counts(judged).into_iter();
     let words: Vec<String> = counts.map(|(kind, count)| format!("{} {count}", kind.name())).collect();

@@ -8,7 +8,7 @@ use crate::domain::model::ids::LoopId;
 /// Text of the links.
 const TEXT: &str = "dashboard";
 
-/// URLs of the dashboard's pages, for a dashboard that people can reach.
+/// URLs of the dashboard's pages, if people can reach the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardPages {
     /// Base URL without a trailing slash.
@@ -16,7 +16,7 @@ pub struct DashboardPages {
 }
 
 impl DashboardPages {
-    /// Creates the URLs for the dashboard at `base`, whose path is ignored.
+    /// Creates the URLs of the dashboard at `base`; ignores the path of `base`.
     pub fn at(base: &Url) -> Self {
         Self { base: base.as_str().trim_end_matches('/').to_owned() }
     }
@@ -31,7 +31,8 @@ impl DashboardPages {
         format!("{}/iterations/{number}", self.of_loop(id))
     }
 
-    /// Adds a link to the matching page: to the status comment, the comment on an iteration, the pull request, and escalations.
+    /// Adds a link to the matching page: to the status comment, the comment on an iteration, the pull request, and
+    /// escalations.
     pub fn link(&self, view: &mut View) {
         let (dashboard, url) = match view {
             View::Status(view) => (&mut view.dashboard, self.of_loop(&view.loop_id)),
@@ -44,8 +45,8 @@ impl DashboardPages {
     }
 }
 
-/// Adds to each failing check the line of the iteration's transcript at which its output begins. `line` returns that line for the
-/// name of a check.
+/// Adds to each failing check the first line of its output in the iteration's transcript. `line` returns this line for a
+/// check's name.
 pub fn add_check_lines(view: &mut View, line: impl Fn(&str) -> Option<usize>) {
     if let View::Iteration(view) = view {
         for check in view.checks.iter_mut().filter(|check| !check.holds) {

@@ -8,12 +8,12 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 use crate::domain::model::task::TamperFinding;
 
-/// Maximum number of locations of failing checks that a text lists.
+/// Maximum number of failing checks' locations in a text.
 pub const MAX_PLACES: usize = 10;
 /// Maximum number of links in a text.
 const MAX_LINKS: usize = 60;
 
-/// Returns the commit whose files the text is about; `None` if the text mentions no files.
+/// Returns the commit of the files mentioned in a text; `None` if the text mentions no files.
 pub fn linked_commit(current: &Loop, view: &View) -> Option<Sha> {
     match view {
         View::Iteration(view) if !view.folded => {
@@ -25,7 +25,7 @@ pub fn linked_commit(current: &Loop, view: &View) -> Option<Sha> {
     }
 }
 
-/// Returns the files in the table of a text that certainly exist at its commit, because the commit added lines to them.
+/// Returns the files in a text's table that certainly exist at its commit, because the commit added lines to them.
 pub fn certain_files(current: &Loop, view: &View) -> BTreeSet<String> {
     let View::Iteration(view) = view else { return BTreeSet::new() };
     let mut iterations = current.iterations.iter();
@@ -34,8 +34,8 @@ pub fn certain_files(current: &Loop, view: &View) -> BTreeSet<String> {
     files.map(|file| file.path.clone()).collect()
 }
 
-/// Returns the paths that a text mentions and that may not exist. Paths in `certain` are omitted, unless they are mentioned
-/// outside of the table.
+/// Returns the paths mentioned in a text that may not exist. Omits paths in `certain`, unless they are mentioned outside the
+/// table.
 pub fn named_paths_of(view: &View, certain: &BTreeSet<String>) -> BTreeSet<String> {
     let (checks, findings, mut paths) = match view {
         View::Iteration(view) => {
@@ -50,7 +50,7 @@ pub fn named_paths_of(view: &View, certain: &BTreeSet<String>) -> BTreeSet<Strin
     paths
 }
 
-/// Adds links for the mentioned files and lines that exist. `lines` has the number of lines of each existing file. `page` is the
+/// Adds links for the mentioned files and lines that exist. `lines` has each existing file's number of lines. `page` is the
 /// URL of the files at the commit, with a trailing slash.
 pub fn link_files(view: &mut View, page: &str, lines: &HashMap<String, u64>) {
     let (checks, findings, named, links, shown) = match view {
@@ -78,14 +78,14 @@ pub fn link_files(view: &mut View, page: &str, lines: &HashMap<String, u64>) {
         if links.len() >= MAX_LINKS || !lines.contains_key(&path) {
             continue;
         }
-        // A line of the file's earlier version is not shown as one of this version.
+        // Do not link a line of the file's earlier version to this version.
         let fragment = line.filter(|line| exists(&path, *line)).map_or(String::new(), |line| format!("#L{line}"));
         let key = line.map_or_else(|| path.clone(), |line| format!("{path}:{line}"));
         links.insert(key, format!("{page}{}{fragment}", escaped(&path)));
     }
 }
 
-/// Returns path, line, check and message of each location that failing checks mention.
+/// Returns the path, line, check and message of each location mentioned by failing checks.
 fn places(checks: &[CheckLine]) -> Vec<(String, u64, String, String)> {
     let failing = checks.iter().filter(|check| !check.holds);
     let found = named_lines_of(failing.map(|check| (check.name.as_str(), check.output.as_str())));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_on_a_line_that_is_gone_links_the_file() {
+    fn finding_on_a_removed_line_links_the_file() {
         let mut view = view("", &[]);
         if let View::Iteration(view) = &mut view {
             let mut finding = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+1 -0");

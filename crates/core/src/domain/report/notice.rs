@@ -1,7 +1,7 @@
 //! Notices about escalations for channels outside the forge, and their message bodies for each service.
 //!
-//! Foreign text (titles, output of checks) is escaped in every body. It therefore mentions nobody, contains no links, and stays
-//! within the limits of the service.
+//! Foreign text (titles, output of checks) is escaped in every body. It therefore causes no mentions, contains no links, and
+//! stays within the service's limits.
 
 mod definition;
 mod discord;
@@ -30,10 +30,10 @@ pub use generic::VERSION as GENERIC_VERSION;
 pub use message::{MessageStep, PostedMessage};
 pub use text::level as level_name;
 
-/// Cause of notices about plans that are waiting for a person.
+/// Cause of notices about pending plans.
 const PLAN_APPROVAL: &str = "plan_approval";
 
-/// Declares `ChannelKind` from one row per service: the name of its variant and its definition.
+/// Declares `ChannelKind` with one row per service: the variant's name and its definition.
 macro_rules! channel_kinds {
     ($($(#[$doc:meta])* $kind:ident: $definition:path,)+) => {
         /// Services that accept notices.
@@ -44,10 +44,10 @@ macro_rules! channel_kinds {
         }
 
         impl ChannelKind {
-            /// All services, in the order in which they are listed.
+            /// All services, in listing order.
             pub const ALL: &[Self] = &[$(Self::$kind,)+];
 
-            /// Returns the properties of the service.
+            /// Returns the service's properties.
             pub fn definition(self) -> &'static ChannelDefinition {
                 match self {
                     $(Self::$kind => &$definition,)+
@@ -58,17 +58,17 @@ macro_rules! channel_kinds {
 }
 
 channel_kinds! {
-    /// Incoming webhook of Slack or of a compatible service. Its messages cannot be edited.
+    /// Incoming webhook of Slack or a compatible service. Its messages cannot be edited.
     Slack: slack::WEBHOOK,
     /// Slack app with a bot token, which can edit its messages.
     SlackBot: slack::BOT,
-    /// Webhook of Discord.
+    /// Discord webhook.
     Discord: discord::CHANNEL,
     /// PagerDuty Events API, version 2.
     PagerDuty: pagerduty::CHANNEL,
-    /// Signed JSON of this project.
+    /// Signed JSON in this project's format.
     Generic: generic::CHANNEL,
-    /// Mail by SMTP.
+    /// Mail over SMTP.
     Mail: mail::CHANNEL,
 }
 
@@ -78,25 +78,25 @@ impl ChannelKind {
         self.definition().name
     }
 
-    /// Whether the service edits its message about a loop instead of posting another one.
+    /// Whether the service edits its message about a loop instead of posting a new one.
     pub fn changes_messages(self) -> bool {
         matches!(self.definition().transport, NoticeTransport::SlackMessage | NoticeTransport::DiscordMessage)
     }
 
-    /// Whether the channel is notified that a loop continues or has ended.
+    /// Whether the channel is notified when a loop continues or has ended.
     pub fn shows_resolution(self) -> bool {
         self.definition().keeps_incidents || self.changes_messages()
     }
 }
 
-/// Configured channel, with the levels that it receives.
+/// Configured channel with its levels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audience {
     /// Name in the configuration.
     pub channel: String,
     /// Service.
     pub kind: ChannelKind,
-    /// Levels that the channel receives.
+    /// Levels sent to the channel.
     pub levels: Vec<EscalationLevel>,
 }
 
@@ -106,9 +106,9 @@ pub struct Audience {
 pub enum Occasion {
     /// The loop needs a person.
     Raised,
-    /// Nobody has replied yet.
+    /// Repetition of a notice without a reply.
     Reminder,
-    /// The loop continues or has ended. Sent only to services that show this.
+    /// The loop continues or has ended. Sent only to services that display this.
     Resolved,
 }
 
@@ -141,10 +141,10 @@ pub struct Notice {
     pub issue_url: String,
     /// Name of the cause (`stuck`, `limit_time`, …).
     pub cause: String,
-    /// Cause in a few words, for the headline; empty in notices that older versions stored.
+    /// Cause in a few words for the headline; empty in notices stored by older versions.
     #[serde(default)]
     pub reason: String,
-    /// Cause in a sentence or two.
+    /// Cause in one or two sentences.
     pub what_happened: String,
     /// Evidence, one phrase each.
     pub evidence: Vec<String>,
@@ -160,7 +160,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Returns the globally unique key that all notices about one cause of a loop share.
+    /// Returns the globally unique key shared by all notices about one cause of a loop.
     pub fn dedup_key(&self) -> String {
         let repo = &self.repo;
         let key = format!("ralph-bot/{}/{}/{}/{}", repo.forge, repo.id, self.loop_id, self.cause);
@@ -172,7 +172,7 @@ impl Notice {
         format!("notify/{channel}/{}/{}", self.occasion.as_str(), self.cause)
     }
 
-    /// Creates the warning that a loop was redirected. It has a cause of its own, so that a later pause because of the same
+    /// Creates the warning that a loop was redirected. It has a separate cause, so that a later pause because of the same
     /// detection is a new incident.
     pub fn redirected(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
         let cause = format!("redirect_{}", found.kind.name());
@@ -189,8 +189,8 @@ impl Notice {
         }
     }
 
-    /// Creates the notice that a loop is paused because its repository accepts no changes. The forge itself may show this
-    /// nowhere.
+    /// Creates the notice that a loop is paused because its repository accepts no changes, which the forge may not display
+    /// anywhere.
     pub fn unavailable(current: &Loop, level: EscalationLevel, at: Timestamp) -> Self {
         Self {
             reason: "its repository takes no changes".into(),
@@ -199,8 +199,8 @@ impl Notice {
         }
     }
 
-    /// Creates the notice that the forge refused a change whose absence people would notice. The forge itself may show this
-    /// nowhere.
+    /// Creates the notice that the forge rejected a change whose absence matters to people, which the forge may not display
+    /// anywhere.
     pub fn refused(current: &Loop, refused: &RefusedChange, at: Timestamp) -> Self {
         let cause = format!("refused_{}", refused.change.name());
         Self {
@@ -211,7 +211,7 @@ impl Notice {
         }
     }
 
-    /// Creates the notice that a plan is waiting for a person. Because nothing failed, its level alerts nobody.
+    /// Creates the notice that a plan is waiting for a person. Its level does not alert anyone, because nothing failed.
     pub fn plan(occasion: Occasion, current: &Loop, plan: &ProposedPlan, at: Timestamp) -> Self {
         let reason =
             if plan.plan.questions.is_empty() { "its plan needs an approval" } else { "its plan has questions" };
@@ -249,7 +249,7 @@ impl Notice {
         }
     }
 
-    /// Creates a notice for testing a channel. It belongs to no loop.
+    /// Creates a notice for testing a channel, without a loop.
     pub fn test(occasion: Occasion, at: Timestamp) -> Self {
         let repo =
             RepoRef { forge: ForgeName::new("test"), id: RepoId(0), owner: "ralph-bot".into(), name: "test".into() };

@@ -1,4 +1,4 @@
-//! Descriptions of the facts about a task: those that people stated and those that are estimated, each with its source.
+//! Describes the stated and estimated facts about a task, each with its source.
 
 use crate::domain::loops::{FactSource, Loop, PastLoops, Quantiles};
 use crate::domain::model::ids::Money;
@@ -7,10 +7,11 @@ use crate::domain::report::view::PastLine;
 use crate::domain::supervision::control::complexity;
 use crate::domain::supervision::oversight::named_places;
 
-/// Maximum number of guessed files and folders that are shown.
+/// Maximum number of displayed estimated files and folders.
 const PLACES_SHOWN: usize = 5;
 
-/// Describes the facts that supervision uses, one line each. A stated fact is shown together with the guess that it replaces.
+/// Describes the facts used by supervision, one line each. A stated fact is shown together with the estimate that it
+/// replaces.
 pub fn task_facts(current: &Loop) -> Vec<String> {
     let (guessed, stated) = (current.guessed_facts(), &current.stated);
     let settings = current.policy.supervision().control.complexity;
@@ -51,7 +52,7 @@ pub fn task_facts(current: &Loop) -> Vec<String> {
     lines
 }
 
-/// Formats distinct places: the first ones, and the number of further ones.
+/// Formats distinct places: the first ones, and the number of remaining ones.
 fn places(all: &[&str]) -> String {
     let mut different: Vec<&str> = Vec::new();
     all.iter().filter(|place| !place.is_empty()).for_each(|place| {
@@ -66,7 +67,7 @@ fn places(all: &[&str]) -> String {
     }
 }
 
-/// Returns the resources that earlier loops used, for display.
+/// Returns the resources used by earlier loops, for display.
 pub fn past_line(past: &PastLoops) -> PastLine {
     let none = Quantiles { median: 0, most: 0 };
     let (iterations, time) = (past.iterations.unwrap_or(none), past.time_ms.unwrap_or(none));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_and_iterations_are_guessed_where_nobody_states_them() {
+    fn missing_scope_and_iterations_are_estimated() {
         let mut current = samples::fresh();
         current.task.body =
             (0..8).map(|n| format!("`src/part{n}/mod.rs` ")).chain(["src/part0/mod.rs".into()]).collect();

@@ -1,5 +1,5 @@
-//! Views: the data of every text that people see, one struct per template. `compose` fills them from a loop, and `render`
-//! converts them to Markdown.
+//! Views: the data of all texts for people, one struct per template. `compose` fills them from a loop, and `render` converts
+//! them to Markdown.
 //!
 //! Texts in a view are not escaped; rendering escapes all of them, regardless of their author. Percentages are integers, 0..=100.
 //! Durations are in seconds. Money is `None` if unknown.
@@ -32,11 +32,11 @@ use crate::domain::model::ids::{LoopId, Sha};
 pub struct Link {
     /// Text of the link.
     pub text: String,
-    /// `http` or `https` URL. With any other scheme, only the text is shown.
+    /// `http` or `https` URL. For other schemes, only the text is shown.
     pub url: String,
 }
 
-/// URLs of the files and lines that a text mentions, by `path` and `path:line`.
+/// URLs of the files and lines mentioned in a text, by `path` and `path:line`.
 pub type FileLinks = std::collections::BTreeMap<String, String>;
 
 /// Command that is valid in the current state.
@@ -52,21 +52,21 @@ pub struct CommandHint {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "view", rename_all = "snake_case")]
 pub enum View {
-    /// Status comment of a loop, one per loop.
+    /// Status comment, one per loop.
     Status(Box<StatusView>),
     /// Comment of one iteration.
     Iteration(Box<IterationView>),
     /// Request for a check, because none was found.
     NeedsCriteria(NeedsCriteriaView),
-    /// Request to confirm the task text, if it was edited around the time of the label.
+    /// Request to confirm the task's text, if it was edited around the time of the label.
     NeedsConfirm(NeedsConfirmView),
     /// Plan that is waiting for approval.
     Plan(Box<PlanView>),
-    /// Refusal of a label, with a description of the people who may set it.
+    /// Rejection of a label, with a description of the people who may set it.
     WhoMay(WhoMayView),
     /// Reply to a command.
     Reply(CommandReply),
-    /// Notice that no backend is available for a while.
+    /// Notice that no backend is available at the moment.
     Waiting(WaitingView),
     /// Commands, settings and permissions.
     Help(HelpView),
@@ -90,14 +90,14 @@ pub enum CommitState {
     Running,
     /// Every check passed in a fresh checkout.
     Success,
-    /// The loop stopped before every check passed.
+    /// The loop stopped before all checks passed.
     Failure,
     /// The loop ended without a result, or the branch has a newer commit.
     Cancelled,
 }
 
 impl CommitState {
-    /// Whether the state is final, so that no other state follows.
+    /// Whether no other state can follow.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Success | Self::Failure | Self::Cancelled)
     }
@@ -106,18 +106,18 @@ impl CommitState {
 /// Status of the branch's commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitStatusView {
-    /// Commit that the status belongs to.
+    /// Commit of the status.
     pub commit: Sha,
     /// State.
     pub state: CommitState,
-    /// Title of one line.
+    /// Title on one line.
     pub title: String,
-    /// URL of the pull request's page; of the page if there is no pull request.
+    /// URL of the pull request's page, or of the page without a pull request.
     pub url: String,
 }
 
 impl View {
-    /// Returns the name of the kind of text, `[a-z_]`, as in the marker of the comment.
+    /// Returns the name of the kind, `[a-z_]`, as in the comment's marker.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Status(_) => "status",
@@ -136,7 +136,7 @@ impl View {
         }
     }
 
-    /// Returns the loop that the text is about; `None` for refusals, replies and help.
+    /// Returns the loop of the text; `None` for rejections, replies and help.
     pub fn loop_id(&self) -> Option<&LoopId> {
         match self {
             Self::Status(view) => Some(&view.loop_id),

@@ -1,9 +1,9 @@
-//! Layer 1, control: a PID controller over the iterations of a loop. [`ControlState::step`] takes an iteration's record and
-//! returns a [`ControlDecision`]; the same records give the same decisions.
+//! Layer 1, control: a PID controller over a loop's iterations. [`ControlState::step`] takes an iteration's record and
+//! returns a [`ControlDecision`]. The same records give the same decisions.
 //!
-//! Invariants: every figure of a decision is finite for any record; the state stays below [`MAX_STATE`] regardless of the
-//! length of the loop and its texts; a state that cannot be read is rebuilt from the records; control recommends, the
-//! overseer decides.
+//! Invariants: All figures of a decision are finite for any record. The state stays below [`MAX_STATE`] regardless of the
+//! length of the loop and its texts. An unreadable state is rebuilt from the records. Control recommends, and the overseer
+//! decides.
 
 mod actuators;
 mod advice;
@@ -50,13 +50,13 @@ pub struct ControlDecision {
     pub takes_effect: bool,
     /// Control signal u, 0..1.
     pub control_signal: f64,
-    /// Urgency that corresponds to u.
+    /// Urgency corresponding to u.
     pub urgency: Urgency,
-    /// Terms whose sum is u, not clamped.
+    /// Terms whose sum is u before clamping.
     pub terms: Terms,
-    /// Gains that were used, with the target profile.
+    /// Gains in use, with the target profile.
     pub gains: ScheduledGains,
-    /// Change of the target profile in this iteration; `None` without a change.
+    /// Change of the target profile in this iteration; `None` if unchanged.
     pub transition: Option<ProfileTransition>,
     /// P, I and D, with trend and forecast.
     pub metrics: ControlMetrics,
@@ -66,18 +66,19 @@ pub struct ControlDecision {
     pub raised: Vec<AlarmKind>,
     /// Alarms cleared in this iteration.
     pub cleared: Vec<AlarmKind>,
-    /// State of the loop in one sentence: its worst alarm, else its urgency.
+    /// State of the loop in one sentence: its most severe alarm, or its urgency without alarms.
     pub summary: String,
     /// Sentences for the next prompt.
     pub prompt_adjustments: Vec<String>,
     /// Actuator positions for the next iteration.
     pub actuation: Actuation,
-    /// Problems of the record, such as values out of range; one sentence each.
+    /// Problems with the record, such as values out of range; one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl ControlDecision {
-    /// Returns the decision without advice: no alarms, no sentences for the prompt, neutral actuators. The figures stay.
+    /// Returns the decision without advice: no alarms, no sentences for the prompt, and neutral actuators. The figures
+    /// remain.
     fn without_advice(self, settings: &ControlSettings) -> Self {
         Self {
             action: ControlAction::Continue,

@@ -1,25 +1,24 @@
-//! Experience: statistics of earlier loops of a repository. They are used to judge a new loop until it has enough records of its
-//! own.
+//! Experience: statistics of a repository's earlier loops. They help to judge a new loop until it has enough records.
 //!
-//! Two statistics are estimated by empirical Bayes. The share of iterations without progress determines how long a standstill
-//! must last to be unusual. The rates of progress show early whether the remaining work is likely to fit the budget. Only records
-//! of loops are used. A standstill that was ended by an intervention is not counted, because its natural length is unknown.
-//! Without earlier loops, the settings apply.
+//! Two statistics are estimated by empirical Bayes. The share of iterations without progress determines how long a
+//! standstill must last to be unusual. The rates of progress show early whether the remaining work probably fits the budget.
+//! Only records of loops are used. A standstill that an intervention ended is not counted, because its natural length is
+//! unknown. Without earlier loops, the settings apply.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
 use crate::domain::supervision::progress_rate::{ProgressRate, StepThreshold};
 
-/// Maximum number of loops that are kept; the oldest are dropped.
+/// Maximum number of loops to keep; the oldest are dropped.
 pub const REMEMBERED: usize = 50;
-/// Weight of the configured share of idle iterations, relative to that of earlier loops; in iterations.
+/// Weight of the configured share of idle iterations relative to the share in earlier loops, in iterations.
 const SETTINGS_WEIGHT: f64 = 10.0;
 /// Maximum weight that earlier loops add to [`StepThreshold::weight`], in iterations.
 const WEIGHT_GAINED: f64 = 20.0;
-/// Number of earlier iterations at which half of [`WEIGHT_GAINED`] is reached.
+/// Number of earlier iterations that adds half of [`WEIGHT_GAINED`].
 const HALF_GAINED: f64 = 50.0;
-/// Minimum number of iterations to measure a rate of progress.
+/// Minimum number of iterations for measuring a rate of progress.
 const LEAST_PACED: u32 = 3;
 
 /// Statistics of an earlier loop.
@@ -30,17 +29,17 @@ pub struct EarlierLoop {
     pub mean: f64,
     /// Variance of the gain of completion per iteration, 0 or more.
     pub variance: f64,
-    /// Number of iterations over which the rate of progress was measured; 0 if the rate is unknown.
+    /// Number of iterations used to measure the rate of progress; 0 if the rate is unknown.
     pub paced: u32,
-    /// Number of iterations up to the last step that came before the first intervention.
+    /// Number of iterations up to the last step before the first intervention.
     pub seen: u32,
-    /// Number of iterations among `seen` that made no step.
+    /// Number of iterations among `seen` without a step.
     pub idle: u32,
 }
 
 impl EarlierLoop {
-    /// Computes the statistics of a loop from its records, oldest first. `disturbed_after` is the number of iterations before the
-    /// first intervention; `None` if there was no intervention.
+    /// Computes a loop's statistics from its records, oldest first. `disturbed_after` is the number of iterations before the
+    /// first intervention; `None` without an intervention.
     pub fn of(records: &[Record], disturbed_after: Option<usize>, threshold: StepThreshold) -> Self {
         let rate = ProgressRate::of(&Record::measured(records), threshold);
         let left_alone = &records[..disturbed_after.map_or(records.len(), |after| after.min(records.len()))];
@@ -69,7 +68,7 @@ impl Experience {
         experience
     }
 
-    /// Adds a loop that ended, as the newest one.
+    /// Adds an ended loop as the newest one.
     pub fn add(&mut self, earlier: EarlierLoop) {
         if self.0.len() >= REMEMBERED {
             self.0.drain(..=self.0.len() - REMEMBERED);
@@ -82,13 +81,14 @@ impl Experience {
         self.0.is_empty()
     }
 
-    /// Returns the loops whose rate of progress is known.
+    /// Returns the loops with a known rate of progress.
     pub fn paces(&self) -> impl Iterator<Item = &EarlierLoop> {
         self.0.iter().filter(|earlier| earlier.has_pace())
     }
 
-    /// Returns the step threshold for this repository. The configured share of idle iterations is the mean of a beta distribution
-    /// that earlier loops update; their weight grows with their number. Without earlier loops, returns the configured threshold.
+    /// Returns the step threshold for this repository. The configured share of idle iterations is the mean of a beta
+    /// distribution updated by earlier loops; their weight grows with their number. Without earlier loops, returns the
+    /// configured threshold.
     pub fn step_threshold(&self, settings: StepThreshold) -> StepThreshold {
         let sum = |of: fn(&EarlierLoop) -> u32| self.0.iter().map(|earlier| f64::from(of(earlier))).sum::<f64>();
         let seen = sum(|earlier| earlier.seen);
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn settings_apply_without_earlier_loops() {
         assert_eq!(Experience::default().step_threshold(THRESHOLD), THRESHOLD);
-        // Neither do loops that showed nothing say anything.
+        // Loops without information have no effect, either.
         let silent = Experience::of([
             EarlierLoop::of(&[], None, THRESHOLD),
             EarlierLoop::of(&records(&[0.0]), Some(9), THRESHOLD),
@@ -142,7 +142,7 @@ mod tests {
         let still = records(&[0.1, 0.2, 0.3, 0.3, 0.3, 0.3]);
         let chance = |threshold| ProgressRate::of(&still, threshold).chance;
         assert!(chance(steady) < chance(THRESHOLD) / 4.0 && chance(halting) > chance(THRESHOLD) * 4.0);
-        // However much there was, the loop's own iterations count.
+        // The loop's iterations count regardless of the amount of experience.
         let much = Experience::of(vec![earlier(u32::MAX, u32::MAX); 60]).step_threshold(THRESHOLD);
         assert!(much.idle <= 1.0 && much.weight <= THRESHOLD.weight + WEIGHT_GAINED);
     }
@@ -153,7 +153,7 @@ mod tests {
         let known = EarlierLoop::of(&history, None, THRESHOLD);
         assert_eq!((known.seen, known.idle, known.paced), (9, 4, 8));
         assert!((known.mean - 0.0625).abs() < 1e-12 && known.variance >= known.mean * known.mean / 4.0);
-        // A standstill that was cut short is not counted.
+        // An interrupted standstill is not counted.
         let disturbed = EarlierLoop::of(&history, Some(7), THRESHOLD);
         assert_eq!((disturbed.seen, disturbed.idle, disturbed.paced), (5, 1, 8));
         let stuck = EarlierLoop::of(&records(&[0.1, 0.2, 0.2, 0.2, 0.2]), Some(5), THRESHOLD);

@@ -1,9 +1,9 @@
 //! Overseer: after each iteration, detects problems in the loop's behavior and decides on an intervention.
 //!
-//! Each detection searches the history for one pattern. Its severity determines the level of intervention, and persistence raises
-//! the level. The most severe intervention determines the decision. Control only advises: its alarms are one of the inputs. The
-//! result is an [`OversightVerdict`] that the loop obeys. The states "paused" and "aborted" are stored before anything acts on
-//! the verdict, and only a person can end them.
+//! Each detection searches the history for one pattern. Its severity determines the level of intervention, and persistence
+//! raises the level. The most severe intervention determines the decision. Control only advises: its alarms are one of the
+//! inputs. The result is an [`OversightVerdict`], which the loop must follow. The states "paused" and "aborted" are stored
+//! before the verdict takes effect, and only a person can end them.
 
 mod agent_failure;
 mod audit;
@@ -83,7 +83,8 @@ detectors! {
 }
 
 impl OversightSettings {
-    /// Returns the thresholds of a step and of an iteration without progress, as used for repositories without earlier loops.
+    /// Returns the thresholds for a step and for iterations without progress, as used for repositories without earlier
+    /// loops.
     pub fn step_threshold(&self) -> StepThreshold {
         let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
         StepThreshold {
@@ -131,7 +132,7 @@ pub enum OversightDecision {
 /// Result of oversight for an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OversightVerdict {
-    /// Detections, in the order of their rank ([`cause_rank`]).
+    /// Detections, sorted by rank ([`cause_rank`]).
     pub detections: Vec<Detection>,
     /// Interventions, in the order of the detections.
     pub interventions: Vec<Intervention>,
@@ -139,10 +140,10 @@ pub struct OversightVerdict {
     pub decision: OversightDecision,
     /// Directives for the start of the next prompt, in the order of the detections.
     pub directives: Vec<Directive>,
-    /// Iteration whose state is to be restored before the pause, where 0 is the state before the first iteration. `None` to
-    /// restore nothing.
+    /// Iteration whose state must be restored before the pause; 0 is the state before the first iteration. `None` to restore
+    /// nothing.
     pub restore: Option<u32>,
-    /// Escalation to people; `None` if there is nothing new to report.
+    /// Escalation to people; `None` without news.
     pub escalation: Option<Escalation>,
     /// Health of the loop.
     pub health: Health,
@@ -151,19 +152,19 @@ pub struct OversightVerdict {
 }
 
 impl OversightVerdict {
-    /// Returns the intervention that is reported to people as the main cause; `None` if there is no intervention.
+    /// Returns the intervention that is reported to people as the main cause; `None` without an intervention.
     pub fn headline(&self) -> Option<&Intervention> {
         self.interventions.first()
     }
 
-    /// Returns the first active REDIRECT, whether it is new or not.
+    /// Returns the first active REDIRECT, new or not.
     pub fn redirect(&self) -> Option<&Intervention> {
         self.interventions.iter().find(|done| done.level == InterventionLevel::Redirect)
     }
 }
 
 /// Reviews the newest iteration. `history` has all iterations, oldest first, with figures within their ranges
-/// ([`Record::cleaned`]). If it is empty, the verdict is empty. The same input gives the same verdict and state.
+/// ([`Record::cleaned`]). An empty history returns an empty verdict. The same input gives the same verdict and state.
 pub fn review(
     state: &mut OverseerState,
     history: &[Record],
@@ -177,7 +178,7 @@ pub fn review(
     let redirected = state.redirected.clone();
     let measured = Record::measured(history);
     let all = DetectionInput { history, partial: false, last, facts, control, settings, redirected: &redirected };
-    // What weakened checks say is no measure, neither of the iteration itself nor of those that follow.
+    // Weakened checks do not measure their iteration or later ones.
     let input = match measured.last() {
         Some(last) => DetectionInput { history: &measured, partial: measured.len() < history.len(), last, ..all },
         None => all,
@@ -195,12 +196,11 @@ pub fn review(
     conclude(state, iteration, settings, verdict)
 }
 
-/// Runs all enabled detections; returns their findings in the order of the table. `measured` lacks iterations with weakened
-/// checks.
+/// Runs all enabled detections and returns their findings in table order. `measured` lacks iterations with weakened checks.
 fn detect(all: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detection> {
     let finished = all.last.is_finished();
     let weakened = !all.last.tampering.is_empty();
-    // Work that is finished because its checks were weakened is not finished.
+    // Work that only passes because of weakened checks is not finished.
     let applies =
         |kind| all.settings.switches(kind).0 && (kind == DetectionKind::TestTampering || !finished && !weakened);
     let look = |kind: DetectionKind| {
@@ -222,11 +222,11 @@ fn intervene(
     let mut asked = if observed { InterventionLevel::Log } else { asked_level(state, input, &detection) };
     let mut redirects = input.settings.redirects;
     if !input.settings.pause_on_critical {
-        // An end is no pause; without pauses there is no last REDIRECT either.
+        // An abort is not a pause. Without pauses, there is no last REDIRECT either.
         asked = if asked == InterventionLevel::Pause { InterventionLevel::Redirect } else { asked };
         redirects = u32::MAX;
     }
-    // What goes on while the loop gets better is left to its present level; weakened checks make nothing better.
+    // While the loop improves, a persistent detection keeps its level, except for weakened checks, which are no improvement.
     let improving = detection.kind != DetectionKind::TestTampering && input.improving();
     let climb_after = (!improving).then_some(input.settings.climb_after);
     let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, redirects);
@@ -262,7 +262,7 @@ fn intervene(
     verdict.detections.push(detection);
 }
 
-/// Returns the level of intervention for a detection, without regard to how long the detection has persisted.
+/// Returns the level of intervention for a detection, regardless of its duration.
 fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &Detection) -> InterventionLevel {
     let critical = detection.severity == DetectionSeverity::Critical;
     if critical && input.settings.ends_loop(detection.kind, input, state) {
@@ -271,7 +271,7 @@ fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &De
     intervention::level_of(detection.kind, detection.severity)
 }
 
-/// Requests that the state after the best iteration is restored.
+/// Requests that the state after the best iteration be restored.
 fn restore(state: &mut OverseerState, input: &DetectionInput<'_>, verdict: &mut OversightVerdict) {
     verdict.restore = regression::best_iteration(input.history);
     if let Some(best) = verdict.restore {
@@ -334,7 +334,7 @@ fn conclude(
     verdict
 }
 
-/// Returns the number of the newest iteration; 0 if there is none.
+/// Returns the number of the newest iteration; 0 without iterations.
 pub fn iteration_of(history: &[Record]) -> u32 {
     if history.is_empty() { 0 } else { detection_input::number(history) }
 }

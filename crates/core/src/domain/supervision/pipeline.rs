@@ -21,11 +21,11 @@ use crate::domain::supervision::strategy::{
     StrategyState,
 };
 
-/// Maximum number of newest iterations that are considered. It is larger than any threshold, and bounds the cost of an iteration
-/// in a long loop. The figures of older iterations are ignored.
+/// Maximum number of newest iterations to consider. It is larger than any threshold, and bounds the cost of an iteration in
+/// a long loop. The figures of older iterations are ignored.
 const MAX_HISTORY: usize = 1_000;
 
-/// State of control, oversight and strategy. If a part of the stored state is missing, the whole state is rebuilt from the
+/// State of control, oversight and strategy. If part of the stored state is missing, the whole state is rebuilt from the
 /// records.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Supervision {
@@ -57,23 +57,23 @@ pub struct SupervisionReview {
     pub control: control::ControlDecision,
     /// Verdict of the overseer, which decides.
     pub verdict: OversightVerdict,
-    /// Problems in how the last iteration ended.
+    /// Problems with the end of the last iteration.
     pub after: Vec<IterationIssue>,
     /// Assessment of the loop's current state.
     pub assessment: StateAssessment,
     /// Plan of the next iteration.
     pub plan: StrategyPlan,
-    /// Validation of the plan, which says whether the next iteration may start.
+    /// Validation of the plan, which determines whether the next iteration may start.
     pub before: PreValidation,
-    /// Expected outcome of continuing; `None` if it cannot be estimated.
+    /// Expected outcome of continuing; `None` without an estimate.
     pub outlook: Option<Outlook>,
     /// Reason for giving up, without a full stop; `None` to continue.
     pub gives_up: Option<String>,
 }
 
 impl SupervisionReview {
-    /// Returns the decision for the loop: the most severe of three. These are the overseer's decision, the action of control if
-    /// `auto_intervene` is set, and a pause if the plan or its validation requires a person.
+    /// Returns the most severe of three decisions: the overseer's decision, control's action if `auto_intervene` is set, and
+    /// a pause if the plan or its validation requires a person.
     pub fn decision(&self) -> oversight::OversightDecision {
         let of_control = match self.control.action {
             _ if !self.control.takes_effect => oversight::OversightDecision::Continue,
@@ -87,7 +87,7 @@ impl SupervisionReview {
         self.verdict.decision.max(of_control).max(of_strategy)
     }
 
-    /// Returns the model tier for the next run: that of control, except that the cheap tier is never used after a REDIRECT.
+    /// Returns control's model tier for the next run, except that the cheap tier is never used after a REDIRECT.
     pub fn model(&self) -> ModelTier {
         match (self.control.actuation.model, self.verdict.redirect()) {
             (ModelTier::Cheap, Some(_)) => ModelTier::Default,
@@ -95,25 +95,25 @@ impl SupervisionReview {
         }
     }
 
-    /// Whether the review sends something new to the agent or to people. From then on, the loop counts as disturbed in the
+    /// Whether the review sends new content to the agent or to people. Afterwards, the loop counts as disturbed in the
     /// statistics for later loops.
     pub fn interferes(&self) -> bool {
         self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::InterventionLevel::Warn)
     }
 
-    /// Whether the next run of the agent starts a new session instead of resuming the last one.
+    /// Whether the agent's next run starts a new session instead of resuming the last one.
     pub fn fresh_session(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
     }
 
-    /// Whether the next run should use another backend, because runs of the current one fail.
+    /// Whether the next run should use another backend because runs of the current one fail.
     pub fn leaves_backend(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.kind == DetectionKind::AgentFailure)
     }
 }
 
 impl Supervision {
-    /// Reviews the newest iteration. `history` has all iterations that count, oldest first, cleaned ([`Record::cleaned`]).
+    /// Reviews the newest iteration. `history` has all counted iterations, oldest first, cleaned ([`Record::cleaned`]).
     /// Returns `None` if `history` is empty.
     pub fn review(
         &mut self,
@@ -160,7 +160,7 @@ impl Supervision {
         Some(review)
     }
 
-    /// Returns the reason for giving up; `None` if the loop should follow the decision instead.
+    /// Returns the reason for giving up; `None` if the decision applies instead.
     fn gives_up(&self, review: &SupervisionReview, rate: &ProgressRate, settings: &OutlookSettings) -> Option<String> {
         let decision = review.decision();
         if !settings.enabled || decision == oversight::OversightDecision::Abort {
@@ -168,14 +168,15 @@ impl Supervision {
         }
         let iteration = review.assessment.iteration.saturating_sub(1);
         if let Some(resumed) = self.strategy.resumed {
-            // Who let it go on knew the outlook.
+            // The person who resumed the loop knew the outlook.
             let still = rate.still.min(iteration.saturating_sub(resumed));
             let in_vain = settings.guided_iterations > 0 && still >= settings.guided_iterations;
             return in_vain.then(|| format!("no progress for {still} iterations since a person resumed it"));
         }
         let outlook = review.outlook?;
-        // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace. Where earlier loops
-        // are known it is judged by the pace that it had before, and is given up where even that would not do.
+        // After a warning, and until a REDIRECT has had time to take effect, the loop does not have its usual rate of
+        // progress. With earlier loops, it is judged by its rate before the problem, and gives up if even this rate would
+        // not be sufficient.
         let warned = review.verdict.interventions.iter().any(|done| done.level >= oversight::InterventionLevel::Warn);
         let redirected = self.overseer.last_redirect();
         let troubled =
@@ -184,7 +185,7 @@ impl Supervision {
         (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.expected_gain < 0.0).then(|| outlook.text())
     }
 
-    /// Records that a person resumed the loop after `iteration`. The causes of the pause and the active alarms are acknowledged.
+    /// Records that a person resumed the loop after `iteration`. Acknowledges the causes of the pause and the active alarms.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &SupervisionSettings) -> AuditEntry {
         let standing: Vec<String> = self.control.alarms().iter().map(|alarm| alarm.id.clone()).collect();
         for id in standing {
@@ -194,8 +195,8 @@ impl Supervision {
         self.overseer.resume(iteration, by, &settings.oversight)
     }
 
-    /// Rebuilds the state from the records, because the stored state cannot be read or is incompatible. Acknowledgements by
-    /// people are not in the records and are lost.
+    /// Rebuilds the state from the records if the stored state is unreadable or incompatible. People's acknowledgements are
+    /// lost, because the records do not contain them.
     pub fn rebuilt(records: &[Record], facts: &TaskFacts, settings: &SupervisionSettings) -> Self {
         let mut known = Self::default();
         for upto in 1..=records.len() {
@@ -272,7 +273,7 @@ mod tests {
         let review = &reviews[redirected];
         assert!(review.fresh_session() && review.plan.approach == Approach::Pivot, "{:?}", review.plan);
         assert_eq!(review.verdict.directives[0].level, oversight::DirectiveLevel::Override);
-        // Only a person leaves it, and then it goes on.
+        // Only a person ends the pause; then the loop continues.
         assert_eq!(decisions.last(), Some(&oversight::OversightDecision::Pause));
         assert!(supervision.overseer.is_held());
         let entry = supervision.resume(12, "maria", &SupervisionSettings::default());
@@ -335,7 +336,7 @@ mod tests {
         let escalated = |most: f64, settings: &SupervisionSettings| {
             let facts = TaskFacts { max_iterations: most, ..TaskFacts::default() };
             let mut settings = settings.clone();
-            // Strategy alone is looked at.
+            // This case tests strategy alone.
             settings.strategy.outlook.enabled = false;
             let mut supervision = Supervision::default();
             let records: Vec<Record> = (1..=15).map(|n| record(n, 0.3, &"x".repeat(n as usize))).collect();
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(supervision.overseer.health, oversight::Health::Healthy);
     }
 
-    /// Returns the messages after each iteration of a loop with these completions, each with a distinct error.
+    /// Returns the messages after each iteration of a loop with these completions and a distinct error per iteration.
     fn moving(completions: &[f64], resumed: Option<u32>, settings: &SupervisionSettings) -> Vec<Option<String>> {
         let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
         let mut supervision = Supervision::default();
@@ -413,7 +414,7 @@ mod tests {
         );
         let gives_up = |reviews: &[SupervisionReview]| reviews.iter().position(|review| review.gives_up.is_some());
         assert_eq!((gives_up(&first), gives_up(&slow), gives_up(&fast)), (None, Some(4), None));
-        // Loops that often stand still are left alone for longer.
+        // Loops in a repository with frequent standstills are disturbed later.
         let first_intervention = |reviews: &[SupervisionReview]| reviews.iter().position(SupervisionReview::interferes);
         assert_eq!((first_intervention(&first), first_intervention(&fast)), (Some(5), None));
     }

@@ -1,29 +1,29 @@
 //! Measured rate of progress of a loop: its steps forward, and the length of the current standstill.
 //!
-//! A loop is compared with itself. The share of its iterations without a step determines how long a standstill must be to be
-//! unusual. The size of its steps determines what counts as a step. If nothing is counted, a new error counts as a step.
+//! A loop is compared with its history. Its share of iterations without a step determines the unusual length of a
+//! standstill. The size of its steps determines the minimum size of a step. If nothing is counted, a new error is a step.
 
 use crate::domain::model::record::{Record, SeenErrors};
 
-/// Weight of the general expectation about loops relative to the loop's own figures, in iterations.
+/// Weight of the general expectation about loops relative to the loop's figures, in iterations.
 pub const PRIOR: f64 = 5.0;
-/// Maximum number of consecutive iterations without a step that are part of the normal rate. A longer run is a standstill.
+/// Maximum number of consecutive iterations without a step within the normal rate. A longer run is a standstill.
 const PAUSE: u32 = 2;
-/// Maximum number of consecutive iterations without a gain that are part of the rate. In a longer run, the loop was blocked.
+/// Maximum number of consecutive iterations without a gain within the rate. In a longer run, the loop was blocked.
 const HELD_UP: u32 = 6;
 
 /// Thresholds for counting a step, and for judging iterations without a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepThreshold {
-    /// Minimum gain of completion that is a step, 0..1.
+    /// Minimum gain of completion for a step, 0..1.
     pub least: f64,
     /// Minimum size of a step as a share of the loop's mean step, 0..1.
     pub part: f64,
     /// Expected share of iterations without a step, 0..1, for a loop without records.
     pub idle: f64,
-    /// Weight of `idle` relative to the loop's own share, in iterations; above 0.
+    /// Weight of `idle` relative to the loop's share, in iterations; above 0.
     pub weight: f64,
-    /// Number of iterations without a step that a blocker counts as, if the agent named it during the standstill.
+    /// Number of iterations without a step that equal one blocker named by the agent during the standstill.
     pub blocker: f64,
 }
 
@@ -32,14 +32,14 @@ pub struct StepThreshold {
 pub struct ProgressRate {
     /// Number of iterations since the last step.
     pub still: u32,
-    /// Probability of a standstill of this length at the loop's own rate, 0..1; 1 without a standstill. Iterations with a new
-    /// error do not lengthen the standstill, because something changes.
+    /// Probability of a standstill of this length at the loop's rate, 0..1; 1 without a standstill. Iterations with a new
+    /// error do not extend the standstill, because something changes.
     pub chance: f64,
     /// Number of steps after the first iteration.
     pub steps: u32,
-    /// Number of iterations after the first, without standstills of more than two iterations.
+    /// Number of iterations after the first, excluding standstills of more than two iterations.
     pub moving: u32,
-    /// The higher completion of the last two iterations, 0..1. A single flaky test is therefore not a loss.
+    /// Higher completion of the last two iterations, 0..1. A single flaky test is therefore not a loss.
     pub level: f64,
     /// Completion gained after the first iteration, 0..1.
     pub gain: f64,
@@ -51,21 +51,23 @@ pub struct ProgressRate {
     pub idle: u32,
     /// Number of iterations after the first one.
     pub later: u32,
-    /// Number of iterations among `later` over which the rate of progress is measured: those up to the last gain, except runs of
-    /// more than six iterations without a gain. Iterations after the last gain may be a standstill and are not counted yet.
+    /// Number of iterations among `later` used to measure the rate of progress: iterations up to the last gain, except runs
+    /// of more than six iterations without a gain. Iterations after the last gain may be a standstill, so they are not
+    /// counted yet.
     pub paced: u32,
 }
 
 impl ProgressRate {
-    /// Computes the rate of progress after `history`, oldest first, without records of weakened checks ([`Record::measured`]).
+    /// Computes the rate of progress after `history`, oldest first, without records of weakened checks
+    /// ([`Record::measured`]).
     pub fn of(history: &[Record], threshold: StepThreshold) -> Self {
         let mut scan = ProgressScan::new(threshold, Record::is_all_or_nothing(history));
         history.iter().for_each(|record| scan.take(record));
         scan.pace
     }
 
-    /// Returns mean and variance of the gain of completion per iteration over `iterations` iterations. The standard deviation is
-    /// at least half the mean.
+    /// Returns the mean and variance of the gain of completion per iteration over `iterations` iterations. The standard
+    /// deviation is at least half the mean.
     pub fn gained(&self, iterations: u32) -> (f64, f64) {
         let iterations = f64::from(iterations.max(1));
         let mean = self.gain / iterations;
@@ -88,7 +90,7 @@ struct ProgressScan<'a> {
     seen_errors: SeenErrors<'a>,
     /// Whether completion changes only by whole checks ([`Record::is_all_or_nothing`]).
     all_or_nothing: bool,
-    /// Length of the current standstill, in iterations with blockers weighted; and whether a blocker was named during it.
+    /// Length of the current standstill, in iterations with weighted blockers, and whether a blocker was named during it.
     run: (f64, bool),
     /// Number of iterations since the last gain.
     flat: u32,
@@ -146,7 +148,7 @@ impl<'a> ProgressScan<'a> {
         }
     }
 
-    /// Whether completion rose in two consecutive iterations by a step in total, even if it stays below its maximum.
+    /// Whether completion rose in two consecutive iterations by a step in total, even below its maximum.
     fn climbs(&self, now: f64) -> bool {
         let [first, second] = self.last;
         first < second && second < now && now <= self.best && now - first > self.completion.least_step()
@@ -175,7 +177,7 @@ impl<'a> ProgressScan<'a> {
     }
 }
 
-/// Tracker of steps in a figure that should rise.
+/// Tracks the steps of a figure that should rise.
 struct StepTracker {
     /// Minimum size of a step.
     least: f64,
@@ -250,7 +252,7 @@ mod tests {
     fn small_gain_is_no_step_after_large_steps() {
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.62]).still, 1);
         assert_eq!(pace(&[0.02, 0.04, 0.06, 0.08]).still, 0);
-        // It adds up.
+        // Small gains add up to a step.
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.64, 0.68]).still, 0);
     }
 

@@ -1,8 +1,8 @@
 //! Replays a recorded loop through control, oversight and strategy. Reads a trace in JSON Lines, and returns one line per
 //! iteration.
 //!
-//! The records do not react to the replayed decisions. Figures of control therefore depend only on the records; a REDIRECT, which
-//! changes the gains in a running loop, changes nothing here.
+//! The records do not react to the replayed decisions. Control's figures therefore depend only on the records. A REDIRECT,
+//! which changes the gains in a running loop, has no effect here.
 
 mod compare;
 mod line;
@@ -22,7 +22,7 @@ pub use compare::{Comparison, TraceOutcome, compare};
 pub use line::{AlarmMark, DetectionMark, InterventionMark, ReplayLine};
 pub use summary::{EndKind, PredictedEnd, ReplaySummary, end};
 
-/// Error for a line of a trace that is invalid.
+/// Invalid line of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct TraceError {
@@ -35,16 +35,16 @@ pub struct TraceError {
 /// Trace of a recorded loop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// Facts of the task from the optional first line; defaults without that line.
+    /// Facts about the task from the optional first line; defaults without this line.
     pub facts: TaskFacts,
     /// One record per iteration, in order.
     pub records: Vec<Record>,
 }
 
 impl Trace {
-    /// Parses a trace in JSON Lines: one record per line, after an optional first line with facts of the task. The first line
-    /// holds facts if it has no key of a record. Blank lines and unknown keys are ignored. Missing and null values take their
-    /// defaults.
+    /// Parses a trace in JSON Lines: one record per line, after an optional first line with facts about the task. The first
+    /// line has facts if it contains no key of a record. Ignores blank lines and unknown keys. Missing and null values take
+    /// their defaults.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut trace = Self::default();
         let text = text.trim_start_matches('\u{feff}');

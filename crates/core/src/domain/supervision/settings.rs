@@ -36,7 +36,7 @@ pub enum SupervisionPreset {
     Pinned,
 }
 
-/// All values of [`SupervisionPreset::Pinned`]. They are stored as a file, so that changed defaults do not affect them.
+/// All values of [`SupervisionPreset::Pinned`]. A file stores them, so that changed defaults do not affect them.
 const PINNED: &str = include_str!("pinned.json");
 
 /// Renamed keys: group, section, old name, new name. The old names are accepted until version 1.0.
@@ -48,8 +48,8 @@ pub const RENAMED_KEYS: [(&str, &str, &str, &str); 5] = [
     ("strategy", "outlook", "learnt_within", "trial_iterations"),
 ];
 
-/// Renames the old keys of a group. If a key is set by both names, the value of the new name is kept. Removes the gain profiles that
-/// loops of earlier versions stored, and which no longer exist.
+/// Renames the old keys of a group. If both names are set, keeps the new name's value. Removes gain profiles that loops of
+/// earlier versions stored and that no longer exist.
 fn rename_keys(group: &str, layer: &mut Map<String, Value>) {
     if group == ControlSettings::GROUP {
         layer.remove("profiles");
@@ -63,7 +63,7 @@ fn rename_keys(group: &str, layer: &mut Map<String, Value>) {
 }
 
 impl SupervisionPreset {
-    /// Returns the preset with this name; `None` if there is none.
+    /// Returns the preset with this name; `None` if unknown.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "default" => Some(Self::Default),
@@ -78,13 +78,13 @@ impl SupervisionSettings {
     pub fn of(preset: SupervisionPreset) -> Self {
         match preset {
             SupervisionPreset::Default => Self::default(),
-            // A test reads it, so it can be read.
+            // A test verifies that the file is readable.
             SupervisionPreset::Pinned => serde_json::from_str(PINNED).unwrap_or_default(),
         }
     }
 
-    /// Starts from the preset that `overlay` names, and overrides it with the keys `control`, `oversight` and `strategy` of
-    /// `overlay`. Other keys are ignored.
+    /// Starts with the preset named in `overlay`, and overrides it with the keys `control`, `oversight` and `strategy` of
+    /// `overlay`. Ignores other keys.
     ///
     /// # Errors
     /// All invalid keys.
@@ -94,8 +94,8 @@ impl SupervisionSettings {
         if problems.is_empty() { Ok(settings) } else { Err(problems) }
     }
 
-    /// Like [`Self::layered`], but tolerates errors: an invalid section keeps the values of the preset, and an unknown preset is
-    /// replaced by the default one.
+    /// Like [`Self::layered`], but tolerates errors: an invalid section keeps the preset's values, and an unknown preset is
+    /// replaced with the default one.
     pub fn tolerant(overlay: &Map<String, Value>) -> Self {
         Self::laid(overlay, &mut Vec::new())
     }
@@ -109,8 +109,8 @@ impl SupervisionSettings {
         settings
     }
 
-    /// Disables the scaling of iteration counts that the file sets explicitly. Only the counts of a preset are scaled to the
-    /// loop's limit.
+    /// Disables scaling for iteration counts that the file sets explicitly. Only a preset's counts are scaled to the loop's
+    /// limit.
     fn keep_stated_counts(&mut self, overlay: &Map<String, Value>) {
         let states = |group: &str, path: &str| overlay.get(group).is_some_and(|group| group.pointer(path).is_some());
         let alone = |group: &str, count: &str, share: &str| states(group, count) && !states(group, share);
@@ -149,8 +149,8 @@ fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &m
     }
 }
 
-/// Returns the keys that only the operator's file may set: each switch of oversight, and whether control advises and acts by
-/// itself. Maintainers of a repository therefore cannot disable the supervision of its loops.
+/// Returns the keys that only the operator's file may set: all switches of oversight, and whether control advises and acts
+/// by itself. A repository's maintainers therefore cannot disable the supervision of its loops.
 pub fn operators_alone() -> Vec<String> {
     let mut keys = vec!["control.auto_intervene".to_owned(), "control.enabled".to_owned()];
     let oversight = serde_json::to_value(OversightSettings::default()).unwrap_or_default();
@@ -186,7 +186,7 @@ mod tests {
         let pinned = SupervisionSettings::of(SupervisionPreset::Pinned);
         let mut made = serde_json::to_value(&pinned).unwrap();
         for kind in DetectionKind::ALL {
-            // Detections that came later are only observed, so that what their defaults are makes no difference.
+            // Later detections are only observed, so their defaults make no difference.
             if written["oversight"].get(kind.name()).is_none() {
                 assert!(pinned.oversight.switches(*kind).1, "pinned.json has no `{kind}`, which is not only observed");
                 made["oversight"].as_object_mut().unwrap().remove(kind.name());
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn oversight_switches_are_operator_only() {
-        // A repository can name a preset, so that must not switch anything.
+        // A repository can name a preset, so presets must not change any switch.
         let [default, pinned] = [SupervisionPreset::Default, SupervisionPreset::Pinned]
             .map(|preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap());
         for key in operators_alone() {

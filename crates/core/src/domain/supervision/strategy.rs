@@ -1,6 +1,6 @@
-//! Strategy: plans the next iteration by rules from the results of earlier ones. It does not use a model.
+//! Strategy: plans the next iteration with rules from the results of earlier ones, without a model.
 //!
-//! [`validate_after`] examines how the last iteration ended, [`assess`] determines the state of the loop, [`plan`] chooses an
+//! [`validate_after`] examines the end of the last iteration, [`assess`] determines the loop's state, [`plan`] chooses an
 //! approach, and [`validate_before`] checks whether the next iteration may start.
 
 mod assess;
@@ -97,13 +97,13 @@ const MAX_TRIED: usize = 50;
 /// State of strategy for a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StrategyState {
-    /// Approaches that were tried, oldest first.
+    /// Tried approaches, oldest first.
     pub tried: Vec<Tried>,
     /// Iteration after which a person last resumed the loop.
     pub resumed: Option<u32>,
 }
 
-/// Approach that was tried.
+/// Tried approach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// Name of the approach.

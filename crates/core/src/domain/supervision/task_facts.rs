@@ -1,4 +1,4 @@
-//! Facts about a task that supervision uses to judge its loop.
+//! Facts about a task, used by supervision to judge its loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub struct TaskFacts {
     pub estimated_cost_usd: Option<f64>,
     /// Usual running time of such a task, in minutes.
     pub estimated_minutes: Option<f64>,
-    /// Files and folders that the task concerns. If empty, those that the task's text names.
+    /// Files and folders of the task. If empty, the files and folders named in its text are used.
     pub scope: Vec<String>,
     /// Statistics of earlier loops of the repository.
     #[serde(skip_serializing_if = "Experience::is_empty")]
@@ -37,11 +37,11 @@ pub struct TaskFacts {
 }
 
 impl TaskFacts {
-    /// Lowers a threshold that counts iterations to `share` of the maximum number of iterations, so that the threshold can apply
-    /// before the limit. The result is at least `least`. A share of 0 leaves the threshold unchanged.
+    /// Lowers an iteration-count threshold to `share` of the maximum number of iterations, so that it can apply before the
+    /// limit. The result is at least `least`. A share of 0 leaves the threshold unchanged.
     pub fn within_limit(&self, threshold: u32, share: f64, least: u32) -> u32 {
         let most = (share * self.max_iterations).ceil();
-        // A missing or implausible limit lowers nothing.
+        // A missing or implausible limit does not lower the threshold.
         let most = if most >= 1.0 { most as u32 } else { u32::MAX };
         threshold.min(most.max(least))
     }

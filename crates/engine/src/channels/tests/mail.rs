@@ -1,4 +1,4 @@
-//! Mails as they are written: headers of a thread, and text that tries to add headers. Servers are in `tests/slow/mail.rs`.
+//! Tests of written mails: thread headers, and text that tries to add headers. The servers are in `tests/slow/mail.rs`.
 
 use super::super::MailSettings;
 use super::*;
@@ -34,7 +34,7 @@ fn written(outbound: OutboundFilter, notice: &Notice, posted: Option<&PostedMess
     String::from_utf8(message.formatted()).expect("text")
 }
 
-/// Headers of a mail, unfolded, and the rest.
+/// Unfolded headers of a mail, and the remaining text.
 fn parts(mail: &str) -> (Vec<String>, String) {
     let (head, body) = mail.split_once("\r\n\r\n").expect("a body");
     (head.replace("\r\n ", " ").lines().map(str::to_owned).collect(), body.to_owned())

@@ -1,5 +1,5 @@
-//! Messages of Slack apps and Discord webhooks that are posted once and changed afterwards, with the errors that both services
-//! document.
+//! Tests of Slack app and Discord webhook messages that are posted once and edited later, with both services' documented
+//! errors.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ type ChatCall = (Method, String, Value);
 #[derive(Default)]
 struct ChatScript {
     calls: Vec<ChatCall>,
-    /// Next answers: status, requested wait, body.
+    /// Next responses: status, requested wait, body.
     answers: VecDeque<(u16, Option<&'static str>, Value)>,
     authorization: String,
 }
@@ -42,7 +42,7 @@ impl FakeChat {
         std::mem::take(&mut self.script.lock().expect("no panic").calls)
     }
 
-    /// Method and path of the calls so far.
+    /// Method and path of each call so far.
     fn paths(&self) -> Vec<String> {
         self.calls().into_iter().map(|(method, path, _)| format!("{method} {path}")).collect()
     }
@@ -197,7 +197,7 @@ async fn slack_message_with_a_lost_answer_is_found_instead_of_posted_twice() {
         found.paths(),
         ["GET /api/conversations.history?channel=C0123456789&include_all_metadata=true&limit=50"]
     );
-    // It did not arrive, or the app may not look: it is posted.
+    // The message did not arrive, or the app may not search for it, so it is posted.
     for answer in [history(serde_json::json!([ours("another")])), slack_error("missing_scope")] {
         let fake = FakeChat::start([answer, posted_slack("9.3")]).await;
         assert_eq!(message(again(&fake).await).id, "9.3");
@@ -252,7 +252,7 @@ async fn errors_of_discord_decide_about_retries_and_new_messages() {
     let reminder = with(Occasion::Reminder, EscalationLevel::Critical);
     let deleted = FakeChat::start([discord_error(404, 10_008), posted_discord("901")]).await;
     assert_eq!(message(step(&deleted.discord(), &reminder, Some(&posted(&deleted))).await).id, "901");
-    // The webhook itself is gone: nothing can be posted.
+    // The webhook itself no longer exists, so no message can be posted.
     let gone = FakeChat::start([discord_error(404, 10_015)]).await;
     let outcome = step(&gone.discord(), &reminder, Some(&posted(&gone))).await;
     assert!(matches!(&outcome, SendOutcome::Rejected { why } if why.starts_with("HTTP 404")), "{outcome:?}");
@@ -260,7 +260,7 @@ async fn errors_of_discord_decide_about_retries_and_new_messages() {
     let limited = FakeChat::start([(429, Some("1.5"), limit)]).await;
     let outcome = step(&limited.discord(), &notice(), None).await;
     assert!(matches!(&outcome, SendOutcome::Retry { after_ms: Some(1_500), .. }), "{outcome:?}");
-    // A service that tells no id: later notices are messages of their own.
+    // A service that returns no id: later notices are separate messages.
     let silent = FakeChat::start([(204, None, Value::Null)]).await;
     assert_eq!(step(&silent.discord(), &notice(), None).await, delivered(204));
     let echo = FakeChat::start([(400, None, Value::from("no: tokenTOKENtoken"))]).await;
@@ -282,7 +282,7 @@ async fn worse_loop_gets_another_message_and_the_older_one_says_so() {
     assert_eq!((paused.id.as_str(), paused.level), ("2", EscalationLevel::Critical));
     let calls = fake.calls();
     assert!(calls[1].1.contains("/messages/1") && calls[1].2.to_string().contains("newer message"), "{calls:?}");
-    // After a resolution, the older message stays as it is.
+    // After a resolution, the older message does not change.
     let resolved = PostedMessage { occasion: Occasion::Resolved, ..paused };
     assert_eq!(message(step(&channel, &notice(), Some(&resolved)).await).id, "3");
     assert_eq!(fake.calls().len(), 1);

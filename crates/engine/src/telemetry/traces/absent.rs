@@ -1,4 +1,4 @@
-//! Exporter of a program that was built without the feature `traces`: it never exists.
+//! Exporter of a program built without the feature `traces`: it never exists.
 
 use tokio::runtime::Handle;
 use url::Url;

@@ -1,4 +1,4 @@
-//! Exporter of spans by OTLP over HTTP.
+//! Exporter of spans with OTLP over HTTP.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,13 +54,13 @@ impl OtlpExporter {
         self.0.on_end(data(id, span));
     }
 
-    /// Sends the remaining spans and blocks the thread meanwhile.
+    /// Sends the remaining spans, and blocks the thread meanwhile.
     pub(super) fn stop(&self) -> Result<(), String> {
         self.0.shutdown_with_timeout(LAST_WORDS).map_err(|error| error.to_string())
     }
 }
 
-/// Returns the ids of a loop's trace and of the span that covers the whole loop.
+/// Returns the ids of a loop's trace and of the span for the whole loop.
 fn trace_of(id: &LoopId) -> (TraceId, SpanId) {
     let digest: [u8; 32] = Sha256::digest(format!("ralph-bot/loop/{id}")).into();
     let (mut trace, mut span) = ([0; 16], [0; 8]);
@@ -105,7 +105,7 @@ fn data(id: &LoopId, span: EndedSpan) -> SpanData {
     }
 }
 
-/// Client of the collector. The exporter has its own thread, but requests need the service's runtime.
+/// Client of the collector. The exporter has a separate thread, but requests need the service's runtime.
 #[derive(Debug)]
 struct Collector {
     client: reqwest::Client,

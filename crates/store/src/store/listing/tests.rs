@@ -1,4 +1,4 @@
-//! Tests of the rows of lists: filters, pages, searches, and rows for loops of an earlier version.
+//! Tests of list rows: filters, pages, searches, and rows for an earlier version's loops.
 
 use super::*;
 use crate::domain::loops::{LoopStart, LoopTask, RunOptions};

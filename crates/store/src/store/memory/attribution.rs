@@ -1,4 +1,4 @@
-//! Records which learnings prompts contained, and credits learnings with the results of those iterations and loops.
+//! Records the learnings in prompts, and credits them with the results of the iterations and loops.
 
 use rusqlite::{Connection, params};
 
@@ -8,20 +8,20 @@ use crate::domain::knowledge::memory::{Credit, Learning, MemorySettings, Tally, 
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::store::StoreResult;
 
-/// Result of a loop, for crediting the learnings in its prompts.
+/// Result of a loop, used to credit the learnings in its prompts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopCredit {
     /// The loop.
     pub loop_id: LoopId,
     /// Repository of the loop.
     pub repository: RepoRef,
-    /// Type of the loop's task.
+    /// Type of its task.
     pub task_type: TaskType,
-    /// Whether the loop's result was accepted.
+    /// Whether a person accepted the loop's result.
     pub succeeded: bool,
 }
 
-/// Records which learnings the prompt of an iteration contained. Idempotent.
+/// Records the learnings in an iteration's prompt. Idempotent.
 pub fn carried(c: &Connection, id: &LoopId, iteration: u32, ids: &[String], now: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO prompt_learnings (loop_id, iteration, learning, at) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO NOTHING";
@@ -38,8 +38,7 @@ pub fn carried(c: &Connection, id: &LoopId, iteration: u32, ids: &[String], now:
     Ok(())
 }
 
-/// Credits the learnings in an iteration's prompt with its result: its approach, and whether it made progress.
-/// Idempotent.
+/// Credits the learnings in an iteration's prompt with its result: the approach, and whether it made progress. Idempotent.
 pub fn credit_iteration(
     c: &Connection,
     id: &LoopId,
@@ -59,8 +58,8 @@ pub fn credit_iteration(
     Ok(())
 }
 
-/// Credits the learnings in a loop's prompts with the loop's result, and stores the result for [`uplift`]. Idempotent.
-/// If a loop continues after a limit and ends with another result, that result is credited as well.
+/// Credits the learnings in a loop's prompts with the loop's result, and stores the result for [`uplift`]. Idempotent. If a
+/// loop continues after a limit and ends with another result, credits the second result as well.
 pub fn credit_loop(c: &Connection, outcome: &LoopCredit, settings: &MemorySettings, now: Timestamp) -> StoreResult<()> {
     let LoopCredit { loop_id, repository, task_type, succeeded } = outcome;
     let sql = "INSERT INTO learnings_outcomes (loop_id, forge, repo_id, task_type, succeeded, at)
@@ -81,8 +80,8 @@ pub fn credit_loop(c: &Connection, outcome: &LoopCredit, settings: &MemorySettin
     Ok(())
 }
 
-/// Compares finished loops that had a learning in a prompt with loops of the same repository and task type that did
-/// not. A learning for all task types is compared over loops of all types.
+/// Compares finished loops with the learning in a prompt to loops of the same repository and task type without it. For a
+/// learning about all task types, compares loops of all types.
 pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
     let sql = "SELECT carried, count(*), coalesce(sum(succeeded), 0) FROM (
             SELECT o.succeeded, EXISTS (SELECT 1 FROM prompt_learnings p WHERE p.loop_id = o.loop_id AND p.learning = ?1)
@@ -102,7 +101,7 @@ pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
     Ok(uplift)
 }
 
-/// Returns the learnings whose ids an SQL statement selects. Deleted learnings are skipped.
+/// Returns the learnings whose ids an SQL statement selects. Skips deleted learnings.
 fn selected(c: &Connection, sql: &str, bound: impl rusqlite::Params, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let ids: Vec<String> = c.prepare_cached(sql)?.query_map(bound, |row| row.get(0))?.collect::<Result<_, _>>()?;
     let found = ids.iter().map(|id| get(c, id, now)).collect::<StoreResult<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! Review comments, and proposals of conventions for those that recur.
+//! Review comments, and proposals of conventions from recurring comments.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -134,7 +134,7 @@ fn of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Proposal>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Returns the proposals of all repositories, oldest first. With `all`, answered ones are included.
+/// Returns the proposals of all repositories, oldest first. With `all`, includes answered ones.
 pub fn proposals(c: &Connection, all: bool) -> StoreResult<Vec<Proposal>> {
     let sql = format!("SELECT {COLUMNS} FROM proposals WHERE ?1 OR state = 'open' ORDER BY id");
     let mut statement = c.prepare_cached(&sql)?;
@@ -148,8 +148,8 @@ pub fn proposal(c: &Connection, number: u64) -> StoreResult<Option<Proposal>> {
     Ok(c.prepare_cached(&sql)?.query_row([i64::try_from(number).unwrap_or(-1)], read).optional()?)
 }
 
-/// Sets the answer to a proposal; returns `false` if no proposal has that number. The oldest answered proposals of the
-/// repository are deleted.
+/// Stores the answer to a proposal; returns `false` if the number is unknown. Deletes the repository's oldest answered
+/// proposals.
 pub fn answer(c: &Connection, number: u64, state: ProposalState, by: &str, now: Timestamp) -> StoreResult<bool> {
     let sql = "UPDATE proposals SET state = ?2, decided_by = ?3, updated_at = ?4 WHERE id = ?1";
     let number = i64::try_from(number).unwrap_or(-1);
@@ -177,8 +177,8 @@ pub(super) fn accept_same(
     Ok(())
 }
 
-/// Returns at most `limit` open proposals of a repository that no loop has published yet, and reserves them for a
-/// loop. A reservation ends if its loop ends without publishing them.
+/// Returns at most `limit` open, unpublished proposals of a repository and reserves them for a loop. The reservation ends if
+/// the loop ends without publishing them.
 pub fn reserve_untold(
     c: &Connection,
     repo: &RepoRef,
@@ -201,7 +201,7 @@ pub fn reserve_untold(
     Ok(found)
 }
 
-/// Records that proposals were published in a comment.
+/// Marks proposals as published in a comment.
 pub(super) fn told(c: &Connection, numbers: &[u64], now: Timestamp) -> StoreResult<()> {
     for number in numbers {
         let sql = "UPDATE proposals SET told_at = ?2 WHERE id = ?1 AND told_at IS NULL";
@@ -210,7 +210,7 @@ pub(super) fn told(c: &Connection, numbers: &[u64], now: Timestamp) -> StoreResu
     Ok(())
 }
 
-/// Deletes a proposal with its review comments, so that it can be proposed again if such comments recur. Returns
+/// Deletes a proposal with its review comments; new comments of this kind can lead to the same proposal again. Returns
 /// `false` if it does not exist.
 pub fn forget_proposal(c: &Connection, number: u64) -> StoreResult<bool> {
     let number = i64::try_from(number).unwrap_or(-1);
@@ -218,7 +218,7 @@ pub fn forget_proposal(c: &Connection, number: u64) -> StoreResult<bool> {
     Ok(c.prepare_cached("DELETE FROM proposals WHERE id = ?1")?.execute([number])? > 0)
 }
 
-/// Deletes old review comments, and old proposals without an answer; returns the number of rows.
+/// Deletes old review comments and old unanswered proposals; returns the number of deleted rows.
 pub fn drop_old_remarks(c: &Connection, now: Timestamp) -> StoreResult<usize> {
     let before = now.plus_ms(-PROPOSAL_DAYS * DAY_MS).0;
     let remarks = c.prepare_cached("DELETE FROM remarks WHERE at < ?1")?.execute([before])?;

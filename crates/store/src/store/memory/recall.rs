@@ -13,11 +13,11 @@ use crate::domain::knowledge::memory::{
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::store::{Store, StoreResult, within};
 
-/// Maximum number of learnings that are found by words, before ranking.
+/// Maximum number of learnings found by words, before ranking.
 const FOUND: usize = 40;
-/// Maximum number of learnings that are found by vectors, before ranking.
+/// Maximum number of learnings found by vectors, before ranking.
 const NEAR: usize = 20;
-/// Maximum number of a repository's rules that are candidates regardless of their words.
+/// Maximum number of a repository's rules that become candidates regardless of their words.
 const CONVENTIONS: usize = 8;
 
 /// Returns the rows of learnings that contain any of a text's rarest words, best match first.
@@ -27,9 +27,9 @@ pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) ->
         let learnings: Option<i64> = frequency.query_row([word], |row| row.get(0)).optional()?;
         Ok(learnings.unwrap_or(0).unsigned_abs())
     })?;
-    // The highest row approximates the number of rows: few are deleted, and counting reads each of them.
+    // The highest row id approximates the number of rows, because few rows are deleted. Counting would read each row.
     let all: Option<i64> = c.prepare_cached("SELECT max(id) FROM learnings")?.query_row([], |row| row.get(0))?;
-    // One term at a time: ranking a row with FTS5 takes as long as listing ten.
+    // Search one term at a time, because ranking one row in FTS5 takes as long as listing ten.
     let mut holding = c.prepare_cached("SELECT rowid FROM learnings_words WHERE learnings_words MATCH ?1")?;
     let mut postings = Vec::new();
     for term in terms {
@@ -42,7 +42,7 @@ pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) ->
     Ok(best_first(postings))
 }
 
-/// Returns the learnings for a prompt, best first, and quarantines damaged ones.
+/// Returns the learnings for a prompt, best first. Quarantines damaged ones.
 pub async fn recall(
     store: &Store,
     query: LearningQuery,
@@ -60,7 +60,7 @@ pub async fn recall(
     Ok(recalled)
 }
 
-/// Time limit of a search. It is needed because agents choose the search words.
+/// Time limit of a search. It is necessary because agents choose the search words.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// A search for learnings on the caller's connection.
@@ -72,13 +72,13 @@ pub struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Returns the learnings for a prompt, best first, and the damaged ones that were found.
+    /// Returns the learnings for a prompt, best first, and the damaged learnings found.
     pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<RankedLearning>, Vec<DamagedLearning>)> {
         let (found, damaged) = self.candidates(c)?;
         Ok((rank(self.query, found, self.settings, now), damaged))
     }
 
-    /// Returns the candidates before ranking, and the damaged ones.
+    /// Returns the candidates before ranking, and the damaged learnings found.
     pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<LearningCandidate>, Vec<DamagedLearning>)> {
         let (mut rows, mut weights) = (Vec::new(), HashMap::new());
         for TermMatch { row, weight } in by_words(c, &self.query.text, self.settings)? {
@@ -121,7 +121,7 @@ impl Lookup<'_> {
         vectors::nearest(c, wanted, scope, self.settings.min_confidence, NEAR)
     }
 
-    /// Returns the learning of a row; `None` if prompts of this repository must not use it.
+    /// Returns the learning of a row; `None` if this repository's prompts must not use it.
     fn in_scope(&self, c: &Connection, row: i64) -> StoreResult<Option<StoredLearning>> {
         let sql = format!(
             "SELECT {} FROM learnings l
@@ -134,9 +134,9 @@ impl Lookup<'_> {
         Ok(c.prepare_cached(&sql)?.query_row(bound, StoredLearning::read).optional()?)
     }
 
-    /// Returns the learnings of a kind with the highest confidence. For estimates, only those for the task's type.
+    /// Returns the learnings of a kind with the highest confidence. For estimates, returns only those for the task's type.
     fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<StoredLearning>> {
-        // With a bound limit, the statement would be prepared each time.
+        // A bound limit would require preparing the statement each time.
         let sql = format!(
             "SELECT {} FROM learnings l WHERE l.forge = ?1 AND l.{} = ?2 AND l.kind = ?3 AND l.state = 'active'
                 AND (l.kind <> 'estimate' OR l.task_type = ?4) ORDER BY l.confidence DESC LIMIT {limit}",
@@ -167,8 +167,8 @@ fn by_row(c: &Connection, row: i64) -> StoreResult<Option<StoredLearning>> {
 /// Learnings found by a search, and the damaged ones.
 pub type LearningSearchResult = (Vec<Learning>, Vec<DamagedLearning>);
 
-/// Returns learnings for a search query, best first, of one repository or of all, in any state. If no learning
-/// contains all phrases, learnings with some of them are returned.
+/// Returns learnings in any state for a search query, best first, from one repository or all. If no learning contains all
+/// phrases, returns learnings with some of them.
 pub fn search(
     c: &Connection,
     asked: &ParsedQuery,

@@ -7,7 +7,7 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
 
-/// Stores an iteration's reflection with secrets masked; replaces an earlier reflection of the same iteration.
+/// Stores an iteration's reflection and masks its secrets; replaces an earlier reflection of the same iteration.
 pub fn add_reflection(
     c: &Connection,
     masker: &Masker,
@@ -30,7 +30,7 @@ pub fn add_reflection(
     Ok(())
 }
 
-/// Returns the newest reflections of a loop, oldest first. Unreadable ones are skipped.
+/// Returns the newest reflections of a loop, oldest first. Skips unreadable ones.
 pub fn reflections(c: &Connection, id: &LoopId, count: usize) -> StoreResult<Vec<Reflection>> {
     let sql = "SELECT data FROM reflections WHERE loop_id = ?1 ORDER BY iteration DESC LIMIT ?2";
     let mut statement = c.prepare_cached(sql)?;

@@ -1,4 +1,4 @@
-//! Learnings from a loop's step, stored in the transaction of the step.
+//! Learnings from a loop's step. The step's transaction stores them.
 
 use rusqlite::Connection;
 
@@ -14,7 +14,8 @@ use crate::process::Masker;
 use crate::store::StoreResult;
 use crate::store::session as session_store;
 
-/// Runs optional work in the caller's transaction: if it fails or panics, it is rolled back and logged, and the step continues.
+/// Runs optional work in the caller's transaction. If it fails or panics, rolls it back and logs the error, and the step
+/// continues.
 fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> StoreResult<()>) -> StoreResult<()> {
     c.prepare_cached("SAVEPOINT memory")?.execute([])?;
     let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
@@ -30,10 +31,10 @@ fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> Store
     Ok(())
 }
 
-/// Settings for learning, and the masker for stored texts.
+/// Settings for learning, and the masker of stored texts.
 #[derive(Debug, Clone, Default)]
 pub struct StepMemory {
-    /// Memory settings; nothing is learned unless `enabled` is set.
+    /// Memory settings; the store learns nothing unless `enabled` is set.
     pub settings: MemorySettings,
     /// Masks secrets in stored texts.
     pub masker: Masker,
@@ -45,8 +46,7 @@ impl StepMemory {
         Self { settings: MemorySettings { enabled: false, ..MemorySettings::default() }, ..Self::default() }
     }
 
-    /// Stores the learnings of a step in the caller's transaction. A failure is rolled back and logged; the step
-    /// continues.
+    /// Stores a step's learnings in the caller's transaction. Rolls back and logs a failure, and the step continues.
     ///
     /// # Errors
     /// The caller's transaction was lost.
@@ -64,8 +64,8 @@ impl StepMemory {
         guarded(c, &after.id, "nothing was learned from a step", || self.take_in(c, before, after, input, now))
     }
 
-    /// Stores the events of a step in the loop's memory, in the caller's transaction, even if learning is disabled. A
-    /// failure is handled as in [`Self::learn_from`].
+    /// Stores a step's events in the loop's memory, in the caller's transaction, even if learning is disabled. Handles
+    /// failures like [`Self::learn_from`].
     ///
     /// # Errors
     /// The caller's transaction was lost.
@@ -106,13 +106,13 @@ impl StepMemory {
         let (id, settings) = (&current.id, &self.settings);
         let mut learnt = Vec::new();
         match observation {
-            // A loop that learns nothing for others keeps its own reflections.
+            // If learning for other loops is disabled, the loop still keeps its reflections.
             MemoryObservation::Iteration { reflection, .. } if !settings.learns() => {
                 add_reflection(c, &self.masker, id, &reflection, now)?;
             }
             _ if !settings.learns() => {}
             MemoryObservation::Iteration { facts, reflection } => {
-                // Learnings of the prompt are credited before this iteration adds new ones.
+                // Credit the prompt's learnings before this iteration adds new ones.
                 let did = (facts.approach.as_str(), facts.gained());
                 if !facts.agent_failed {
                     credit_iteration(c, id, facts.iteration, did, settings, now)?;

@@ -1,4 +1,4 @@
-//! Learnings on a real database: search, quarantine, export and import.
+//! Tests of learnings on a real database: search, quarantine, export and import.
 
 mod proposals;
 mod steps;

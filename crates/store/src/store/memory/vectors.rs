@@ -1,7 +1,7 @@
-//! Embedding vectors of learnings: finds learnings without a vector and learnings near a vector.
+//! Embedding vectors of learnings: finds learnings without a vector, and learnings near a vector.
 //!
-//! A vector is computed again if its row does not name the current model, or if the learning has no row. An empty
-//! vector means that the model knows none of the words.
+//! A vector is recomputed if its row names another model, or if the learning has no row. An empty vector means that the
+//! model knows none of the words.
 
 use rusqlite::{Connection, params};
 
@@ -9,17 +9,17 @@ use super::StoredLearning;
 use crate::domain::knowledge::memory::Embedding;
 use crate::store::StoreResult;
 
-/// Maximum number of learnings whose vectors are compared, newest first; bounds the time of a lookup.
+/// Maximum number of learnings whose vectors are compared, newest first. It bounds the time of a lookup.
 const COMPARED: usize = 20_000;
 /// Size of one vector component, in bytes.
 const NUMBER: usize = size_of::<f32>();
 
-/// A learning without a vector of the current model.
+/// Learning without a vector of the current model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MissingVector {
     row: i64,
     checksum: String,
-    /// Text that the vector is computed from.
+    /// Text to embed.
     pub text: String,
 }
 
@@ -32,7 +32,7 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
     let mut statement = c.prepare_cached(&sql)?;
     let rows =
         statement.query_map(params![model, most as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
-    // A damaged learning gets an empty vector; it is quarantined when it is read.
+    // A damaged learning gets an empty vector; reading it quarantines it.
     let text = |stored: &StoredLearning| stored.open().map(|learning| learning.search_text()).unwrap_or_default();
     Ok(rows
         .iter()
@@ -65,8 +65,8 @@ pub(super) fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     Ok(())
 }
 
-/// Returns the rows of the learnings with the nearest vectors, nearest first, only those with positive cosine
-/// similarity. `scope` is the column that limits them to a repository or its owner.
+/// Returns the rows of the learnings with the nearest vectors, nearest first, if the cosine similarity is positive. `scope`
+/// is the column that limits the search to a repository or its owner.
 pub(super) fn nearest(
     c: &Connection,
     wanted: &Embedding,

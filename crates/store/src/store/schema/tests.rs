@@ -1,11 +1,11 @@
-//! Databases of older and newer versions, and processes of different versions on one database.
+//! Tests of older and newer databases, and of processes with different versions on one database.
 
 use std::time::Duration;
 
 use super::super::{Store, StoreError, installation};
 use super::*;
 
-/// Creates a database as the version with `version` migrations left it.
+/// Creates a database as left by the version with `version` migrations.
 fn database_of(path: &Path, version: usize) -> Connection {
     let connection = Connection::open(path).expect("made");
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).expect("set");
@@ -67,7 +67,7 @@ async fn processes_of_one_version_share_a_database() {
     drop(Store::attach(&path).expect("attached"));
 }
 
-/// A process of the version before holds the lock on the schema as long as it runs.
+/// A process of the previous version holds the lock on the schema while it runs.
 #[test]
 fn newer_version_waits_for_processes_of_the_version_before() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -87,7 +87,7 @@ fn newer_version_waits_for_processes_of_the_version_before() {
         opening.join().expect("no panic").expect("opened once they have stopped");
     });
     assert_eq!(version(&connection), Ok(MIGRATIONS.len() as u32));
-    // A process of the version before that starts now finds a newer schema: `newer_database_is_refused_and_left_alone`.
+    // If a process of the previous version starts now, it finds a newer schema: `newer_database_is_refused_and_left_alone`.
 }
 
 #[test]

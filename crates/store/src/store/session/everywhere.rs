@@ -1,7 +1,7 @@
 //! Searches the texts of all loops, newest first.
 //!
-//! Ranking all matches of a common word would require reading each of them. FTS5 therefore returns matches newest first
-//! and stops at the limit. SQLite interrupts a search that takes too long, which then returns the matches found so far.
+//! Ranking all matches of a common word would require reading all of them. Therefore, FTS5 returns matches newest first and
+//! stops at the limit. SQLite interrupts a slow search, which then returns the matches found so far.
 
 mod text_kind;
 
@@ -29,7 +29,7 @@ const SNIPPET: usize = 240;
 const BEFORE: usize = 60;
 /// Maximum number of matches in a text that are compared to find its best line.
 const MOST_MATCHES: usize = 2_000;
-/// Length of the text before and after the first match in which secrets are masked, in bytes.
+/// Length of the text around the first match, on each side, in which secrets are masked, in bytes.
 const MASKED: usize = 8 * 1024;
 
 /// Kinds of rows that are searched, in the order in which their matches are interleaved.
@@ -86,8 +86,7 @@ impl std::fmt::Display for TextPosition {
 /// Search over all loops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextQuery {
-    /// Words that a row must all contain. In titles and reasons, the last one may be the beginning of a word. There is
-    /// no query syntax.
+    /// Words that a row must all contain. In titles and reasons, the last word may be a prefix. There is no query syntax.
     pub text: String,
     /// Repositories whose titles, reasons and states are searched.
     pub titles: RepoScope,
@@ -106,7 +105,7 @@ pub struct TextQuery {
 }
 
 impl TextQuery {
-    /// Returns a search for words in all visible texts, from the start.
+    /// Returns a search for words in all visible texts, starting at the newest one.
     pub fn of(text: String, titles: RepoScope, texts: RepoScope, limit: usize) -> Self {
         let before = TextPosition::default();
         Self { text, titles, texts, of: None, states: Vec::new(), kind: None, before, limit }
@@ -125,11 +124,11 @@ impl TextQuery {
 /// Results of a search.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FoundTexts {
-    /// Matches; those of each kind are sorted newest first.
+    /// Matches; those within a kind are sorted newest first.
     pub hits: Vec<TextHit>,
-    /// Position to continue from; `None` if everything was searched, or if the search found nothing in its time.
+    /// Position to continue from; `None` if the search is complete, or if it found nothing within its time limit.
     pub next: Option<TextPosition>,
-    /// Whether the search ended early because it took too long.
+    /// Whether the search stopped early because of its time limit.
     pub early: bool,
 }
 
@@ -200,18 +199,18 @@ struct TierMatches {
     /// Row id below which the search of this kind continues; 0 if all rows were searched.
     before: i64,
     rows: Vec<i64>,
-    /// Whether the search of this kind ended early because it took too long.
+    /// Whether the search of this kind stopped early because of its time limit.
     is_interrupted: bool,
 }
 
-/// Function that removes secrets from a text.
+/// Masks secrets in a text.
 pub type MaskText<'a> = &'a dyn Fn(&str) -> String;
 
-/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. `mask` is applied before
-/// snippets are cut, because part of a secret would not be recognized.
+/// Searches titles, reasons, prompts, answers, summaries and events of all visible loops. Applies `mask` before it cuts
+/// snippets, because the masker would not recognize part of a secret.
 ///
 /// # Errors
-/// The database fails or contains values that this version cannot read.
+/// The database fails or contains values that are unreadable for this version.
 pub fn search_texts(c: &Connection, query: &TextQuery, mask: MaskText<'_>) -> StoreResult<FoundTexts> {
     search_within(c, query, mask, BUDGET)
 }
@@ -230,13 +229,13 @@ pub(super) fn search_within(
     let open: Vec<(TextTier, i64)> = open.collect();
     let mut tiers = Vec::with_capacity(open.len());
     for (nth, (tier, from)) in (1..).zip(&open) {
-        // Time that one kind does not need is available to the next ones.
+        // Time that one kind leaves unused is available to the next kinds.
         let deadline = budget * nth / u32::try_from(open.len()).unwrap_or(1);
         tiers.push(TierMatches::search(c, query, (*tier, *from), deadline.saturating_sub(watch.elapsed()))?);
     }
     let finder = word_finder(&terms(&query.text));
     let (chosen, next) = mixed(&tiers, query.limit);
-    // Continuing where nothing was found would search the same rows again.
+    // If nothing was found, a continuation would search the same rows again.
     let next = next.filter(|_| !chosen.is_empty());
     let mut hits = Vec::with_capacity(chosen.len());
     for (tier, row) in chosen {
@@ -406,7 +405,7 @@ fn event_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     let Some(row) = rows.next()? else { return Ok(None) };
     let found = event(row)?;
     let id = LoopId::new(row.get::<_, String>(7)?);
-    // What was searched, on one line before the text.
+    // The searched object, on one line before the text.
     let head: Vec<&str> = [found.tool.as_deref(), found.path.as_deref()].into_iter().flatten().collect();
     let text = if head.is_empty() { found.text } else { format!("{}: {}", head.join(" "), found.text) };
     let place = SearchedText::Event(found.kind);
@@ -424,7 +423,7 @@ fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     Ok(Some(LocatedText { id, iteration: Some(summary.to), place: SearchedText::Summary, text, at }))
 }
 
-/// Line of a text that represents its matches best.
+/// Line of a text that best represents its matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct BestLine {
     /// Number of different search words on the line.
@@ -435,8 +434,8 @@ struct BestLine {
     line: usize,
 }
 
-/// Returns the first line that contains the most different search words. If no word is found, because the index uses
-/// word stems, it is the first line. Compares at most [`MOST_MATCHES`] matches.
+/// Returns the first line with the most different search words, or the first line of the text if it contains none of them,
+/// which is possible because the index uses word stems. Compares at most [`MOST_MATCHES`] matches.
 fn best_line(text: &str, finder: Option<&Regex>) -> BestLine {
     let mut best = BestLine { line: 1, ..BestLine::default() };
     let mut current = best;
@@ -461,10 +460,10 @@ fn best_line(text: &str, finder: Option<&Regex>) -> BestLine {
     best
 }
 
-/// Returns the 1-based number of the line that [`best_line`] chooses, and a snippet around its first match.
+/// Returns the 1-based number of the line chosen by [`best_line`], and a snippet around its first match.
 fn located(text: &str, finder: Option<&Regex>, mask: MaskText<'_>) -> (u32, Vec<SnippetPart>) {
     let BestLine { start: first, line, .. } = best_line(text, finder);
-    // More than the snippet, so that a secret that it would cut is whole.
+    // More text than the snippet, so that a secret at the snippet's border is complete.
     let (from, to) = (text.floor_char_boundary(first.saturating_sub(MASKED)), text.ceil_char_boundary(first + MASKED));
     let (cut_before, cut_after) = (from > 0, to < text.len());
     let text = mask(&text[from..to]);
@@ -481,7 +480,7 @@ fn located(text: &str, finder: Option<&Regex>, mask: MaskText<'_>) -> (u32, Vec<
     let mut done = 0;
     add(if begin > 0 || cut_before { "…" } else { "" }, false);
     for found in finder.into_iter().flat_map(|finder| finder.find_iter(&part)) {
-        // The pattern finds the beginning of a word.
+        // The pattern matches the start of a word.
         let length = part[found.end()..].find(|c: char| !c.is_alphanumeric()).unwrap_or(part.len() - found.end());
         if found.start() >= done {
             add(&part[done..found.start()], false);

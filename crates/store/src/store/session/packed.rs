@@ -5,11 +5,11 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use crate::store::{StoreError, StoreResult};
 
-/// Minimum size of a text to be compressed, in bytes.
+/// Minimum size of a compressed text, in bytes.
 const SHORT: usize = 2048;
 /// Maximum size of a text, in bytes; a larger stored length means that the row is damaged.
 const LONGEST: usize = 4 << 20;
-/// Number of bytes of a text that are indexed, half from its beginning and half from its end.
+/// Number of indexed bytes of a text, half from its start and half from its end.
 const INDEXED: usize = 128 * 1024;
 
 /// Text in its stored form.
@@ -68,7 +68,7 @@ pub(super) fn shortened(text: String, most: usize) -> String {
     format!("{head}\n[… {} bytes omitted …]\n{tail}", text.len() - head.len() - tail.len())
 }
 
-/// Returns the part of a text that is indexed.
+/// Returns the indexed part of a text.
 pub(super) fn indexed(text: &str) -> String {
     if text.len() <= INDEXED {
         return text.to_owned();

@@ -7,13 +7,13 @@ use crate::store::StoreResult;
 
 /// Milliseconds per day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Maximum number of rows per table that one call removes, so that other writes do not wait long.
+/// Maximum number of rows removed per table and call, so that other writes do not wait long.
 const AT_ONCE: usize = 2_000;
 
 /// Retention periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionRetention {
-    /// Number of days for which turns and events are kept, and summaries and reflections of finished loops.
+    /// Number of days to keep turns and events, and the summaries and reflections of finished loops.
     pub days: u32,
     /// Maximum number of turns per loop. The oldest are removed first; summaries are kept.
     pub max_raw_turns: u32,

@@ -8,7 +8,7 @@ use crate::domain::knowledge::session::{OutputText, RunningTurn, SessionEvent, S
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::StoreResult;
 
-/// Maximum size of a running agent's stored output, in bytes after compression; the oldest output is removed.
+/// Maximum size of a running agent's stored output, in bytes after compression; the store removes the oldest output first.
 const MAX_OUTPUT: usize = 256 * 1024;
 /// Error text of an interrupted turn.
 const CUT: &str = "the run was cut off before it ended; the answer is what the agent had written up to then";
@@ -21,7 +21,7 @@ pub struct NewRunningTurn {
 }
 
 impl NewRunningTurn {
-    /// Compresses the prompt of a turn, whose secrets are masked. The middle of prompts longer than 1 MiB is omitted.
+    /// Compresses the prompt of a turn with masked secrets. Omits the middle of prompts longer than 1 MiB.
     pub fn pack(mut turn: SessionTurn) -> Self {
         let prompt = Packed::new(&shortened(std::mem::take(&mut turn.prompt), MAX_TEXT));
         Self { turn, prompt }
@@ -36,7 +36,7 @@ pub struct RunBatch {
 }
 
 impl RunBatch {
-    /// Compresses events and output whose secrets are masked.
+    /// Compresses events and output with masked secrets.
     pub fn pack(events: Vec<SessionEvent>, output: Vec<OutputText>) -> Self {
         let packed = |output: OutputText| (output.at, Packed::new(&shortened(output.text, MAX_EVENT)));
         Self {
@@ -46,7 +46,7 @@ impl RunBatch {
     }
 }
 
-/// Stores the start of a turn. An unfinished turn of the loop is stored as interrupted.
+/// Stores the start of a turn. Stores an unfinished turn of the loop as interrupted.
 pub fn begin_turn(c: &Connection, id: &LoopId, new: &NewRunningTurn) -> StoreResult<()> {
     cut_turn(c, id)?;
     let NewRunningTurn { turn, prompt } = new;
@@ -98,7 +98,7 @@ pub fn cut_turn(c: &Connection, id: &LoopId) -> StoreResult<bool> {
     Ok(true)
 }
 
-/// Returns the turn of an iteration's running agent; `None` if none is running.
+/// Returns the turn of an iteration's running agent; `None` if no agent is running.
 pub fn running_turn(c: &Connection, id: &LoopId, iteration: u32) -> StoreResult<Option<RunningTurn>> {
     find(c, id, Some(iteration))
 }
@@ -127,7 +127,7 @@ fn remove(c: &Connection, id: &LoopId) -> StoreResult<()> {
     Ok(())
 }
 
-/// Removes running turns without a batch since a time, with their output.
+/// Removes running turns with no batch since a time, and their output.
 pub(super) fn remove_before(c: &Connection, before: i64) -> StoreResult<()> {
     let mut old = c.prepare_cached("DELETE FROM running_turns WHERE seen_at < ?1 RETURNING loop_id")?;
     let removed = old.query_map([before], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;

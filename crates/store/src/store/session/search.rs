@@ -1,4 +1,4 @@
-//! Searches the memory of one loop. Every query has a result, because queries without matches are relaxed.
+//! Searches the memory of one loop. Every query returns a result, because the search relaxes queries without matches.
 
 use regex::Regex;
 use rusqlite::types::Value;
@@ -11,10 +11,10 @@ use crate::domain::knowledge::session::{
 use crate::domain::model::ids::LoopId;
 use crate::store::{StoreError, StoreResult};
 
-/// Maximum number of matches of a tier that are examined.
+/// Maximum number of examined matches per tier.
 const MAX_SCANNED: u64 = 5_000;
 
-/// Match whose text was not read yet.
+/// Match whose text has not been read yet.
 struct SessionMatch {
     tier: SessionTier,
     id: i64,
@@ -46,12 +46,12 @@ impl From<rusqlite::Error> for SearchFailure {
     }
 }
 
-/// Searches the memory of a loop. A query that FTS5 rejects is replaced with its words. A query without matches is
-/// replaced with any of its words. A query without words returns the newest entries. The notes of the result describe
-/// such changes.
+/// Searches the memory of a loop. If FTS5 rejects a query, the search uses the query's words. If a query has no matches, the
+/// search accepts any of its words. A query without words returns the newest entries. The notes of the result describe such
+/// changes.
 ///
 /// # Errors
-/// The database fails or contains values that this version cannot read.
+/// The database fails or contains values that are unreadable for this version.
 pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<SearchResults> {
     let mut notes = Vec::new();
     let filter = Filter::new(id, query, &mut notes);
@@ -69,7 +69,7 @@ pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<
         match filter.tiers(c, Some(&form.expression)) {
             Ok(scans) => {
                 let any = scans.iter().any(|scan| !scan.matches.is_empty());
-                // If no form has matches, the first accepted form is reported.
+                // If no form has matches, report the first accepted form.
                 if any || last.is_none() {
                     last = Some((scans, form.note.clone()));
                 }
@@ -112,7 +112,7 @@ impl SearchFailure {
     }
 }
 
-/// The filters of a query.
+/// Filters of a query.
 struct Filter<'a> {
     id: &'a LoopId,
     query: &'a SessionQuery,
@@ -195,7 +195,7 @@ impl<'a> Filter<'a> {
             conditions.push_str(&format!(" AND t.kind IN ({})", kinds.join(", ")));
         }
         if tier == SessionTier::Events {
-            // An agent that asks does not find its own calls of this run.
+            // An agent's search does not find the agent's calls of this run.
             conditions.push_str(
                 " AND NOT EXISTS (SELECT 1 FROM running_turns r
                  WHERE r.loop_id = t.loop_id AND r.iteration = t.iteration AND t.at >= r.started_at)",
@@ -218,7 +218,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Reads the best matches of all tiers, alternating between the tiers.
+/// Reads the best matches of all tiers in alternation.
 fn found(
     c: &Connection,
     scans: Vec<TierScan>,

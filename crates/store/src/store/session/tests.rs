@@ -58,7 +58,7 @@ fn wrote(at: i64, text: &str) -> OutputText {
     OutputText { at: Timestamp(at), text: text.into() }
 }
 
-/// Begins a turn of the first loop that carries out iteration 2.
+/// Starts a turn of the first loop in iteration 2.
 fn begin(c: &Connection) -> SessionTurn {
     let turn = SessionTurn { response: String::new(), tokens_out: 0, ..sample(2, "") };
     begin_turn(c, &own(), &NewRunningTurn::pack(turn.clone())).expect("begun");
@@ -91,7 +91,7 @@ fn running_turn_is_read_with_its_batches_and_stored_once_at_its_end() {
     assert_eq!((turns_now.len(), events_now.len(), running.turn.ended), (0, 1, Timestamp(2_300)));
     assert_eq!(running.output[0], wrote(2_050, "I look."));
     assert!(running.text().ends_with("long \nI build."), "{}", running.text());
-    // The agent's own search does not find what it does now.
+    // The agent's search does not find its current action.
     assert!(kinds(&ask(&c, r#"{"query": "ls", "tier": "events"}"#)).is_empty());
 
     let ended = sample(2, "Done.");
@@ -102,7 +102,7 @@ fn running_turn_is_read_with_its_batches_and_stored_once_at_its_end() {
     assert_eq!((turns_now, running), (vec![ended.clone()], None));
     assert_eq!(events_now.iter().map(|event| event.text.as_str()).collect::<Vec<_>>(), ["ls", "make"]);
     assert_eq!(kinds(&ask(&c, r#"{"query": "ls", "tier": "events"}"#)).len(), 1, "it is found after the end");
-    // A second end and a late batch add nothing.
+    // A second end and a late batch change nothing.
     assert!(!end_turn(&c, &own(), &NewTurn::pack(ended), &[NewEvent::pack(call(2_400, "make"))]).expect("answered"));
     assert!(!add_batch(&c, &own(), &second, Timestamp(2_500)).expect("answered"));
     assert_eq!(
@@ -112,7 +112,7 @@ fn running_turn_is_read_with_its_batches_and_stored_once_at_its_end() {
 }
 
 #[test]
-fn cut_turn_is_stored_with_what_was_written_when_the_run_is_lost_or_another_begins() {
+fn interrupted_turn_is_stored_with_its_output() {
     for lost in [true, false] {
         let c = database();
         let turn = begin(&c);
@@ -144,7 +144,7 @@ fn cut_turn_is_stored_with_what_was_written_when_the_run_is_lost_or_another_begi
 fn long_output_of_a_running_turn_keeps_its_end() {
     let c = database();
     begin(&c);
-    // Text that does not compress.
+    // Incompressible text.
     let noise = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
         std::iter::repeat_with(|| random.alphanumeric()).take(15_000).collect::<String>()
@@ -325,7 +325,7 @@ fn damaged_text_is_reported_without_allocating() {
 }
 
 #[test]
-fn summaries_replace_those_of_the_same_iterations() {
+fn summary_replaces_an_older_one_of_the_same_iterations() {
     let c = filled();
     assert_eq!(summarized_to(&c, &own()).expect("a number"), 2);
     assert_eq!(summarized_to(&c, &other()).expect("a number"), 0);

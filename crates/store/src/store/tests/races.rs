@@ -1,4 +1,4 @@
-//! Tests of concurrent writers: each test uses two connections to one file, like two processes, and many tasks on both.
+//! Tests of concurrent writers. Each test uses two connections to one file, like two processes, and many tasks on both.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ async fn step_all(store: &Store) {
     }
 }
 
-/// Depends on a partial unique index, not on the order of two services. See docs/research/faults.md#inv3.
+/// The test relies on a partial unique index, not on the order of two services. See docs/research/faults.md#inv3.
 #[tokio::test(flavor = "multi_thread")]
 async fn issue_has_one_open_loop_under_concurrency() {
     let (_folder, stores) = two().await;
@@ -74,12 +74,12 @@ async fn issue_has_one_open_loop_under_concurrency() {
         assert_eq!(begun.iter().filter(|new| **new).count(), 1, "round {round}: {begun:?}");
         let open = stores[0].read(|c| loops::open_ids(c, None)).await.expect("read");
         assert_eq!(open.len(), 1);
-        // What was asked for by those who came second is not there: no log, no effects.
+        // The rejected requests left no log and no effects.
         let logged = stores[1].read(|c| {
             Ok(c.query_row("SELECT count(DISTINCT loop_id) FROM loop_events", [], |row| row.get::<_, i64>(0))?)
         });
         assert_eq!(logged.await.expect("read"), round as i64 + 1);
-        // It ends, and the issue may have another.
+        // After the loop ends, the issue may have another one.
         let id = open[0].clone();
         stores[0]
             .write(move |c| {
@@ -91,7 +91,7 @@ async fn issue_has_one_open_loop_under_concurrency() {
         step_all(&stores[1]).await;
         assert_eq!(stores[0].read(|c| loops::open_ids(c, None)).await.expect("read"), Vec::<LoopId>::new());
     }
-    // The database itself refuses a second one, whatever the code does.
+    // The database itself rejects a second open loop, regardless of the code.
     assert!(begin(&stores[0], start(7, 1, 900)).await);
     let twice = stores[1].write(|c| {
         let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
@@ -134,14 +134,13 @@ async fn due_timer_is_taken_once() {
     assert_eq!(stores[1].read(timers::next_due).await.expect("read"), None);
 }
 
-/// The limits of concurrent loops (total, per forge, per repository) are never exceeded, however many processes grant
-/// slots.
-/// See docs/research/threats.md#p15.
+/// The limits of concurrent loops (total, per forge, per repository) are never exceeded, regardless of how many processes
+/// grant slots. See docs/research/threats.md#p15.
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_are_never_granted_twice() {
     const ALL: u32 = 5;
     const FORGE: u32 = 3;
-    // By the file of each; that of the last was not read yet.
+    // Limits from each repository's file; the last file has not been read yet.
     const EACH: [usize; 4] = [2, 2, 2, 1];
     const SLOTS: Slots = Slots { all: ALL, per_forge: FORGE, per_repository: 2 };
     let (_folder, stores) = two().await;
@@ -179,7 +178,7 @@ async fn slots_are_never_granted_twice() {
         for one in &running {
             full(one);
         }
-        // None waits for a slot that is free.
+        // No loop waits while a slot is free.
         let queued = stores[1].read(|c| loops::in_state(c, LoopState::Queued)).await.expect("read");
         if running.len() < ALL as usize {
             for waiting in &queued {

@@ -1,4 +1,4 @@
-//! Cookies with random values that scripts cannot read, and values that are derived from them.
+//! Cookies with random values, inaccessible to scripts, and values derived from them.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
@@ -13,12 +13,12 @@ use crate::domain::trust::viewer::{LOGIN_MS, SESSION_MS};
 pub(super) enum WebCookie {
     /// Cookie of a session.
     Session,
-    /// Cookie of a browser that started a login.
+    /// Cookie of a browser with a started login.
     Login,
 }
 
 impl WebCookie {
-    /// Returns the name. With https, browsers accept a cookie with this name only from this host and over https.
+    /// Returns the cookie's name. With https, browsers accept a cookie with this name only from this host and over https.
     fn name(self, https: bool) -> &'static str {
         match (self, https) {
             (Self::Session, true) => "__Host-ralph-session",
@@ -35,8 +35,8 @@ impl WebCookie {
         }
     }
 
-    /// Returns the cookie's value in a request; `None` if it is missing or does not have the form of the service's
-    /// random secrets.
+    /// Returns the cookie's value in a request; `None` if it is missing or not in the format of the service's random
+    /// secrets.
     pub(super) fn of(self, headers: &HeaderMap, https: bool) -> Option<String> {
         let name = self.name(https);
         let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -57,15 +57,15 @@ impl WebCookie {
     }
 }
 
-/// Returns the digest under which a random value is stored.
+/// Returns the digest that identifies a random value in the database.
 pub(super) fn digest(value: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(value))
 }
 
-/// Returns a value for one purpose that is derived from a browser's secret value.
+/// Derives a value for one purpose from a browser's secret value.
 pub(super) fn derived(held: &str, purpose: &str) -> String {
     let mac = Hmac::<Sha256>::new_from_slice(held.as_bytes()).map(|mac| mac.chain_update(purpose).finalize());
-    // A key can have any length; a value that cannot be computed is one that nobody can send.
+    // HMAC accepts keys of any length. The empty value of an error would match no request.
     mac.map(|mac| BASE64URL_NOPAD.encode(&mac.into_bytes())).unwrap_or_default()
 }
 

@@ -1,5 +1,5 @@
-//! Guard that runs before every route of the dashboard and the API. It determines the viewer and the client address,
-//! and whether a change comes from a page of this server.
+//! Guard that runs before every route of the dashboard and the API. It determines the viewer, the client address, and
+//! whether a page of this server sent the change.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use crate::web::personal_token::{TokenViewer, viewer_of_token};
 
 /// Maximum size of a form, in bytes.
 const MAX_FORM: usize = 256 * 1024;
-/// Headers that proxies add. Without a login, requests with these headers are rejected, because they could come from
+/// Headers added by proxies. Without a login, the guard rejects requests with these headers, because they could come from
 /// any machine.
 const FORWARDING: [&str; 6] =
     ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
-/// Purpose of the derived value that forms must send back.
+/// Purpose of the derived value that forms must return.
 const CSRF: &str = "csrf";
-/// Header for the value that forms must send back.
+/// Header for the value that forms must return.
 const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Facts about a request, which are attached as an extension.
+/// Facts about a request, attached to it as an extension.
 #[derive(Clone)]
 pub(super) struct RequestFacts {
     /// Viewer; `None` if the request is not authenticated.
@@ -52,8 +52,7 @@ impl WebAccess {
         self.settings.base.scheme() == "https"
     }
 
-    /// Returns the time, in milliseconds, that an address has to wait after failed attempts; `None` if it need not
-    /// wait.
+    /// Returns the time, in milliseconds, for which an address must wait after failed attempts; `None` if it need not wait.
     pub(super) fn wait_ms(&self, engine: &Engine, from: IpAddr) -> Option<i64> {
         lock(&self.failed).wait_ms(from, engine.clock.now())
     }
@@ -64,14 +63,14 @@ impl WebAccess {
         tracing::warn!(%from, why = ?why, "a login to the dashboard failed");
     }
 
-    /// Whether a text is the token that `ralph-bot serve` prints.
+    /// Whether a text is the token printed by `ralph-bot serve`.
     pub(super) fn is_token(&self, text: &str) -> bool {
         let same = |token: &secrecy::SecretString| bool::from(token.expose_secret().as_bytes().ct_eq(text.as_bytes()));
         self.settings.token.as_ref().is_some_and(same)
     }
 
-    /// Returns the viewer of a session's cookie. `None` if the session has ended or could not be started any more: a
-    /// session of the token although there is a login, or one of a forge without a login.
+    /// Returns the viewer of a session cookie. `None` if the session has ended, or if it could no longer be started: a token
+    /// session although there is a login, or a session of a forge without a login.
     async fn viewer_of_session(&self, engine: &Engine, held: &str) -> StoreResult<Option<Viewer>> {
         let (id, now) = (digest(held), engine.clock.now());
         let key = id.clone();
@@ -101,8 +100,8 @@ impl WebAccess {
         }))
     }
 
-    /// Returns the viewer of a valid personal token. `None` if its owner can no longer log in: the operator of the
-    /// machine although there is a login, or an account of a forge without a login.
+    /// Returns the viewer of a valid personal token. `None` if its owner can no longer log in: the machine's operator
+    /// although there is a login, or an account of a forge without a login.
     fn viewer_of_token(&self, token: TokenViewer) -> Option<Viewer> {
         let still = match &token.account {
             Some((forge, _)) => self.settings.logins.contains_key(forge),
@@ -120,8 +119,8 @@ impl WebAccess {
         self.settings.operators.iter().any(|(of, id)| of == forge && *id == user.id)
     }
 
-    /// Returns the client address of a request. Behind a reverse proxy on this machine, it is the one that the proxy
-    /// added last.
+    /// Returns the client address of a request. Behind a reverse proxy on this machine, it is the last address added by the
+    /// proxy.
     fn source(&self, request: &Request) -> IpAddr {
         let peer = peer(request).map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
         if self.is_local() || !peer.is_loopback() {
@@ -132,8 +131,8 @@ impl WebAccess {
         last.and_then(|text| text.trim().parse().ok()).unwrap_or(peer)
     }
 
-    /// Returns the rejection of a request that may come from another machine, if only this machine may send requests;
-    /// otherwise `None`.
+    /// Returns the rejection of a request that may come from another machine if only this machine is allowed; otherwise
+    /// `None`.
     fn refused_from_elsewhere(&self, headers: &HeaderMap) -> Option<Response> {
         if !self.is_local() {
             return None;
@@ -150,8 +149,7 @@ impl WebAccess {
         Some(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Only on this machine", &why))
     }
 
-    /// Returns the origin of this server's pages. Without a login it is the requested one, which is a loopback
-    /// address.
+    /// Returns the origin of this server's pages. Without a login, it is the requested origin, which is a loopback address.
     pub(super) fn own_origin(&self, headers: &HeaderMap) -> String {
         match headers.get(header::HOST).and_then(|host| host.to_str().ok()) {
             Some(host) if self.is_local() => format!("http://{host}"),
@@ -207,7 +205,7 @@ async fn passed(mut request: Request, next: Next, facts: RequestFacts) -> Result
     Ok(response)
 }
 
-/// Runs the route of a viewer's change if it was sent from a page of this server or by a program.
+/// Runs the route of a viewer's change if a page of this server or a program sent it.
 async fn changed(
     access: &WebAccess,
     viewer: &Viewer,
@@ -215,7 +213,7 @@ async fn changed(
     next: Next,
     facts: RequestFacts,
 ) -> Result<Response, Response> {
-    // A program that sends a token chose to; a browser sends its cookie whatever page it is on.
+    // A program sends a token deliberately; a browser sends its cookie from any page.
     if viewer.session.is_some() {
         refuse_other_sites(access, &request, facts.from)?;
         request = with_csrf(request, &viewer.csrf).await?;
@@ -223,8 +221,8 @@ async fn changed(
     passed(request, next, facts).await
 }
 
-/// Runs the route of a change without a viewer if it is a login. Otherwise responds with a page that leads to the
-/// login and contains the text that was typed into the form.
+/// Runs the route of a change without a viewer if it is a login. Otherwise, responds with a page that links to the login and
+/// contains the text typed into the form.
 async fn changed_by_nobody(
     access: &WebAccess,
     mut request: Request,
@@ -254,8 +252,8 @@ async fn changed_by_nobody(
     })
 }
 
-/// Returns the path of the page that contains a form: that of the header `Referer` if it is a page of this server,
-/// otherwise the path that the form is sent to.
+/// Returns the path of the page with the form: the path in the header `Referer` if it is a page of this server, otherwise
+/// the target path of the form.
 fn page_of_form(headers: &HeaderMap, sent_to: &str, own: &str) -> String {
     let referer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let known = referer.and_then(|address| own_path(address, own));
@@ -269,7 +267,7 @@ fn page_of_form(headers: &HeaderMap, sent_to: &str, own: &str) -> String {
     })
 }
 
-/// Returns path and query of an address; `None` if its origin is not `own`.
+/// Returns the path and query of an address; `None` if its origin is not `own`.
 pub(super) fn own_path(address: &str, own: &str) -> Option<String> {
     let url = Url::parse(address).ok().filter(|url| url.origin().ascii_serialization() == own)?;
     Some(url[url::Position::BeforePath..url::Position::AfterQuery].to_owned())
@@ -301,7 +299,7 @@ fn asked_for(viewer: &Viewer, request: &Request, from: IpAddr) -> AccessRequest 
     AccessRequest { account: viewer.account.clone(), from, via, method, path }
 }
 
-/// Change in progress, with its audit row.
+/// Running change with its audit row.
 struct ChangeRecord {
     id: i64,
     who: String,
@@ -309,7 +307,7 @@ struct ChangeRecord {
 }
 
 impl ChangeRecord {
-    /// Stores the request for a change before it is executed.
+    /// Stores the request for a change before executing it.
     async fn begin(engine: &Engine, viewer: &Viewer, asked: AccessRequest) -> StoreResult<Self> {
         let (stored, now) = (asked.clone(), engine.clock.now());
         let id = engine.store.write(move |c| access_audit::begin(c, &stored, now)).await?;
@@ -327,15 +325,15 @@ impl ChangeRecord {
     }
 }
 
-/// Whether a change comes from a page of the origin `own` according to the browser. Also true if the headers do not
-/// contain an origin.
+/// Whether, according to the browser, a change comes from a page of the origin `own`. Also true if the headers contain no
+/// origin.
 pub(super) fn has_own_origin(headers: &HeaderMap, own: &str) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     is_from_own_page(text("origin"), text("sec-fetch-site"), own)
 }
 
-/// Returns the viewer of a request, by its token or otherwise by its cookie. Personal tokens are accepted only for the
-/// API, which checks their scopes.
+/// Returns the viewer of a request, authenticated by its token or otherwise by its cookie. Only the API accepts personal
+/// tokens, because it checks their scopes.
 async fn identified(
     access: &WebAccess,
     engine: &Engine,
@@ -366,7 +364,7 @@ async fn identified(
     access.viewer_of_session(engine, &held).await.map_err(|error| unavailable(&error))
 }
 
-/// Returns the response to an address that has to wait.
+/// Returns the response to an address that must wait.
 pub(super) fn too_many(asks: AskedForm, wait_ms: i64) -> Response {
     let seconds = wait_ms / 1000 + 1;
     let why = format!("too many failed attempts from this address; try again in {seconds} s\n");
@@ -396,7 +394,7 @@ impl AskedForm {
         if is_page && !headers.contains_key("hx-request") { Self::Page } else { Self::Text }
     }
 
-    /// Returns an error response: for people a page with a title and a link, otherwise the text.
+    /// Returns an error response: a page with a title and a link for people, otherwise the text.
     pub(super) fn refusal(self, status: StatusCode, title: &str, why: &str) -> Response {
         match self {
             Self::Text => (status, why.to_owned()).into_response(),
@@ -412,13 +410,13 @@ fn sentence(why: &str) -> String {
     format!("{first}{}.", chars.as_str())
 }
 
-/// Returns the response if the database cannot be queried.
+/// Returns the response for a failed database query.
 pub(super) fn unavailable(error: &StoreError) -> Response {
     tracing::error!(%error, "a session could not be read or written");
     (StatusCode::SERVICE_UNAVAILABLE, "the database cannot be asked; try again in a minute\n").into_response()
 }
 
-/// Checks that a change contains the session's value, in a header or a form field; returns the request.
+/// Checks that a change contains the session's CSRF value, in a header or a form field; returns the request.
 async fn with_csrf(request: Request, expected: &str) -> Result<Request, Response> {
     let same = |given: &str| bool::from(expected.as_bytes().ct_eq(given.as_bytes()));
     let asks = AskedForm::of(request.headers());
@@ -442,7 +440,7 @@ async fn with_csrf(request: Request, expected: &str) -> Result<Request, Response
     Ok(Request::from_parts(parts, Body::from(body)))
 }
 
-/// Adds the headers of all responses, except those that the route has set.
+/// Adds the headers common to all responses, unless the route has set them.
 fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let all = [
@@ -485,7 +483,7 @@ mod tests {
             assert_eq!(page_of_form(&headers(&[("referer", referer)]), sent_to, own), expected, "{referer}");
         }
         assert_eq!(page_of_form(&HeaderMap::new(), "/", own), "/");
-        // What leads elsewhere after all is not followed by the login.
+        // The login does not follow a path that leads to another site.
         assert_eq!(crate::domain::trust::viewer::local_path(Some("//evil.example/x")), "/");
     }
 

@@ -1,4 +1,4 @@
-//! Routes of login and logout.
+//! Routes for login and logout.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,10 +30,10 @@ use crate::web::routes::{WebRoute, router_of};
 
 const PAGE: &str = include_str!("login.html");
 const STYLE: &str = include_str!("login.css");
-/// Purpose of the derived value that proves to the forge that the same browser starts and finishes a login (PKCE).
+/// Purpose of the derived value that proves to the forge that the same browser starts and completes a login (PKCE).
 const PKCE: &str = "pkce";
 
-/// Content security policy of the login pages: no scripts, one style sheet, forms only to this server.
+/// Content security policy of the login pages: no scripts, one style sheet, and forms only to this server.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let style = BASE64.encode(&Sha256::digest(STYLE));
     let text = format!(
@@ -94,7 +94,7 @@ async fn by_form(
     by_token(&state, (&facts, "POST"), &headers, form.token.trim(), form.next.as_deref()).await
 }
 
-/// Logs in the holder of the token that `ralph-bot serve` printed, and redirects to an address without the token.
+/// Logs in the holder of the token printed by `ralph-bot serve`, and redirects to an address without the token.
 async fn by_token(
     state: &WebState,
     (facts, method): (&RequestFacts, &'static str),
@@ -103,13 +103,13 @@ async fn by_token(
     next: Option<&str>,
 ) -> Response {
     let (access, engine) = (&state.access, &*state.engine);
-    // The right token always works, so that nobody can lock out the operator.
+    // The correct token always works, so an attacker cannot lock out the operator.
     if !access.is_token(token) {
         if let Some(wait) = access.wait_ms(engine, facts.from) {
             return too_many(AskedForm::of(headers), wait);
         }
-        // Any page can contain an image with this address and a wrong token. Browsers name the site of such a request,
-        // or at least the origin of a form.
+        // Any page can contain an image with this address and a wrong token. Browsers send the site of such a request, or at
+        // least the origin of a form.
         let names_site = method == "POST" || headers.contains_key("sec-fetch-site");
         if names_site && has_own_origin(headers, &access.own_origin(headers)) {
             access.has_failed(engine, facts.from, "a wrong token");
@@ -130,7 +130,7 @@ async fn by_token(
     }
 }
 
-/// Returns the login capability and OAuth client of a configured forge; `None` if it has no login.
+/// Returns the login capability and OAuth client of a configured forge; `None` without a login.
 fn login_of<'a>(state: &'a WebState, name: &ForgeName) -> Option<(&'a dyn Login, &'a LoginClient, UserId)> {
     let account = state.engine.forges.get(name)?;
     Some((account.forge.login()?, state.access.settings.logins.get(name)?, account.user_id()?))
@@ -182,9 +182,9 @@ struct CallbackQuery {
     error: Option<String>,
 }
 
-/// Reason why a login failed.
+/// Reason for a failed login.
 enum LoginRefusal {
-    /// Refused, with this message for the person; counts as a failed attempt.
+    /// Rejected, with this message for the person; counts as a failed attempt.
     Refused(&'static str),
     /// The person did not grant access on the forge.
     Denied,
@@ -196,7 +196,7 @@ enum LoginRefusal {
     Other(Response),
 }
 
-/// Finishes a login when the forge redirects the browser back.
+/// Completes a login after the forge redirects the browser back.
 async fn callback(
     State(state): State<Arc<WebState>>,
     Extension(facts): Extension<RequestFacts>,
@@ -226,7 +226,7 @@ async fn callback(
     let failed = |status, words: &str| login_page(&state, status, "Not logged in", words, None);
     let response = match refusal {
         LoginRefusal::Refused(why) => {
-            // Browsers send the cookie with no image or frame of another site.
+            // Browsers do not send this cookie with an image or frame of another site.
             if WebCookie::Login.of(&headers, access.https()).is_some() {
                 access.has_failed(engine, facts.from, why);
             }
@@ -252,8 +252,8 @@ async fn callback(
     with_cookies(response, [forget])
 }
 
-/// Checks the query of the forge's redirect, determines the account that the code belongs to, and returns it with the
-/// path to redirect to.
+/// Checks the query of the forge's redirect and determines the account of the code; returns the account and the path to
+/// redirect to.
 async fn finished(
     state: &WebState,
     forge: &ForgeName,
@@ -309,8 +309,7 @@ async fn finished(
     }
 }
 
-/// Starts a session with a new random value and an audit row, ends the browser's previous session, and returns the
-/// cookie.
+/// Starts a session with a new random value and an audit row, ends the browser's previous session, and returns the cookie.
 async fn begin_session(
     access: &WebAccess,
     engine: &Engine,

@@ -21,11 +21,11 @@ use crate::web::WebState;
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 500;
 
-/// Query of the audit.
+/// Query of the audit log.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct ChangesQuery {
-    /// `next` of the answer before.
+    /// `next` of the previous response.
     cursor: Option<i64>,
     /// Number of changes, 1 to 500; 100 by default.
     limit: Option<usize>,
@@ -36,14 +36,14 @@ struct ChangesQuery {
 struct ApiChanges {
     /// Logins and changes.
     changes: Vec<ApiChange>,
-    /// `cursor` of the next request; null at the end.
+    /// `cursor` for the next request; null at the end.
     next: Option<i64>,
 }
 
-/// Login, or change that was asked for in the dashboard or by the API.
+/// Login or change requested through the dashboard or the API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiChange {
-    /// Position; later ones have greater numbers.
+    /// Position; later entries have greater positions.
     id: i64,
     /// Time of the request.
     at: String,
@@ -51,19 +51,19 @@ struct ApiChange {
     forge: Option<String>,
     /// Numeric id of the account.
     account_id: Option<i64>,
-    /// Login of the account at that time.
+    /// Login of the account at the time of the request.
     login: String,
-    /// IP address that the request came from.
+    /// Client's IP address.
     address: String,
     /// `login`, `session`, `printed token` or `personal token`.
     via: String,
     /// Name of the personal token.
     token: Option<String>,
-    /// Method.
+    /// HTTP method.
     method: String,
     /// Path without its query.
     path: String,
-    /// Status of the answer; null while the request runs, or if it was cut off.
+    /// Status of the response; null while the request runs, or if it was interrupted.
     status: Option<u16>,
 }
 
@@ -75,7 +75,7 @@ impl From<AccessRow> for ApiChange {
     }
 }
 
-/// Returns the route of the audit.
+/// Returns the route of the audit log.
 pub(super) fn routes() -> Vec<ApiRoute> {
     let operation = Operation::get(
         "/audit",

@@ -33,19 +33,19 @@ struct ApiBackends {
 struct ApiBackend {
     /// Name in the configuration.
     name: String,
-    /// `agent` or `assistant`.
+    /// Roles: `agent` or `assistant`.
     roles: Vec<String>,
     /// `active`, `parked` or `disabled`.
     state: String,
-    /// Reason of the state; empty if it is active.
+    /// Reason for the state; empty if active.
     reason: String,
     /// End of a cooldown.
     parked_until: Option<String>,
     /// Number of calls in flight.
     in_flight: usize,
-    /// Number of calls that ended.
+    /// Number of finished calls.
     calls: u64,
-    /// Number of calls that failed or met a limit.
+    /// Number of calls that failed or reached a limit.
     failed: u64,
     /// Tokens of all calls.
     tokens: u64,
@@ -53,16 +53,16 @@ struct ApiBackend {
     cost_usd: f64,
     /// Cost of the last 24 hours, in US dollars.
     cost_usd_last_day: f64,
-    /// Last error since the last call that succeeded.
+    /// Newest error since the last successful call.
     last_error: Option<String>,
 }
 
-/// Backend that is used again.
+/// Re-enabled backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiEnabledBackend {
-    /// Whether it was parked or disabled before.
+    /// Whether it was parked or disabled before the request.
     changed: bool,
-    /// Its state now.
+    /// Current state.
     backend: ApiBackend,
 }
 
@@ -71,7 +71,7 @@ struct ApiEnabledBackend {
 struct ApiMe {
     /// Account; null for the operator of the machine.
     account: Option<ApiAccount>,
-    /// Whether all repositories are visible.
+    /// Whether the viewer can see all repositories.
     operator: bool,
     /// Personal token of the request; null for a session.
     token: Option<ApiTokenInfo>,
@@ -90,7 +90,7 @@ struct ApiAccount {
     login: String,
 }
 
-/// Returns the routes of backends and of the viewer.
+/// Returns the routes of backends and the viewer.
 pub(super) fn routes() -> Vec<ApiRoute> {
     let list =
         Operation::get("/backends", "listBackends", "Lists backends with their state, calls and cost, for operators");
@@ -137,11 +137,11 @@ async fn enable(
     ok(&state, &ApiEnabledBackend { changed, backend })
 }
 
-/// Returns the configured backends by name, with their state.
+/// Returns the configured backends by name, with their states.
 async fn known(state: &WebState) -> Result<Vec<ApiBackend>, ApiProblem> {
     let known = state.engine.store.read(calls::state).await?;
     let (settings, now) = (&state.engine.settings.backends, state.engine.clock.now());
-    // Not stored: only shows cooldowns that are over as such.
+    // Not stored; only marks expired cooldowns as over.
     let known = backends::transition(known, &BackendObservation::Elapsed, settings, now).state;
     let unused = BackendState::default();
     let described = settings.backends.iter().map(|(name, of)| {

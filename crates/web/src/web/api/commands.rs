@@ -1,4 +1,4 @@
-//! Commands for loops, with the same text as in a comment.
+//! Commands for loops, with the same text as in comments.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ async fn give(
     answer(&state, status, &ApiCommandResult { loop_id: row.id.to_string(), state: current.state, taken, says })
 }
 
-/// Returns the error for a command that was not processed.
+/// Returns the error of an unprocessed command.
 fn problem(error: DashboardCommandError) -> ApiProblem {
     let text = error.to_string();
     match error {

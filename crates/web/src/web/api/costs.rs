@@ -27,9 +27,9 @@ const MAX_DAYS: i64 = 400;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CostsQuery {
-    /// First day, such as 2026-11-01; without it, 30 days.
+    /// First day, such as 2026-11-01; 30 days by default.
     from: Option<String>,
-    /// Last day; without it, today (UTC).
+    /// Last day; today (UTC) by default.
     to: Option<String>,
     /// Grouping of the sums.
     by: CostGroup,

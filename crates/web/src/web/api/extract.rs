@@ -15,7 +15,7 @@ use crate::web::{Viewer, WebState};
 /// Maximum size of a body, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// Viewer of an API request, by session or token. Requests for changes with a read-only token are rejected.
+/// Viewer of an API request, authenticated by session or token. Rejects changes with a read-only token.
 pub struct ApiViewer {
     /// The viewer.
     pub viewer: Viewer,
@@ -34,7 +34,7 @@ impl FromRequestParts<Arc<WebState>> for ApiViewer {
     }
 }
 
-/// Query of a request; unknown keys are refused.
+/// Query of a request; rejects unknown keys.
 pub struct ApiQuery<T>(pub T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<WebState>> for ApiQuery<T> {
@@ -43,7 +43,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<WebState>> for ApiQuery<T>
     async fn from_request_parts(parts: &mut Parts, _: &Arc<WebState>) -> Result<Self, Self::Rejection> {
         let read = Query::<T>::try_from_uri(&parts.uri);
         read.map(|Query(query)| Self(query)).map_err(|error| {
-            // The text of the outer error says nothing; that of the inner one names the key.
+            // The outer error's text has no details; the inner error names the key.
             let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             ApiProblem::invalid(
                 format!("the query of {} is invalid: {why}", parts.uri.path()),

@@ -1,4 +1,4 @@
-//! Types of answers about supervision: figures of control, alarms, detections.
+//! Response types for supervision: control values, alarms and detections.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::domain::report::control_words;
 use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, Gains, ProfileTransition, Terms, Trend, Urgency};
 use crate::domain::supervision::oversight::{Basis, DetectionKind, DetectionSeverity, Health, InterventionLevel};
 
-/// Supervision of a loop: the figures of its last judged iteration, and the alarms of all.
+/// Supervision of a loop: the values of the last judged iteration, and the alarms of all iterations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiSupervision {
-    /// Last judged iteration, 1-based.
+    /// 1-based number of the last judged iteration.
     pub iteration: u32,
-    /// Figures after it.
+    /// Values after this iteration.
     pub figures: ApiFigures,
-    /// Number of times that each alarm was raised in the iterations of the loop, by its kind; without those that never were.
+    /// Number of times that the loop's iterations raised each alarm, by kind; omits alarms that were never raised.
     pub alarms_raised: BTreeMap<String, u32>,
 }
 
@@ -32,7 +32,7 @@ impl ApiSupervision {
     }
 }
 
-/// Figures of control after an iteration.
+/// Control values after an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiFigures {
     /// Health of the loop.
@@ -49,19 +49,19 @@ pub struct ApiFigures {
     pub i: f64,
     /// Change of the error, -1 to 1; positive if it grows.
     pub d: f64,
-    /// Terms whose sum, limited to 0 to 1, is the control signal; null for iterations that were stored without them.
+    /// Terms of the control signal, which is their sum limited to 0 to 1; null for iterations that were stored without them.
     pub terms: Option<Terms>,
-    /// Gains that the terms were made with; null for iterations that were stored without them.
+    /// Gains of the terms; null for iterations that were stored without them.
     pub gains: Option<Gains>,
     /// Name of the gain profile.
     pub profile: String,
-    /// Change of the gain profile in this iteration; null without one.
+    /// Change of the gain profile in this iteration; null if it did not change.
     pub profile_change: Option<ProfileTransition>,
     /// Active alarms, most severe first.
     pub alarms: Vec<ApiAlarm>,
-    /// Alarms that were cleared in this iteration.
+    /// Alarms cleared in this iteration.
     pub alarms_cleared: Vec<AlarmKind>,
-    /// Estimated number of iterations to completion; null if it cannot be estimated.
+    /// Estimated number of iterations until completion; null without an estimate.
     pub forecast: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl From<&IterationJudgement> for ApiFigures {
     }
 }
 
-/// Active alarm of control.
+/// Active alarm of the control loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiAlarm {
     /// Kind.
@@ -96,11 +96,11 @@ pub struct ApiAlarm {
     pub severity: AlarmSeverity,
     /// Message, one sentence.
     pub message: String,
-    /// Iteration that raised it, 1-based.
+    /// 1-based iteration that raised the alarm.
     pub since: u64,
-    /// Whether it was raised in this iteration.
+    /// Whether this iteration raised the alarm.
     pub raised: bool,
-    /// Whether a person acknowledged it.
+    /// Whether a person acknowledged the alarm.
     pub acknowledged: bool,
 }
 
@@ -111,12 +111,12 @@ impl From<&KeptAlarm> for ApiAlarm {
     }
 }
 
-/// Detection of the overseer with its intervention.
+/// Detection by the overseer, with its intervention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiDetection {
     /// Kind.
     pub kind: DetectionKind,
-    /// Kind, for people.
+    /// Name of the kind for people.
     pub title: String,
     /// Severity.
     pub severity: DetectionSeverity,
@@ -126,7 +126,7 @@ pub struct ApiDetection {
     pub level: InterventionLevel,
     /// Whether the intervention is new in this iteration.
     pub fresh: bool,
-    /// Evidence, for people.
+    /// Evidence as text for people.
     pub evidence: String,
     /// Recommended actions.
     pub recommendations: Vec<String>,

@@ -25,11 +25,11 @@ struct ApiForges {
 struct ApiForge {
     /// Name in the configuration.
     name: String,
-    /// `there`, `absent` if it did not answer, or `refused` if it refuses the bot's credential.
+    /// `there`, `absent` if it does not respond, or `refused` if it rejects the bot's credential.
     state: String,
-    /// Whether its deliveries are stored and wait, because the bot's account on it is not known yet.
+    /// Whether its deliveries wait, because the bot's account on the forge is not known yet.
     waits: bool,
-    /// Response of the forge, or the cause, for operators; empty if it is there.
+    /// Forge's response, or the cause, for operators; empty if it is available.
     detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! Loops, their iterations, their audit record, and their events.
+//! Loops, their iterations, their audit records, and their events.
 
 use std::sync::Arc;
 
@@ -48,15 +48,15 @@ pub(super) struct LoopsQuery {
     repository: Option<String>,
     /// Only loops in one of these states, separated by commas.
     state: Option<String>,
-    /// Only loops that this person asked for, by login.
+    /// Only loops requested by this person, by login.
     person: Option<String>,
-    /// Whether they are open.
+    /// Only open loops, or only finished ones.
     open: Option<bool>,
-    /// Whether they wait for a person.
+    /// Only loops that wait for a person, or only the others.
     waits: Option<bool>,
-    /// Words of title, reason, repository, branch or number of the issue.
+    /// Words in the title, reason, repository, branch or issue number.
     q: Option<String>,
-    /// Value of `next` of the page before.
+    /// `next` of the previous page.
     cursor: Option<String>,
     /// Maximum number of loops, 1 to 200.
     #[schemars(range(min = 1, max = 200))]
@@ -113,7 +113,7 @@ async fn list(
     ok(&state, &ApiLoopPage { loops: page.rows.into_iter().map(ApiLoop::from).collect(), next })
 }
 
-/// Returns a limit, or its default; fails if it is not in its range.
+/// Returns the limit, or its default; fails if it is out of range.
 pub(super) fn limited(limit: Option<usize>, default: usize, most: usize) -> Result<usize, ApiProblem> {
     match limit.unwrap_or(default) {
         limit if (1..=most).contains(&limit) => Ok(limit),
@@ -125,7 +125,7 @@ fn cursor(text: &str) -> Result<i64, ApiProblem> {
     text.parse().ok().filter(|row| *row > 0).ok_or_else(bad_cursor)
 }
 
-/// Returns the error for a cursor that no response contained.
+/// Returns the error of an invalid cursor.
 pub(super) fn bad_cursor() -> ApiProblem {
     ApiProblem::invalid(
         "the cursor is invalid",
@@ -151,7 +151,7 @@ pub(super) fn words(text: String) -> Result<String, ApiProblem> {
     Ok(text)
 }
 
-/// Parses names of states, separated by commas.
+/// Parses comma-separated names of states.
 pub(super) fn states(text: &str) -> Result<Vec<LoopState>, ApiProblem> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     names
@@ -293,7 +293,7 @@ async fn listen(
     }))
 }
 
-/// Returns name and data of a stream event; `None` for items that are not sent.
+/// Returns the name and data of a stream event; `None` for items that are not sent.
 fn described(item: &LiveItem) -> Option<(&'static str, serde_json::Value)> {
     let LiveItem::Event { event, .. } = item else { return Some(("reset", serde_json::json!({}))) };
     let loop_id = event.loop_id.to_string();

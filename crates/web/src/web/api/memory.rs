@@ -1,4 +1,4 @@
-//! Learnings and proposals of conventions. They are extracted from transcripts, so reading them requires write access.
+//! Learnings and proposals of conventions. Reading them requires write access, because they are extracted from transcripts.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::web::{ChangeRight, Viewer, WebState};
 
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 200;
-/// Number of learnings that are read per page before filters are applied.
+/// Number of learnings read per page before filters are applied.
 const READ: usize = 500;
 /// Maximum length of a convention, in characters.
 const MAX_RULE: usize = 2_000;
@@ -37,21 +37,21 @@ const MAX_RULE: usize = 2_000;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct MemoryQuery {
-    /// Words to search for, best match first; without it, all learnings by id.
+    /// Words to search for, best match first; by default, all learnings ordered by id.
     q: Option<String>,
     /// Only learnings of this repository: `owner/name`, or `forge:owner/name`.
     repository: Option<String>,
     /// Only learnings of this kind: `strategy`, `antipattern`, `estimate` or `convention`.
     kind: Option<String>,
-    /// Only learnings about tasks of this type, such as `test-fix` or `feature`.
+    /// Only learnings about this type of task, such as `test-fix` or `feature`.
     task_type: Option<String>,
-    /// Minimum confidence now, 0 to 1.
+    /// Minimum current confidence, 0 to 1.
     #[schemars(range(min = 0, max = 1))]
     min_confidence: Option<f64>,
     /// Minimum success rate, 0 to 1.
     #[schemars(range(min = 0, max = 1))]
     min_success_rate: Option<f64>,
-    /// Value of `next` of the page before; not with `q`.
+    /// `next` of the previous page; not allowed with `q`.
     cursor: Option<String>,
     /// Maximum number of learnings, 1 to 200.
     #[schemars(range(min = 1, max = 200))]
@@ -63,7 +63,7 @@ pub(super) struct MemoryQuery {
 struct ApiLearningPage {
     /// Learnings.
     learnings: Vec<ApiLearning>,
-    /// Value of `cursor` for the next page; null on the last one.
+    /// `cursor` for the next page; null on the last page.
     next: Option<String>,
 }
 
@@ -78,22 +78,23 @@ struct ApiLearning {
     state: String,
     /// `forge:owner/name`.
     repository: String,
-    /// Type of task that it is about.
+    /// Type of task.
     task_type: String,
-    /// Text, on one line.
+    /// Text on one line.
     says: String,
-    /// Confidence now, 0 to 1.
+    /// Current confidence, 0 to 1.
     confidence: f64,
-    /// Success rate of the loops and iterations that had it, 0 to 1.
+    /// Success rate of the loops and iterations with this learning in the prompt, 0 to 1.
     success_rate: f64,
-    /// Number of prompts that had it.
+    /// Number of prompts that contained the learning.
     uses: u64,
 }
 
 /// Reflections of a loop, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiReflections {
-    /// Reflections of the newest iterations, at most 200. Those of ended loops are deleted after the service's retention period.
+    /// Reflections on the newest iterations, at most 200. They are deleted when the service's retention period after the
+    /// loop's end expires.
     reflections: Vec<ApiReflection>,
 }
 
@@ -128,20 +129,20 @@ struct ApiProposals {
     proposals: Vec<ApiProposal>,
 }
 
-/// Proposal of a convention, from review remarks that recur.
+/// Proposal of a convention, based on recurring review comments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiProposal {
     /// Number.
     number: u64,
     /// `forge:owner/name`.
     repository: String,
-    /// The remark.
+    /// Review comment.
     text: String,
     /// `open`, `accepted` or `rejected`.
     state: String,
-    /// Number of loops in which the remark was made.
+    /// Number of loops with this comment.
     loops: u32,
-    /// Person who answered.
+    /// Person who answered the proposal.
     decided_by: Option<String>,
     /// Time of the proposal.
     #[schemars(extend("format" = "date-time"))]
@@ -152,7 +153,7 @@ struct ApiProposal {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ProposalsQuery {
-    /// Whether answered ones are listed, too.
+    /// Whether to include answered proposals.
     all: bool,
 }
 
@@ -160,7 +161,7 @@ pub(super) struct ProposalsQuery {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct ApiAcceptance {
-    /// Text of the convention; without it, the remark.
+    /// Text of the convention; by default, the review comment.
     text: Option<String>,
 }
 
@@ -198,8 +199,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-/// Returns the repositories whose learnings a viewer may read. Learnings can be older than all loops, so rights in
-/// repositories without loops are not queried.
+/// Returns the repositories whose learnings a viewer may read. Does not query rights in repositories without loops, because
+/// learnings can be older than all loops.
 async fn readable(state: &Arc<WebState>, viewer: &Viewer) -> Result<RepoScope, ApiProblem> {
     Ok(visible(state, viewer).await?.write)
 }
@@ -244,7 +245,7 @@ async fn list(
     ok(&state, &ApiLearningPage { learnings: learnings.into_iter().map(described).collect(), next })
 }
 
-/// Returns the filter for learnings that a query describes.
+/// Returns the filter for learnings in a query.
 fn filter_of(query: &MemoryQuery) -> Result<LearningFilter, ApiProblem> {
     let bad = |name: &str, expected: String| {
         ApiProblem::invalid(
@@ -279,7 +280,7 @@ async fn reflections(
     ok(&state, &ApiReflections { reflections: found.into_iter().map(ApiReflection::from).collect() })
 }
 
-/// Reads a page of the visible learnings; also returns the cursor of the next page.
+/// Reads a page of the visible learnings; also returns the next page's cursor.
 fn page(
     c: &rusqlite::Connection,
     mut after: String,
@@ -304,8 +305,8 @@ fn page(
     }
 }
 
-/// Fails unless the viewer has write access to the repository now. Repositories that the viewer may not read are
-/// reported as unknown.
+/// Fails unless the viewer currently has write access to the repository. Reports repositories without read access as
+/// unknown.
 async fn may_change(
     state: &Arc<WebState>,
     viewer: &Viewer,
@@ -326,7 +327,7 @@ async fn forget(
 ) -> ApiResult {
     let unknown = || ApiProblem::unknown("learning", &id);
     let (wanted, now) = (id.clone(), state.engine.clock.now());
-    // In a write, because a damaged learning is set aside.
+    // In a write transaction, because it quarantines a damaged learning.
     let found = state.engine.store.write(move |c| memory::get(c, &wanted, now)).await?.ok_or_else(unknown)?;
     may_change(&state, &viewer, &found.repository, unknown()).await?;
     state.engine.store.write(move |c| memory::forget(c, &[found.id])).await?;

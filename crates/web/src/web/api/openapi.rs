@@ -1,4 +1,4 @@
-//! OpenAPI 3.1 description of the API, which is generated from the routes and their types.
+//! OpenAPI 3.1 description of the API, generated from the routes and their types.
 
 use std::sync::{Arc, LazyLock};
 
@@ -25,7 +25,7 @@ fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// Returns the complete schema of a type, whose properties become query parameters.
+/// Returns the full schema of a type whose properties become query parameters.
 fn properties_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     T::json_schema(generator)
 }
@@ -99,7 +99,7 @@ impl Operation {
         Self { streams: true, ..self }
     }
 
-    /// Marks the operation as needing no credentials.
+    /// Marks the operation as public: it needs no credentials.
     fn open(self) -> Self {
         Self { open: true, ..self }
     }

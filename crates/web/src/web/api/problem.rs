@@ -10,24 +10,24 @@ use crate::store::StoreError;
 /// Error of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiProblem {
-    /// Kind of the problem: `about:blank`, because the status says it.
+    /// Kind of the problem: always `about:blank`, because the status identifies it.
     #[serde(rename = "type")]
     pub kind: String,
     /// The status in words.
     pub title: String,
-    /// Status of the answer.
+    /// Status of the response.
     pub status: u16,
-    /// Description of what is wrong, and where.
+    /// Description of the problem and its location.
     pub detail: String,
-    /// Advice what to do.
+    /// Advice.
     pub action: String,
-    /// Seconds after which the request can succeed.
+    /// Seconds until a retry can succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
 }
 
 impl ApiProblem {
-    /// Creates a problem with a status, a description and advice.
+    /// Creates a problem from a status, a description and advice.
     pub fn new(status: StatusCode, detail: impl Into<String>, action: impl Into<String>) -> Self {
         Self {
             kind: "about:blank".into(),
@@ -39,7 +39,7 @@ impl ApiProblem {
         }
     }
 
-    /// Sets the time after which the request can succeed.
+    /// Sets the time until a retry can succeed.
     pub fn retry_after(self, seconds: u32) -> Self {
         Self { retry_after_s: Some(seconds), ..self }
     }
@@ -53,7 +53,7 @@ impl ApiProblem {
         )
     }
 
-    /// Returns the problem of an object that does not exist or that the viewer may not read. Both cases have the same
+    /// Returns the problem of an object that does not exist or is not visible to the viewer. Both cases have the same
     /// response.
     pub fn unknown(what: &str, id: &str) -> Self {
         let shown: String = id.chars().filter(|c| !c.is_control()).take(100).collect();
@@ -84,7 +84,7 @@ impl ApiProblem {
         )
     }
 
-    /// Returns the problem of a method that a path does not support.
+    /// Returns the problem of an unsupported method on a path.
     pub fn wrong_method(method: &Method, path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         Self::new(

@@ -1,4 +1,4 @@
-//! Search over the texts of all loops.
+//! Search of the texts of all loops.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const MAX_LIMIT: usize = 50;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SearchQuery {
-    /// Words, all of which a text contains.
+    /// Words that a text must all contain.
     q: String,
     /// Only texts of this loop.
     #[serde(rename = "loop")]
@@ -38,7 +38,7 @@ pub(super) struct SearchQuery {
     repository: Option<String>,
     /// Only loops in one of these states, separated by commas.
     state: Option<String>,
-    /// Value of `next` of the answer before.
+    /// `next` of the previous response.
     cursor: Option<String>,
     /// Maximum number of results, 1 to 50.
     #[schemars(range(min = 1, max = 50))]

@@ -1,4 +1,4 @@
-//! Tests of the API's table of routes against its description.
+//! Tests of the API's routes and their OpenAPI description.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ fn operations_have_unique_ids_and_describe_their_parameters() {
     }
 }
 
-/// Types refer to each other by `$ref`; a wrong place of definitions would leave them dangling.
+/// Types refer to each other by `$ref`; if the definitions moved, the references would dangle.
 #[test]
 fn references_of_the_description_have_targets() {
     fn references(value: &Value, found: &mut BTreeSet<String>) {

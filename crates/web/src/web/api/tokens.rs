@@ -18,7 +18,7 @@ use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken};
 use crate::web::WebState;
 use crate::web::personal_token::{DEFAULT_DAYS, TokenWishError, make_token, request_of};
 
-/// A token without its secret.
+/// Token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiTokenInfo {
     /// Number.
@@ -32,12 +32,12 @@ pub struct ApiTokenInfo {
     /// Time of creation.
     #[schemars(extend("format" = "date-time"))]
     pub created_at: String,
-    /// End of its validity.
+    /// Expiry.
     #[schemars(extend("format" = "date-time"))]
     pub expires_at: String,
     /// Time of its last use, to the minute.
     pub used_at: Option<String>,
-    /// Time at which it was revoked.
+    /// Time of revocation.
     pub revoked_at: Option<String>,
 }
 
@@ -59,29 +59,29 @@ impl From<&StoredToken> for ApiTokenInfo {
 /// Tokens of the viewer, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 struct ApiTokenList {
-    /// Tokens, also those that ended.
+    /// Tokens, including invalid ones.
     tokens: Vec<ApiTokenInfo>,
 }
 
-/// Wish for a token.
+/// Request for a token.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ApiTokenWish {
     /// Name, 1 to 100 characters.
     name: String,
-    /// Scope; `read` if it is missing.
+    /// Scope; `read` by default.
     scope: Option<ApiScope>,
-    /// Days of validity, 1 to 366; without it, 90.
+    /// Days of validity, 1 to 366; 90 by default.
     #[schemars(range(min = 1, max = 366))]
     days: Option<u32>,
 }
 
-/// A new token.
+/// New token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 struct ApiNewToken {
-    /// The token; it is shown only once.
+    /// Token; shown only once.
     token: String,
-    /// Stored part of it.
+    /// Stored data of the token.
     info: ApiTokenInfo,
 }
 

@@ -1,4 +1,4 @@
-//! Types of requests and responses. Times are in RFC 3339 format and UTC, amounts in US dollars.
+//! Types of requests and responses. Times are in RFC 3339 format (UTC), amounts in US dollars.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
-/// Returns a text of at most 256 KiB; the middle of a longer one is omitted.
+/// Shortens a text to 256 KiB by omitting its middle.
 fn bounded(text: String) -> String {
     if text.len() <= MAX_TEXT {
         return text;
@@ -36,7 +36,7 @@ fn bounded(text: String) -> String {
     format!("{head}\n[… {} bytes omitted …]\n{tail}", text.len() - head.len() - tail.len())
 }
 
-/// A loop in a list.
+/// Loop in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiLoop {
     /// Identifier.
@@ -53,27 +53,27 @@ pub struct ApiLoop {
     pub url: String,
     /// State.
     pub state: LoopState,
-    /// Whether the loop can continue from this state.
+    /// Whether the loop is open: it can continue from this state.
     pub open: bool,
-    /// Whether it waits for a person.
+    /// Whether the loop waits for a person.
     pub waits: bool,
-    /// Login of the person who asked for it.
+    /// Login of the person who requested the loop.
     pub person: String,
-    /// Reason of its state, one sentence.
+    /// Reason for the state, one sentence.
     pub reason: String,
-    /// Number of iterations begun.
+    /// Number of started iterations.
     pub iteration: u32,
     /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Completion measured last, 0 to 1.
+    /// Completion at the last measurement, 0 to 1.
     pub completion: f64,
     /// Cost, in US dollars.
     pub cost_usd: f64,
     /// Cost limit, in US dollars.
     pub cost_limit_usd: f64,
-    /// Branch that it pushes to.
+    /// Branch that the loop pushes to.
     pub branch: String,
-    /// Address of its pull request's page.
+    /// Address of the pull request's page.
     pub pull: Option<String>,
     /// Time of creation.
     #[schemars(extend("format" = "date-time"))]
@@ -115,21 +115,21 @@ impl From<LoopRow> for ApiLoop {
 pub struct ApiLoopPage {
     /// Loops.
     pub loops: Vec<ApiLoop>,
-    /// Value of `cursor` for the next page; null on the last one.
+    /// `cursor` for the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// A loop.
+/// Loop with its details.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiLoopDetail {
     /// The loop as in lists.
     #[serde(rename = "loop")]
     pub summary: ApiLoop,
-    /// Right of the viewer in its repository.
+    /// Viewer's right in the repository.
     pub right: ViewRight,
-    /// Person on whose authority it pushes.
+    /// Person whose authority the loop uses to push.
     pub authority: String,
-    /// Branch that it started from.
+    /// Base branch.
     pub base_branch: String,
     /// Newest recorded commit.
     pub head: Option<String>,
@@ -139,7 +139,7 @@ pub struct ApiLoopDetail {
     pub time_limit_s: i64,
     /// Results of the newest checks.
     pub checks: Vec<ApiCheck>,
-    /// Next iteration's guidance; null without the right to write.
+    /// Guidance for the next iteration; null without write access.
     pub guidance: Option<Vec<String>>,
     /// Supervision; null before the first judged iteration.
     pub supervision: Option<ApiSupervision>,
@@ -152,18 +152,18 @@ pub struct ApiCheck {
     pub name: String,
     /// Command.
     pub command: String,
-    /// Whether it passed.
+    /// Whether the check passed.
     pub passed: bool,
-    /// Reason of the failure; empty if it passed.
+    /// Reason for the failure; empty if the check passed.
     pub why: String,
     /// Duration, in milliseconds.
     pub duration_ms: u64,
-    /// End of the output; null without the right to write.
+    /// End of the output; null without write access.
     pub output: Option<String>,
 }
 
 impl ApiCheck {
-    /// Creates a check; its output is included only with sufficient rights.
+    /// Creates a check; includes its output only with sufficient rights.
     pub fn of(outcome: &CheckOutcome, right: ViewRight) -> Self {
         Self {
             name: outcome.name.clone(),
@@ -183,27 +183,27 @@ pub struct ApiIterationList {
     pub iterations: Vec<ApiIteration>,
 }
 
-/// An iteration.
+/// Iteration of a loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiIteration {
     /// 1-based number.
     pub number: u32,
-    /// Start.
+    /// Start time.
     #[schemars(extend("format" = "date-time"))]
     pub started_at: String,
-    /// End of its checks; null while it runs.
+    /// End of the iteration's checks; null while it runs.
     pub ended_at: Option<String>,
-    /// Summary of its work; empty until the agent ended.
+    /// Summary of the work; empty until the agent has ended.
     pub summary: String,
     /// Problem that ended the agent's run; empty if there was none.
     pub problem: String,
-    /// Backend that ran.
+    /// Backend used.
     pub backend: String,
-    /// Model that ran.
+    /// Model used.
     pub model: Option<String>,
-    /// Completion measured after it, 0 to 1.
+    /// Completion after the iteration, 0 to 1.
     pub completion: f64,
-    /// Number of checks that passed.
+    /// Number of passed checks.
     pub checks_passed: usize,
     /// Number of checks.
     pub checks: usize,
@@ -217,11 +217,11 @@ pub struct ApiIteration {
     pub added: u64,
     /// Number of removed lines.
     pub removed: u64,
-    /// Figures of control; null until it is judged.
+    /// Control values; null until the iteration is judged.
     pub figures: Option<ApiFigures>,
     /// Detections of the overseer.
     pub detections: Vec<ApiDetection>,
-    /// Whether it was discarded.
+    /// Whether the iteration was discarded.
     pub discarded: bool,
 }
 
@@ -254,17 +254,17 @@ impl From<&Iteration> for ApiIteration {
     }
 }
 
-/// An iteration with its texts.
+/// Iteration with its texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiIterationDetail {
     /// The iteration as in lists.
     pub iteration: ApiIteration,
-    /// Results of its checks.
+    /// Results of the checks.
     pub checks: Vec<ApiCheck>,
-    /// Prompts and answers, oldest first; null without the right to write. Those of ended loops are deleted after the service's
-    /// retention period.
+    /// Prompts and answers, oldest first; null without write access. They are deleted when the service's retention period
+    /// after the loop's end expires.
     pub turns: Option<Vec<ApiTurn>>,
-    /// Activities, oldest first, at most 1,000; null without the right to write.
+    /// Activities, oldest first, at most 1,000; null without write access.
     pub activities: Option<Vec<ApiActivity>>,
 }
 
@@ -277,15 +277,15 @@ pub struct ApiTurn {
     pub role: String,
     /// Backend.
     pub backend: String,
-    /// Model, if known.
+    /// Model; null if unknown.
     pub model: Option<String>,
     /// Prompt, at most 256 KiB.
     pub prompt: String,
     /// Answer, at most 256 KiB.
     pub response: String,
-    /// Error; null if it succeeded.
+    /// Error; null on success.
     pub error: Option<String>,
-    /// Input tokens that were not in the provider's cache.
+    /// Input tokens that did not come from the provider's cache.
     pub tokens_in: u64,
     /// Output tokens.
     pub tokens_out: u64,
@@ -293,12 +293,12 @@ pub struct ApiTurn {
     pub tokens_cached: u64,
     /// Cost, in US dollars.
     pub cost_usd: f64,
-    /// Whether tokens or cost are estimates of the service.
+    /// Whether tokens or cost are estimated by the service.
     pub estimated: bool,
-    /// Start.
+    /// Start time.
     #[schemars(extend("format" = "date-time"))]
     pub started_at: String,
-    /// End; null while the agent still runs: then `response` is what it has written up to now.
+    /// End time; null while the agent runs. `response` is then the agent's output so far.
     #[schemars(extend("format" = "date-time"))]
     pub ended_at: Option<String>,
 }
@@ -334,7 +334,7 @@ impl From<SessionTurn> for ApiTurn {
 /// Action of an agent, result of a check, or decision of the overseer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiActivity {
-    /// 1-based iteration; 0 before the first.
+    /// 1-based iteration; 0 before the first iteration.
     pub iteration: u32,
     /// Kind, such as `tool_call`, `tool_result`, `file_change`, `check` or `error`.
     pub kind: String,
@@ -344,7 +344,7 @@ pub struct ApiActivity {
     pub path: Option<String>,
     /// Description, arguments or output.
     pub text: String,
-    /// Whether it is a failure.
+    /// Whether it failed.
     pub failed: bool,
     /// Time.
     #[schemars(extend("format" = "date-time"))]
@@ -365,7 +365,7 @@ impl From<SessionEvent> for ApiActivity {
     }
 }
 
-/// Data of an event `step` of a stream: a loop took a step.
+/// Data of a stream event `step`: a loop completed a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiStep {
     /// Loop.
@@ -376,23 +376,23 @@ pub struct ApiStep {
     /// Time.
     #[schemars(extend("format" = "date-time"))]
     pub at: String,
-    /// Name of the input, such as `agent_ended`.
+    /// Name of the step's input, such as `agent_ended`.
     pub input: String,
-    /// Reasons of what the loop decided.
+    /// Reasons for the decision.
     pub reasons: Vec<String>,
-    /// State when the event is sent.
+    /// State at the time of sending.
     pub state: LoopState,
-    /// Number of iterations begun.
+    /// Number of started iterations.
     pub iteration: u32,
-    /// Completion measured last, 0 to 1.
+    /// Completion at the last measurement, 0 to 1.
     pub completion: f64,
     /// Cost, in US dollars.
     pub cost_usd: f64,
-    /// Reason of the state.
+    /// Reason for the state.
     pub reason: String,
 }
 
-/// Data of an event `activity` of a stream.
+/// Data of a stream event `activity`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiLoopActivity {
     /// Loop.
@@ -402,7 +402,7 @@ pub struct ApiLoopActivity {
     pub activity: ApiActivity,
 }
 
-/// Data of an event `output` of a stream: what a running agent wrote.
+/// Data of a stream event `output`: text from a running agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiLoopOutput {
     /// Loop.
@@ -413,11 +413,11 @@ pub struct ApiLoopOutput {
     /// Time.
     #[schemars(extend("format" = "date-time"))]
     pub at: String,
-    /// Text, of one or several lines.
+    /// Text of one or more lines.
     pub text: String,
 }
 
-/// Everything that is recorded about a loop. Its parts are as the service stores them and may change with its version.
+/// All recorded data of a loop. The parts have the service's storage format and may change with its version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiAudit {
     /// Version of the service.
@@ -425,11 +425,11 @@ pub struct ApiAudit {
     /// The loop.
     #[serde(rename = "loop")]
     pub state: Value,
-    /// Calls of backends with their cost.
+    /// Backend calls with their cost.
     pub calls: Value,
     /// Audit log: interventions and commands.
     pub decisions: Value,
-    /// Log: inputs with the reasons of the decisions.
+    /// Log: inputs with the reasons for the decisions.
     pub events: Value,
     /// Effects with their receipts.
     pub effects: Value,
@@ -439,11 +439,11 @@ pub struct ApiAudit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApiCommand {
-    /// One command as a comment would have it, such as `/ralph pause --now`.
+    /// One command, written as in a comment, such as `/ralph pause --now`.
     pub command: String,
 }
 
-/// Outcome of a command.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiCommandResult {
     /// Loop.
@@ -451,20 +451,20 @@ pub struct ApiCommandResult {
     pub loop_id: String,
     /// State of the loop afterwards.
     pub state: LoopState,
-    /// Whether it is processed; otherwise it is stored and will be.
+    /// Whether the loop processed the command; otherwise, it is stored for later.
     pub taken: bool,
-    /// Answer: of the loop one sentence, of `/ralph help` a line for each command.
+    /// Answer: one sentence from the loop, or one line per command for `/ralph help`.
     pub says: String,
 }
 
 /// Results of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiSearchPage {
-    /// Results: of each kind of text the newest first.
+    /// Results, newest first for each kind of text.
     pub hits: Vec<ApiHit>,
-    /// Value of `cursor` to go on with; null if everything was searched, or if nothing was found in time.
+    /// `cursor` to continue with; null if the search is complete, or if it found nothing within its time limit.
     pub next: Option<String>,
-    /// Whether the search ended early because it took too long. `next` continues it; without `next`, narrow the search.
+    /// Whether the search stopped early because of its time limit. `next` continues it; without `next`, narrow the search.
     pub early: bool,
 }
 
@@ -476,9 +476,9 @@ pub struct ApiHit {
     pub of: ApiLoop,
     /// 1-based iteration; null for title and reason.
     pub iteration: Option<u32>,
-    /// Kind of the text: `title`, `reason`, `summary`, `prompt`, `response`, or the kind of an activity.
+    /// Kind of text: `title`, `reason`, `summary`, `prompt`, `response`, or the kind of an activity.
     pub place: String,
-    /// 1-based line of the first match in that text.
+    /// 1-based line of the first match in the text.
     pub line: u32,
     /// Part of the text around the first match, in pieces.
     pub snippet: Vec<ApiSnippetPart>,
@@ -492,7 +492,7 @@ pub struct ApiHit {
 pub struct ApiSnippetPart {
     /// Text on one line.
     pub text: String,
-    /// Whether it matches.
+    /// Whether the piece matches.
     pub marked: bool,
 }
 
@@ -510,7 +510,7 @@ impl From<TextHit> for ApiHit {
     }
 }
 
-/// Costs over days.
+/// Costs of several days.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiCosts {
     /// First day.
@@ -521,7 +521,7 @@ pub struct ApiCosts {
     pub to: String,
     /// Sum, in US dollars.
     pub total_usd: f64,
-    /// Sums of each day, the newest first. Calls count on the day of their start (UTC), once they have ended.
+    /// Costs per day, newest first. A call counts for the day of its start (UTC), once it has ended.
     pub days: Vec<ApiDailyCost>,
 }
 
@@ -531,13 +531,13 @@ pub struct ApiDailyCost {
     /// Day (UTC).
     #[schemars(extend("format" = "date"))]
     pub day: String,
-    /// Repository (`forge:owner/name`), backend, or login; empty if the person is not known.
+    /// Repository (`forge:owner/name`), backend, or login; empty if the person is unknown.
     pub of: String,
-    /// Number of calls of backends.
+    /// Number of backend calls.
     pub calls: u64,
     /// Cost, in US dollars.
     pub cost_usd: f64,
-    /// Input tokens, with those from caches.
+    /// Input tokens, including cached ones.
     pub tokens_in: u64,
     /// Output tokens.
     pub tokens_out: u64,

@@ -8,7 +8,7 @@ use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::{self, LoopRow};
 use crate::web::{Viewer, WebState};
 
-/// Returns the row of a loop and the viewer's right. A loop that the viewer may not read is reported as unknown.
+/// Returns the row of a loop and the viewer's right. Reports a loop without read access as unknown.
 pub async fn visible_loop(
     state: &Arc<WebState>,
     viewer: &Viewer,

@@ -1,8 +1,8 @@
-//! Converts terminal output to pieces of text with CSS classes. Other control sequences are removed.
+//! Converts terminal output to pieces of text with CSS classes, and removes other control sequences.
 
 use serde::Serialize;
 
-/// Piece of a line with the same style.
+/// Piece of a line in one style.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(super) struct StyledText {
     /// CSS classes, separated by spaces; empty for plain text.
@@ -11,7 +11,7 @@ pub(super) struct StyledText {
     pub text: String,
 }
 
-/// Style of the text that follows.
+/// Style of the following text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct TextLook {
     bold: bool,
@@ -30,7 +30,7 @@ impl TextLook {
         classes.join(" ")
     }
 
-    /// Applies the numbers of a sequence that ends with `m`. Background colors and exact colors are ignored.
+    /// Applies the numbers of a sequence that ends with `m`. Ignores background colors and exact colors.
     fn apply(&mut self, numbers: &str) {
         let mut codes = numbers.split([';', ':']).map(|code| code.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
@@ -62,7 +62,7 @@ impl TextLook {
     }
 }
 
-/// Reader that converts terminal output line by line.
+/// Converts terminal output line by line.
 #[derive(Debug, Default)]
 pub(super) struct AnsiReader {
     look: TextLook,
@@ -110,7 +110,7 @@ impl AnsiReader {
                     }
                 }
             }
-            // Titles and links end with a bell or an escape and a backslash.
+            // Titles and links end with a bell, or with an escape and a backslash.
             Some(']') => {
                 while let Some(c) = rest.next() {
                     if c == '\u{7}' || (c == '\u{1b}' && rest.next_if_eq(&'\\').is_some()) {

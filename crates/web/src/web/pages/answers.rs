@@ -1,5 +1,5 @@
-//! Forms for answering a loop: each currently useful command becomes a button, with a text field if the command needs
-//! text.
+//! Forms for answering a loop. Each command that is useful in the current state becomes a button, with a text field if the
+//! command needs text.
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use crate::domain::report::view::CommandHint;
 /// Form that sends a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct AnswerForm {
-    /// Command without the text of the field.
+    /// Command without the field's text.
     pub command: String,
-    /// Text of the button.
+    /// Label of the button.
     pub button: String,
     /// Effect, in a few words.
     pub what: String,
@@ -35,7 +35,7 @@ pub(super) fn form(hint: &CommandHint) -> AnswerForm {
     let field = field.trim_matches('"');
     let words = command.trim_start_matches("/ralph").trim();
     let name = words.split(' ').next().unwrap_or_default();
-    // The hash of a plan or a text says nothing to people.
+    // The hash of a plan or a text is not meaningful to people.
     let button = match name {
         "approve" => match field {
             "CHANGES" => "Approve with changes".to_owned(),

@@ -1,6 +1,6 @@
-//! Charts as SVG. For a loop: completion with the control signal and alarms, terms and gains of the control loop, and
-//! cost. For all loops: cost by day. Tables next to the charts contain the figures. Line colors are distinguishable
-//! with red-green color blindness; the style sheet adapts the other colors to dark mode.
+//! Charts as SVG. For a loop: completion with the control signal and alarms, terms and gains of the control loop, and cost.
+//! For all loops: cost by day. Tables next to the charts contain the values. Line colors are distinguishable for people with
+//! red-green color blindness; the style sheet adapts the other colors to dark mode.
 
 use plotters::prelude::*;
 
@@ -11,9 +11,9 @@ use crate::store::costs::DailyCost;
 
 /// Size of a chart, in pixels.
 const SIZE: (u32, u32) = (560, 240);
-/// Maximum number of iterations in a chart; the last ones are drawn.
+/// Maximum number of iterations in a chart; only the last ones are drawn.
 const POINTS: usize = 100;
-/// Maximum number of points that are drawn as dots.
+/// Maximum number of points drawn as dots.
 const DOTTED: usize = 20;
 
 const INK: RGBColor = RGBColor(0x28, 0x2C, 0x34);
@@ -25,7 +25,7 @@ const PINK: RGBColor = RGBColor(204, 121, 167);
 const YELLOW: RGBColor = RGBColor(230, 159, 0);
 const GREY: RGBColor = RGBColor(0x86, 0x8D, 0x96);
 
-/// Maximum number of names with their own color in a stacked chart; all others are combined.
+/// Maximum number of names with a distinct color in a stacked chart; all others are combined.
 pub(super) const STACKED: usize = 5;
 /// Colors of a stacked chart, in the order of the style sheet.
 const STACK: [RGBColor; STACKED + 1] = [BLUE, ORANGE, TEAL, PINK, YELLOW, GREY];
@@ -33,7 +33,7 @@ const STACK: [RGBColor; STACKED + 1] = [BLUE, ORANGE, TEAL, PINK, YELLOW, GREY];
 /// Line of a chart: color, and points (iteration, value).
 type ChartLine = (RGBColor, Vec<(f64, f64)>);
 
-/// Charts of a loop. Each is an empty text if there is nothing to draw.
+/// Charts of a loop. A chart with no data is an empty text.
 pub(super) struct LoopCharts {
     /// Completion and control signal, both in percent.
     pub progress: String,
@@ -41,7 +41,7 @@ pub(super) struct LoopCharts {
     pub terms: String,
     /// Chart of the gains of the terms.
     pub gains: String,
-    /// Whether the progress chart contains marks of alarms.
+    /// Whether the progress chart marks alarms.
     pub has_alarms: bool,
     /// Cumulative cost of the iterations, in US dollars.
     pub cost: String,
@@ -77,7 +77,7 @@ pub(super) fn draw(current: &Loop) -> LoopCharts {
     }
 }
 
-/// Returns the lines of the gains, in the colors of their terms.
+/// Returns the lines of the gains in the colors of their terms.
 fn gain_lines(gains: impl Iterator<Item = (f64, Gains)>) -> [ChartLine; 3] {
     let mut lines = [BLUE, PINK, ORANGE].map(|color| (color, Vec::new()));
     for (n, Gains { kp, ki, kd, .. }) in gains {
@@ -87,8 +87,8 @@ fn gain_lines(gains: impl Iterator<Item = (f64, Gains)>) -> [ChartLine; 3] {
     lines
 }
 
-/// Draws the costs of `days` days from the day `first` as stacked bars. The names in `names` have their own colors.
-/// Empty if there are no costs.
+/// Draws the costs of `days` days from the day `first` as stacked bars. Each name in `names` has a distinct color. Empty if
+/// there are no costs.
 pub(super) fn stacked(first: i64, days: i64, rows: &[DailyCost], names: &[&str]) -> String {
     let days = usize::try_from(days).unwrap_or_default();
     let mut bars = vec![[0.0; STACKED + 1]; days];
@@ -118,7 +118,7 @@ fn draw_bars(
         .x_label_area_size(26)
         .y_label_area_size(60)
         .build_cartesian_2d(0.0..bars.len() as f64, 0.0..most * 1.05)?;
-    // The day of a whole number begins there; its month and day are the end of its date.
+    // A day starts at its whole number; the label is the end of its date, month and day.
     let day = |at: &f64| match (at - at.round()).abs() < 0.01 && at.round() < bars.len() as f64 {
         true => date_of(first + at.round() as i64).split_once('-').map_or_else(String::new, |(_, day)| day.to_owned()),
         false => String::new(),
@@ -150,8 +150,8 @@ fn draw_bars(
     Ok(())
 }
 
-/// Draws lines over iterations, and a mark at each of `marks`; empty for fewer than two points. The axis covers at
-/// least the given range.
+/// Draws lines over iterations, with a mark at each of `marks`; empty for fewer than two points. The axis covers at least
+/// the given range.
 fn chart(lines: &[ChartLine], marks: &[f64], range: (f64, f64), unit: &str) -> String {
     let points = || lines.iter().flat_map(|(_, points)| points);
     let (first, last) = points().fold((f64::MAX, f64::MIN), |(low, high), (n, _)| (low.min(*n), high.max(*n)));
@@ -202,7 +202,7 @@ fn draw_lines(
     }
     for (color, points) in lines {
         chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
-        // Many points are a line without them, too, and the page stays small.
+        // With many points, the line alone is clear enough, and the page stays small.
         let dots = if points.len() <= DOTTED { points.as_slice() } else { &[] };
         chart.draw_series(dots.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
     }

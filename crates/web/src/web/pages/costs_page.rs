@@ -1,5 +1,5 @@
-//! Page of daily costs by repository, backend or person: a chart with its figures, which are also available as CSV
-//! and, through the API, as JSON.
+//! Page of daily costs by repository, backend or person: a chart and a table, also available as CSV and, through the API, as
+//! JSON.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::web::{Viewer, WebState};
 
 /// Selectable ranges, in days; the second is the default.
 const RANGES: [i64; 3] = [7, 30, 90];
-/// Maximum number of rows of sums.
+/// Maximum number of rows with sums.
 const SUMS_SHOWN: usize = 50;
 
-/// Query of the page and of the CSV file.
+/// Query of the page and the CSV file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CostsPageQuery {
@@ -67,7 +67,7 @@ pub(super) async fn show(
     }
 }
 
-/// Returns the costs that the viewer may see, with the first and the last day.
+/// Returns the costs visible to the viewer, with the first and last day.
 async fn read(
     state: &WebState,
     viewer: &Viewer,
@@ -112,7 +112,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &CostsPageQuery) -> R
     Ok((context, charts::stacked(first, days, &rows, &drawn)))
 }
 
-/// Returns the sums over all days, the highest first.
+/// Returns the sums over all days, highest first.
 fn sums(rows: &[DailyCost]) -> Vec<CostSum> {
     let mut sums: Vec<CostSum> = Vec::new();
     let mut known = std::collections::HashMap::new();
@@ -132,7 +132,7 @@ fn sums(rows: &[DailyCost]) -> Vec<CostSum> {
     sums
 }
 
-/// Returns the sums of each day with calls, newest first.
+/// Returns the sums per day with calls, newest first.
 fn by_day(rows: &[DailyCost]) -> Vec<Json> {
     rows.chunk_by(|a, b| a.day == b.day)
         .map(|day| {
@@ -168,8 +168,7 @@ fn csv_text(by: &str, rows: &[DailyCost]) -> String {
     text
 }
 
-/// Formats a text as a CSV field. Texts that begin like a formula are escaped, because a spreadsheet would execute
-/// them.
+/// Formats a text as a CSV field. Escapes texts that start like a formula, because a spreadsheet would execute them.
 fn csv_field(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let guard = if formula { "'" } else { "" };

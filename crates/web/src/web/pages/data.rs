@@ -1,4 +1,4 @@
-//! Database rows for pages about single loops and for operators. `store::listing` contains the lists of loops.
+//! Database rows for pages about single loops and for operators. `store::listing` has the lists of loops.
 
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub(super) struct StepRow {
     pub reasons: Vec<String>,
 }
 
-/// Returns the newest steps of a loop's log, newest first.
+/// Returns the newest steps in a loop's log, newest first.
 pub(super) fn newest_steps(c: &Connection, id: &LoopId, most: usize) -> StoreResult<Vec<StepRow>> {
     let sql = "SELECT seq, at, json_extract(input, '$.input'), json_extract(input, '$.command.command'), reasons
         FROM loop_events WHERE loop_id = ?1 ORDER BY seq DESC LIMIT ?2";
@@ -33,7 +33,7 @@ pub(super) fn newest_steps(c: &Connection, id: &LoopId, most: usize) -> StoreRes
     .collect()
 }
 
-/// Returns the number of steps of a loop's log.
+/// Returns the number of steps in a loop's log.
 pub(super) fn count_of_steps(c: &Connection, id: &LoopId) -> StoreResult<i64> {
     let sql = "SELECT count(*) FROM loop_events WHERE loop_id = ?1";
     Ok(c.prepare_cached(sql)?.query_row([id.as_str()], |row| row.get(0))?)
@@ -83,7 +83,7 @@ pub(super) struct DeliveryRow {
     pub state: String,
     pub reason: String,
     pub attempts: i64,
-    /// Repository, issue and sender; `None` if the delivery was not understood or still waits.
+    /// Repository, issue and sender; `None` if the delivery still waits or could not be parsed.
     pub about: Option<DeliveryAbout>,
     /// Newest loop of the issue or pull request; `None` if there is none.
     pub loop_id: Option<String>,
@@ -96,15 +96,15 @@ pub(super) fn deliveries(
     before: Option<i64>,
     limit: usize,
 ) -> StoreResult<Vec<DeliveryRow>> {
-    // The second condition is the partial index's.
+    // The second condition selects the partial index.
     let condition = match state {
         None => "?1 IS NULL",
         Some("new") => "?1 = 'new' AND state = 'new'",
         Some(_) => "state = ?1 AND state <> 'new'",
     };
-    // Without the index by forge, which has no order: rows are read from the newest on.
+    // Do not use the index by forge, because it has no order: read rows from the newest on.
     let of_forge = if forge.is_some() { "+forge = ?4" } else { "?4 IS NULL" };
-    // Not in `loops`, where the whole state comes before the time of creation.
+    // Do not use `loops`, whose rows contain the whole state before the time of creation.
     let of_issue = "SELECT n.loop_id FROM loop_numbers n JOIN loop_summaries s ON s.loop_id = n.loop_id
         WHERE n.forge = inbox.forge AND n.repo_id = about ->> 'repo_id' AND n.number = about ->> 'number'
         ORDER BY s.open DESC, s.id DESC LIMIT 1";

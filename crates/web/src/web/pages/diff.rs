@@ -6,18 +6,18 @@ use similar::{ChangeTag, TextDiff};
 use super::ansi::StyledText;
 use super::layout::markup_size;
 
-/// Maximum length of a line whose words are compared, in bytes.
+/// Maximum length of a line for a comparison of words, in bytes.
 const LONGEST_LINE: usize = 2_000;
 /// Maximum length of a line on the page, in characters.
 const LINE_SHOWN: usize = 1_000;
 /// Minimum similarity of two lines, from 0 to 1, for a comparison of their words.
 const ALIKE: f32 = 0.4;
 
-/// Size of the HTML around a line and around a piece, in bytes.
+/// HTML size around a line and around a piece, in bytes.
 const LINE_MARKUP: usize = 60;
 const PIECE_MARKUP: usize = 24;
 
-/// Remaining number of lines and bytes for patches on the page.
+/// Remaining budget of lines and bytes for patches on the page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PatchRoom {
     /// Remaining number of lines.
@@ -43,13 +43,13 @@ impl PatchRoom {
 pub(super) struct FilePatch {
     /// Path, or both paths of a renamed file.
     pub path: String,
-    /// Number of lines added.
+    /// Number of added lines.
     pub added: usize,
-    /// Number of lines removed.
+    /// Number of removed lines.
     pub removed: usize,
     /// Lines.
     pub lines: Vec<PatchLine>,
-    /// Number of lines that are not shown.
+    /// Number of omitted lines.
     pub left_out: usize,
 }
 
@@ -58,13 +58,13 @@ pub(super) struct FilePatch {
 pub(super) struct PatchLine {
     /// CSS class: `add`, `del`, `hunk`, or empty.
     pub class: &'static str,
-    /// Sign at the beginning of the line.
+    /// Sign at the start of the line.
     pub sign: &'static str,
-    /// Pieces of the line; those with changed words have the class `w`.
+    /// Pieces of the line; pieces with changed words have the class `w`.
     pub pieces: Vec<StyledText>,
 }
 
-/// Parses a patch of git. Shows as many lines of each file as fit.
+/// Parses a git patch. Shows as many lines of each file as the budget allows.
 pub(super) fn files(patch: &str, mut room: PatchRoom) -> Vec<FilePatch> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut block = ChangedLines::default();
@@ -128,7 +128,7 @@ fn push(files: &mut [FilePatch], line: PatchLine, room: &mut PatchRoom) {
     }
 }
 
-/// Adds the lines of a block. If it has as many added as removed lines, they are compared word by word.
+/// Adds the lines of a block. If it has as many added as removed lines, compares them word by word.
 fn flush(block: &mut ChangedLines, files: &mut [FilePatch], room: &mut PatchRoom) {
     let ChangedLines { removed, added } = std::mem::take(block);
     let paired = removed.len() == added.len() && room.is_left();
@@ -159,7 +159,7 @@ fn plain(class: &'static str, sign: &'static str, line: &str) -> PatchLine {
     PatchLine { class, sign, pieces: vec![StyledText { class: String::new(), text }] }
 }
 
-/// Returns both lines in pieces; `None` if they have little in common.
+/// Returns both lines in pieces; `None` if they have too little in common.
 fn changed_words(before: &str, after: &str) -> Option<(Vec<StyledText>, Vec<StyledText>)> {
     if before.len().max(after.len()) > LONGEST_LINE {
         return None;
@@ -264,7 +264,7 @@ mod tests {
     fn lines_are_bounded_in_bytes() {
         let patch = format!("diff --git a/x b/x\n@@ -1 +1 @@\n{}", format!("+{}\n", "/".repeat(500)).repeat(20));
         let files = files(&patch, PatchRoom { lines: 100, bytes: 10_000 });
-        // A slash has six bytes in the markup.
+        // The markup of a slash has six bytes.
         assert_eq!((files[0].lines.len(), files[0].left_out, files[0].added), (5, 16, 20), "{files:?}");
     }
 }

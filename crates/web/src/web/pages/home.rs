@@ -1,4 +1,4 @@
-//! First page: loops that wait for people with evidence and possible answers, then all other loops.
+//! Home page: loops that wait for people, with evidence and possible answers, then all other loops.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::store::listing::{self, LoopFilter, LoopRow, RepoScope};
 use crate::store::{StoreResult, calls, loops};
 use crate::web::{Viewer, WebState};
 
-/// Maximum number of waiting loops per page; each is read completely.
+/// Maximum number of waiting loops per page. The page reads each of them completely.
 const WAITING_SHOWN: usize = 8;
-/// Maximum number of rows of a paginated list, and of any other list.
+/// Maximum number of rows in a paginated list, and in any other list.
 const ROWS_SHOWN: usize = 25;
 const FIRST_SHOWN: usize = 15;
-/// Maximum length of an output shown as evidence, in characters.
+/// Maximum length of output shown as evidence, in characters.
 const OUTPUT_SHOWN: usize = 600;
-/// Maximum size of a plan or task and of any other text, in bytes, and maximum number of entries of a list.
+/// Maximum size of a plan or task and of any other text, in bytes, and maximum number of list entries.
 const TEXT_SHOWN: usize = 2_500;
 const LINE_SHOWN: usize = 400;
 const ENTRIES_SHOWN: usize = 5;
 
-/// Query of the first page.
+/// Query of the home page.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct HomeQuery {
@@ -81,7 +81,7 @@ const GROUPS: [LoopGroup; 4] = [
     LoopGroup { title: "Ended", states: &[LoopState::Merged, LoopState::Closed, LoopState::Aborted], paged: true },
 ];
 
-/// Returns the repositories with loops that the viewer may see, each with the viewer's right.
+/// Returns the repositories with loops visible to the viewer, each with the viewer's right.
 pub(super) async fn visible(state: &WebState, viewer: &Viewer) -> Result<Vec<(RepoRef, ViewRight)>, PageError> {
     let repositories = state.engine.store.read(listing::repositories).await?;
     let rights = state.access.rights(&state.engine, viewer, &repositories).await;
@@ -128,7 +128,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
             let states = group.states.iter().copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known));
             (group.title, states.collect::<Vec<_>>(), group.paged)
         })
-        // A list that the state excludes is left out.
+        // Omit a list that the state filter excludes.
         .filter(|(_, states, _)| !states.is_empty())
         .collect();
     let read_filter = filter;
@@ -200,7 +200,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
     Ok((frame, context))
 }
 
-/// Returns the data of a row for the template.
+/// Returns the template data of a row.
 fn row(row: &LoopRow) -> Json {
     json!({
         "id": row.id,
@@ -221,7 +221,7 @@ fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static 
     if runs { "icon-running.svg" } else { "icon-rest.svg" }
 }
 
-/// Parses the name of a state; `None` for an empty name.
+/// Parses a state name; `None` for an empty name.
 fn wanted_state(name: &str) -> Result<Option<LoopState>, PageError> {
     if name.is_empty() {
         return Ok(None);
@@ -231,7 +231,7 @@ fn wanted_state(name: &str) -> Result<Option<LoopState>, PageError> {
     found.map(Some).ok_or_else(|| PageError::Invalid(format!("The state is none of {}.", known())))
 }
 
-/// Returns the scope of all repositories that the viewer may see.
+/// Returns the scope of all repositories visible to the viewer.
 fn whole_scope(viewer: &Viewer, visible: &[(RepoRef, ViewRight)]) -> RepoScope {
     match viewer.operator {
         true => RepoScope::All,
@@ -239,8 +239,7 @@ fn whole_scope(viewer: &Viewer, visible: &[(RepoRef, ViewRight)]) -> RepoScope {
     }
 }
 
-/// Returns the unavailable forges, for operators and for people of such a forge. Only operators see the forge's
-/// response.
+/// Returns the unavailable forges, for operators and for people of such a forge. Only operators see the forge's response.
 fn absent(state: &WebState, viewer: &Viewer) -> Vec<Json> {
     let absences = state.engine.absent_forges().into_iter().filter(|absence| viewer.hears_of(&absence.forge));
     let shown = absences.map(|absence| {
@@ -253,7 +252,7 @@ fn absent(state: &WebState, viewer: &Viewer) -> Vec<Json> {
     shown.collect()
 }
 
-/// Returns the backends that cool down, or that are disabled until a person acts.
+/// Returns the backends that are cooling down or disabled until a person acts.
 fn stopped(state: &WebState, backends: &Backends, now: Timestamp) -> Vec<Json> {
     let configured = &state.engine.settings.backends.backends;
     let known = backends.backends.iter().filter(|(name, _)| configured.contains_key(*name));
@@ -270,7 +269,7 @@ fn stopped(state: &WebState, backends: &Backends, now: Timestamp) -> Vec<Json> {
     stopped.collect()
 }
 
-/// Returns the names of the forges of repositories.
+/// Returns the names of the repositories' forges.
 pub(super) fn forges(visible: &[(RepoRef, ViewRight)]) -> Vec<&str> {
     let mut names: Vec<&str> = visible.iter().map(|(repo, _)| repo.forge.as_str()).collect();
     names.sort_unstable();
@@ -289,7 +288,7 @@ pub(super) fn next(page: usize, shown: usize, count: i64, address: impl Fn(usize
     if seen < count { address(page.saturating_add(1)) } else { String::new() }
 }
 
-/// Returns the data of a waiting loop, with the evidence for its reason and the currently useful answers.
+/// Returns the data of a waiting loop, with the evidence for its reason and the answers that are useful now.
 fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Json {
     let View::Status(status) = report::status(current, "", now) else { return Json::Null };
     let writes = right >= ViewRight::Write;
@@ -333,7 +332,7 @@ fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Jso
     })
 }
 
-/// Returns the end of an output, cut at line ends.
+/// Returns the end of an output, starting at a line break.
 fn last_part(output: &str) -> String {
     let output = output.trim_end();
     let skipped = output.chars().count().saturating_sub(OUTPUT_SHOWN);

@@ -1,4 +1,4 @@
-//! Page of one iteration: its transcript, its change, and the decisions after it, each also available as plain text.
+//! Page of one iteration: its transcript, its change, and the decisions after it. Each part is also available as plain text.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,21 +25,21 @@ use crate::web::{Viewer, WebState};
 
 /// Number of transcript lines per page.
 const LINES_SHOWN: usize = 200;
-/// Number of lines shown before the line that a link leads to.
+/// Number of lines shown before a link's target line.
 const LINES_BEFORE: usize = 20;
-/// Maximum length of a line on the page, in characters; the plain text contains complete lines.
+/// Maximum length of a line on the page, in characters; the plain text has complete lines.
 const LINE_SHOWN: usize = 500;
-/// Maximum size of a page's lines including HTML, and sizes of the HTML around a line and around a piece, in bytes.
+/// Maximum size of a page's lines including HTML, and the HTML sizes around a line and around a piece, in bytes.
 const LINES_BYTES: usize = 40 * 1024;
 const LINE_MARKUP: usize = 110;
 const PIECE_MARKUP: usize = 25;
-/// Size of the HTML around the title of a part, in bytes.
+/// HTML size around a part's title, in bytes.
 const PART_MARKUP: usize = 400;
 /// Maximum number of lines and bytes of the change on a page.
 const PATCH_ROOM: PatchRoom = PatchRoom { lines: 250, bytes: 24 * 1024 };
-/// Maximum number of files of the change on a page.
+/// Maximum number of changed files on a page.
 const FILES_SHOWN: usize = 50;
-/// Maximum size of a text in a list, in bytes, and maximum number of entries of a list.
+/// Maximum size of a text in a list, in bytes, and maximum number of list entries.
 const TEXT_SHOWN: usize = 1_000;
 const ENTRIES_SHOWN: usize = 10;
 
@@ -47,18 +47,18 @@ const ENTRIES_SHOWN: usize = 10;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IterationQuery {
-    /// Transcript line to show, with some lines before it. With `text`, a line of that text.
+    /// Transcript line to show, with some lines before it. With `text`, a line of this text.
     line: Option<usize>,
     /// Stored text that contains the line, such as `event-7`; empty for none.
     text: String,
     /// First transcript line of the page.
     from: Option<usize>,
-    /// `total` for the change of the whole branch; otherwise that of the iteration.
+    /// `total` for the change of the whole branch; otherwise the iteration's change.
     diff: String,
 }
 
 impl IterationQuery {
-    /// Returns the address of the page at the path `page` with the same lines and the same change.
+    /// Returns the page's address at the path `page` with the same lines and the same change.
     fn address(&self, page: &str) -> String {
         let first = self.first().map(|line| format!("from={line}"));
         let diff = (self.diff == "total").then(|| "diff=total".to_owned());
@@ -106,8 +106,8 @@ fn found(current: &Loop, number: u32) -> Result<&Iteration, PageError> {
     current.iterations.iter().rev().find(|i| i.number == number).ok_or(PageError::NotFound)
 }
 
-/// Redirects to the transcript line that shows a line of a stored text, or to the decisions if the transcript does not
-/// contain the text.
+/// Redirects to the transcript line that corresponds to a line of a stored text, or to the decisions if the transcript does
+/// not contain the text.
 async fn found_line(
     state: &WebState,
     viewer: &Viewer,
@@ -129,7 +129,7 @@ async fn found_line(
     Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
 }
 
-/// Returns the parts of an iteration's transcript with secrets masked, and its events.
+/// Returns the parts of an iteration's transcript, with masked secrets, and its events.
 async fn transcript_of(
     state: &WebState,
     current: &Loop,
@@ -146,8 +146,8 @@ async fn transcript_of(
     Ok((parts, events))
 }
 
-/// Returns the change of an iteration, or of the branch up to it, with secrets masked, and whether it was cut; `None`
-/// if it is not available.
+/// Returns the change of an iteration, or of the branch up to it, with masked secrets, and whether it was cut; `None` if
+/// unavailable.
 async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total: bool) -> Option<(String, bool)> {
     let commit = iteration.commit.as_ref()?;
     let from: &Sha = if total { current.base.as_ref()? } else { &iteration.parent };
@@ -245,7 +245,7 @@ async fn content(
         "files": iteration.stat.files.iter().take(FILES_SHOWN).map(|file| json!({
             "path": file.path, "added": file.added, "removed": file.removed,
         })).collect::<Vec<_>>(),
-        // Guidance quotes reviews and the output of CI.
+        // Guidance quotes reviews and CI output.
         "guidance": iteration.guidance.iter().filter(|_| writes).take(ENTRIES_SHOWN).map(|guidance| json!({
             "who": guidance.who, "source": source_words(guidance.source), "text": short(&guidance.text),
         })).collect::<Vec<_>>(),
@@ -284,7 +284,7 @@ async fn content(
     Ok(layout::page(state, viewer, "iteration.html", &frame, context, Vec::new()))
 }
 
-/// Returns the name of a source of guidance, for people.
+/// Returns the name of a guidance source for people.
 fn source_words(source: GuidanceSource) -> &'static str {
     match source {
         GuidanceSource::Command => "command",
@@ -295,10 +295,10 @@ fn source_words(source: GuidanceSource) -> &'static str {
     }
 }
 
-/// Returns the lines from a 1-based line number on. Without a number, returns the last lines of a running iteration,
-/// otherwise the first lines.
+/// Returns the lines from a 1-based line number on. Without a number, returns the last lines of a running iteration or the
+/// first lines of a finished one.
 fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json {
-    // A title is a line, as in the plain text.
+    // A title counts as a line, as in the plain text.
     let count: usize = parts.iter().map(|part| 1 + part.text.lines().count()).sum();
     let is_end = from.is_none() && running;
     let mut first = match from {
@@ -312,7 +312,7 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
         let title = std::iter::once((part.title.as_str(), true));
         for (text, is_title) in title.chain(part.text.lines().map(|line| (line, false))) {
             number += 1;
-            // Colors of a line can begin before the first one that is shown.
+            // Colors of a shown line can start before the first shown line.
             let pieces = if is_title { Vec::new() } else { reader.line(text) };
             let is_full = !is_end && (shown.len() >= LINES_SHOWN || bytes > LINES_BYTES);
             if number <= first || is_full {
@@ -327,7 +327,7 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
             };
             bytes += size;
             shown.push_back((line, size));
-            // The end of a running iteration stays on the page, however long its lines are.
+            // The page always shows the end of a running iteration, regardless of line lengths.
             while is_end && bytes > LINES_BYTES && shown.len() > 1 {
                 bytes -= shown.pop_front().map_or(0, |(_, size)| size);
                 first += 1;
@@ -345,7 +345,7 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
     })
 }
 
-/// Returns a line as the template needs it, cut to the maximum length, and the size of its HTML in bytes.
+/// Returns the template data of a line, cut to the maximum length, and its HTML size in bytes.
 fn shown_line(number: usize, pieces: Vec<StyledText>) -> (Json, usize) {
     let (mut left, mut size) = (LINE_SHOWN, LINE_MARKUP);
     let pieces: Vec<Json> = pieces

@@ -1,4 +1,4 @@
-//! Layout of the pages: frame, checks of rights, errors.
+//! Layout of the pages: frame, checks of rights, and errors.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -20,23 +20,22 @@ pub(super) struct PageFrame {
     pub title: String,
     /// Name of the current navigation entry.
     pub nav: &'static str,
-    /// Address of the page with its query, from which scripts reload changed parts; empty for a page that does not
-    /// change.
+    /// Address of the page with its query. Scripts reload changed parts from it. Empty for a static page.
     pub here: String,
-    /// Address of the event stream; empty for a page that does not change.
+    /// Address of the event stream; empty for a static page.
     pub feed: String,
-    /// Icon of the browser tab.
+    /// Icon for the browser tab.
     pub icon: &'static str,
 }
 
 impl PageFrame {
-    /// Creates the frame of a page that does not change by itself.
+    /// Creates the frame of a static page.
     pub fn still(title: &str, nav: &'static str) -> Self {
         Self { title: title.to_owned(), nav, here: String::new(), feed: String::new(), icon: "icon-rest.svg" }
     }
 }
 
-/// Returns the icon that shows a state.
+/// Returns the icon of a state.
 pub(super) fn icon_of(state: LoopState) -> &'static str {
     match state {
         LoopState::Running => "icon-running.svg",
@@ -47,8 +46,7 @@ pub(super) fn icon_of(state: LoopState) -> &'static str {
     }
 }
 
-/// Renders a page. Secrets in `context` are masked. The texts of `trusted` are the service's own HTML and are inserted
-/// unescaped.
+/// Renders a page and masks secrets in `context`. The texts in `trusted` are the service's HTML and are inserted unescaped.
 pub(super) fn page(
     state: &WebState,
     viewer: &Viewer,
@@ -80,7 +78,7 @@ pub(super) fn page(
 /// Reason why a page cannot be shown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum PageError {
-    /// The page does not exist, or the viewer may not know that it exists.
+    /// The page does not exist, or the viewer must not learn that it exists.
     #[error("There is nothing here that you may see.")]
     NotFound,
     /// The viewer may see the object but not this part of it.
@@ -158,7 +156,7 @@ pub(super) fn require_operator(viewer: &Viewer) -> Result<(), PageError> {
     }
 }
 
-/// Compares a form's token with the viewer's in constant time; fails if they differ.
+/// Compares a form's token with the viewer's token in constant time; fails if they differ.
 pub(super) fn require_token(viewer: &Viewer, token: &str) -> Result<(), PageError> {
     use subtle::ConstantTimeEq;
     match bool::from(viewer.csrf.as_bytes().ct_eq(token.as_bytes())) {

@@ -1,4 +1,4 @@
-//! Event streams for pages. An event says only that a loop changed; the page then reloads its parts.
+//! Event streams for pages. An event only reports that a loop changed; the page then reloads its parts.
 
 use std::sync::Arc;
 
@@ -15,31 +15,30 @@ use crate::store::listing;
 use crate::web::live::{self, ListenError, LiveItem};
 use crate::web::{Viewer, WebState};
 
-/// Header in which a client sends the id of the last event that it received.
+/// Header for the id of the client's last received event.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Query of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FeedQuery {
-    /// Position that the page shows, for a client that has not received an event yet.
+    /// Position shown by the page, for a client that has not received an event yet.
     after: Option<String>,
-    /// Iteration that the page shows, for which actions of the agent are streamed; without it, only steps of loops
-    /// are.
+    /// Iteration shown by the page, whose agent's actions are streamed; without it, only steps of loops are streamed.
     iteration: Option<u32>,
 }
 
-/// Returns the newest position in the feed. A page reads it before its other data, so that its stream misses no event.
+/// Returns the newest position in the feed. A page reads it before its other data, so its stream misses no event.
 pub(super) async fn position(state: &WebState) -> Result<FeedPosition, PageError> {
     Ok(state.engine.store.read(feed::newest).await?)
 }
 
-/// Returns the address of the stream below a path (`""` for all loops), for a page that shows a position.
+/// Returns the address of the stream below a path (`""` for all loops), starting at the page's position.
 pub(super) fn address(path: &str, shown: FeedPosition) -> String {
     format!("{path}/events?after={shown}")
 }
 
-/// Streams the changes of all loops that the viewer may see.
+/// Streams the changes of all loops visible to the viewer.
 pub(super) async fn all(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -90,8 +89,8 @@ async fn stream(
     (status, format!("{refusal}\n")).into_response()
 }
 
-/// Returns the stream event for an item that changes a page: a step, or an action of an agent in the `shown`
-/// iteration. `None` for other items.
+/// Returns the stream event of an item that changes a page: a step, or an agent's action in the `shown` iteration. `None`
+/// for other items.
 fn changed(item: &LiveItem, shown: Option<u32>) -> Option<(&'static str, String)> {
     let LiveItem::Event { event, .. } = item else { return Some(("changed", String::new())) };
     let is_shown = match &event.what {

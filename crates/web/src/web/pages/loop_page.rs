@@ -1,4 +1,4 @@
-//! Page of a loop: state, answers, timeline, charts, decisions, and a form for commands.
+//! Page of a loop: state, answers, timeline, charts, decisions, and a command form.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use crate::store::{audit, calls, loops};
 use crate::web::markup::beside_tasks;
 use crate::web::{Viewer, WebState};
 
-/// Number of steps of the log on the page.
+/// Number of log steps on the page.
 const STEPS_SHOWN: usize = 30;
-/// Number of entries of the audit log on the page.
+/// Number of audit log entries on the page.
 const AUDIT_SHOWN: usize = 40;
-/// Maximum number of iterations in the timeline; the table contains earlier ones.
+/// Maximum number of iterations in the timeline; the table has earlier ones.
 const TIMELINE_SHOWN: usize = 8;
 /// Number of iterations per page of the table.
 const TABLE_SHOWN: usize = 25;
-/// Number of calls of backends on the page.
+/// Number of backend calls on the page.
 const CALLS_SHOWN: usize = 30;
 /// Maximum size of a long text, and of a text in a list, in bytes.
 const TEXT_SHOWN: usize = 8 * 1024;
@@ -39,9 +39,9 @@ const LINE_SHOWN: usize = 600;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LoopQuery {
-    /// Position of the step that answered the command which was just given.
+    /// Position of the step that answered the command just sent.
     answer: Option<i64>,
-    /// Newest iteration in the table; the newest of all if it is missing.
+    /// Newest iteration in the table; by default, the newest of all.
     until: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct LoopQuery {
 #[serde(default)]
 pub(super) struct CommandForm {
     csrf: String,
-    /// Command, or its beginning.
+    /// Command, or its start.
     command: String,
     /// Text that is appended to the command.
     text: String,
@@ -58,7 +58,7 @@ pub(super) struct CommandForm {
     quoted: bool,
 }
 
-/// Returns a loop and the viewer's right. A loop that the viewer may not see is reported as missing.
+/// Returns a loop and the viewer's right. Reports an invisible loop as missing.
 pub(super) async fn seen(
     state: &WebState,
     viewer: &Viewer,
@@ -85,7 +85,7 @@ pub(super) async fn show(
     }
 }
 
-/// Gives the loop a command and shows the result on the page.
+/// Sends a command to the loop and shows the result on the page.
 pub(super) async fn command(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -135,7 +135,7 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         DashboardOutcome::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         DashboardOutcome::Refused => StatusCode::CONFLICT,
     };
-    // What was not taken is in the field again, to be corrected.
+    // Keep the text of a failed command in the field, so that the person can correct it.
     let typed = if status.is_success() { String::new() } else { text };
     let mut response = content(state, viewer, id, &LoopQuery::default(), Some((answer.reply, typed))).await?;
     *response.status_mut() = status;
@@ -240,8 +240,8 @@ async fn content(
     Ok(layout::page(state, viewer, "loop.html", &frame, context, svg))
 }
 
-/// Returns the state of a loop with texts cut to their maximum size. Texts that require write access are included only
-/// if `writes`.
+/// Returns a loop's state with texts cut to their maximum size. Includes texts that require write access only if `writes` is
+/// set.
 fn shown(status: &StatusView, writes: bool) -> Json {
     let mut status_json = json!(status);
     if let Some(map) = status_json.as_object_mut() {
@@ -259,7 +259,7 @@ fn shown(status: &StatusView, writes: bool) -> Json {
     status_json
 }
 
-/// Returns the data of an iteration for timeline and tables, which people with read access may see.
+/// Returns an iteration's data for the timeline and tables. People with read access may see it.
 fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
     let (added, removed) = iteration.stat.lines();
     let held = iteration.checks.held();
@@ -300,8 +300,8 @@ fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
     })
 }
 
-/// Returns the audit log as JSON: decisions, steps and their inputs. Inputs contain outputs, so this requires write
-/// access.
+/// Returns the audit log as JSON: decisions, steps and their inputs. It requires write access, because inputs contain
+/// outputs.
 pub(super) async fn audit(State(state): State<Arc<WebState>>, viewer: Viewer, Path(id): Path<String>) -> Response {
     match audit_json(&state, &viewer, &LoopId::new(id)).await {
         Ok(value) => axum::Json(value).into_response(),

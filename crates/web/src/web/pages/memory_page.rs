@@ -1,4 +1,4 @@
-//! Memory page: learnings, which can be searched and deleted, and proposals of conventions, which can be answered.
+//! Memory page: search and delete learnings, and answer proposals of conventions.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ use crate::web::{ChangeRight, Viewer, WebState};
 
 /// Number of learnings on the page.
 const LEARNINGS_SHOWN: usize = 50;
-/// Number of learnings that are read per query.
+/// Number of learnings read per query.
 const LEARNINGS_READ: usize = 200;
 /// Number of proposals on the page.
 const PROPOSALS_SHOWN: usize = 10;
 
-/// Maximum number of reflections on the page; the newest are shown.
+/// Maximum number of reflections on the page; the page shows the newest ones.
 const REFLECTIONS_SHOWN: usize = 50;
 
-/// Search text and filters for learnings; empty values do not filter.
+/// Search text and filters for learnings; an empty value disables its filter.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct LearningChoice {
@@ -62,8 +62,7 @@ impl LearningChoice {
         })
     }
 
-    /// Returns the address of the page with this choice; a non-empty `after` is the id of the last learning of the
-    /// previous page.
+    /// Returns the page's address with this choice; a non-empty `after` is the id of the previous page's last learning.
     fn address(&self, after: &str) -> String {
         let Self { q, kind, task_type, repository, min_confidence } = self;
         let all = [
@@ -86,7 +85,7 @@ impl LearningChoice {
 pub(super) struct MemoryPageQuery {
     #[serde(flatten)]
     choice: LearningChoice,
-    /// Id of the last learning on the previous page.
+    /// Id of the previous page's last learning.
     after: String,
     /// Id of the loop whose reflections are shown.
     r#loop: String,
@@ -109,12 +108,11 @@ pub(super) struct ProposalForm {
     csrf: String,
     /// `accept` or `decline`.
     answer: String,
-    /// Text of the convention; if empty, the review comment is used.
+    /// Text of the convention; by default, the review comment.
     text: String,
 }
 
-/// Whether a viewer may see the learnings of a repository. They require the same right as transcripts, because they
-/// quote them.
+/// Whether a viewer may see a repository's learnings. They require the same right as transcripts, because they quote them.
 async fn sees(state: &WebState, viewer: &Viewer, repo: &RepoRef) -> bool {
     state.access.right(&state.engine, viewer, repo, false).await >= ViewRight::Write
 }
@@ -218,7 +216,8 @@ async fn reflections_of(state: &WebState, viewer: &Viewer, id: &str) -> Result<V
     Ok(state.engine.store.read(move |c| memory::reflections(c, &current.id, REFLECTIONS_SHOWN)).await?)
 }
 
-/// Returns the learnings for which `shown` is true, by id, after the id `after`: up to one more than the page shows.
+/// Returns the learnings after the id `after` for which `shown` returns `true`, ordered by id: up to one more than the page
+/// shows.
 fn listed(c: &Connection, after: &str, shown: &dyn Fn(&Learning) -> bool) -> StoreResult<Vec<Learning>> {
     let (mut found, mut after) = (Vec::new(), after.to_owned());
     while found.len() <= LEARNINGS_SHOWN {

@@ -1,4 +1,4 @@
-//! Pages for operators: backends, deliveries, audit log of changes.
+//! Pages for operators: backends, deliveries, and the audit log of changes.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::domain::providers::backends::{BackendState, BackendStatus};
 use crate::store::{access_audit, calls, inbox};
 use crate::web::{Viewer, WebState};
 
-/// Number of days of calls on the page of backends.
+/// Number of days with calls on the backends page.
 const DAYS: i64 = 14;
 /// Number of deliveries on a page.
 const DELIVERIES_SHOWN: usize = 40;
 /// Number of changes per page of the audit log.
 const CHANGES_SHOWN: usize = 50;
 
-/// Returns a page, or the page of its error.
+/// Returns a page, or the page for its error.
 fn answer(state: &WebState, viewer: &Viewer, found: Result<Response, PageError>) -> Response {
     found.unwrap_or_else(|error| error.page(state, viewer))
 }
@@ -79,7 +79,7 @@ async fn backends_page(state: &WebState, viewer: &Viewer) -> Result<Response, Pa
 #[serde(default)]
 pub(super) struct BackendForm {
     csrf: String,
-    /// Page that contains the form: `home`, or that of the backends.
+    /// Page with the form: `home` or the backends page.
     from: String,
 }
 
@@ -106,11 +106,11 @@ pub(super) async fn enable(
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct AuditQuery {
-    /// Position before which rows are shown; `None` for the newest.
+    /// Position before which rows are shown; `None` for the newest rows.
     before: Option<i64>,
 }
 
-/// Returns the page of the audit log: the person, the change and the client address.
+/// Returns the audit log page: the person, the change and the client address.
 pub(super) async fn audit(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,
@@ -135,11 +135,11 @@ async fn audit_page(state: &WebState, viewer: &Viewer, before: Option<i64>) -> R
 pub(super) struct DeliveriesQuery {
     state: String,
     forge: String,
-    /// Position before which rows are shown; `None` for the newest.
+    /// Position before which rows are shown; `None` for the newest rows.
     before: Option<i64>,
 }
 
-/// Form that contains only the CSRF token.
+/// Form with only the CSRF token.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CsrfForm {
@@ -194,7 +194,7 @@ async fn deliveries_page(state: &WebState, viewer: &Viewer, query: &DeliveriesQu
     ))
 }
 
-/// Processes a delivery again that waits or was given up.
+/// Processes a waiting or abandoned delivery again.
 pub(super) async fn retry(
     State(state): State<Arc<WebState>>,
     viewer: Viewer,

@@ -1,4 +1,4 @@
-//! Tests of query plans: no statement of pages and API reads a whole table that grows with loops, transcripts or
+//! Tests of query plans: no statement of pages or the API reads a whole table that grows with loops, transcripts or
 //! deliveries.
 
 use std::cell::RefCell;
@@ -51,7 +51,7 @@ const LARGE: [&str; 23] = [
     "issue_edits",
     "issue_texts",
 ];
-/// Allowed scans of a table or index that stop at their limit or read no rows: table, and part of the statement.
+/// Allowed scans that stop at a limit or read no rows: table or index, and part of the statement.
 const WALKS: [(&str, &str); 5] = [
     ("loop_summaries", "ORDER BY s.id DESC LIMIT"),
     ("loop_summaries", "ORDER BY forge, repo_id LIMIT 1"),
@@ -71,7 +71,7 @@ fn note(event: TraceEvent<'_>) {
     }
 }
 
-/// Returns the large tables that a statement reads completely, according to its plan.
+/// Returns the large tables that a statement scans completely according to its plan.
 fn scanned(c: &Connection, sql: &str) -> Vec<String> {
     static TABLE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"(?i)\b(?:FROM|JOIN)\s+(\w+)(?:\s+(?:AS\s+)?(\w+))?").expect("pattern"));
@@ -86,7 +86,7 @@ fn scanned(c: &Connection, sql: &str) -> Vec<String> {
     let mut found = Vec::new();
     while let Some(row) = rows.next().expect("a row") {
         let detail: String = row.get(3).expect("a text");
-        // An index that is made for one statement reads the table, too.
+        // An index created for a single statement reads the whole table, too.
         let made = |_: &&str| detail.contains("AUTOMATIC");
         let rest = detail.strip_prefix("SCAN ").or(detail.strip_prefix("SEARCH ").filter(made));
         let Some(rest) = rest.filter(|rest| !rest.contains("VIRTUAL TABLE")) else { continue };
@@ -165,7 +165,7 @@ fn fill(c: &Connection) -> StoreResult<LoopId> {
     Ok(id)
 }
 
-/// Executes the reads of all pages, and of the API where they differ.
+/// Executes the reads of all pages, and of the API if they differ.
 fn read_all(c: &Connection, id: &LoopId) -> StoreResult<()> {
     listing::repositories(c)?;
     listing::row(c, id)?;
@@ -250,7 +250,7 @@ async fn no_page_reads_a_whole_table() {
             .filter(|sql| sql.starts_with("SELECT") || sql.starts_with("WITH"))
             .flat_map(|sql| scanned(c, sql))
             .collect();
-        // What the check is for.
+        // A statement that the check must reject.
         let whole = "SELECT count(*) FROM loops l JOIN session_events e ON e.text = l.data WHERE l.updated_at > 1";
         Ok((seen.len(), faults, scanned(c, whole).len()))
     });

@@ -89,16 +89,16 @@ type OperatorKeys = &'static [&'static str];
 /// files are combined.
 type SettingText = (&'static str, String, OperatorKeys, &'static str, bool);
 
-/// Keys of the accounts that may give commands.
+/// Keys that select the accounts allowed to give commands.
 const WHO_MAY: OperatorKeys = &["permissions.command", "permissions.allow", "permissions.teams"];
 
 /// Setting with its value as text.
 struct Setting {
     name: String,
     value: String,
-    /// Keys, or prefixes of keys, in the operator's configuration that set the value; empty if there are none.
+    /// Keys, or prefixes of keys, in the operator's configuration that set the value; empty if none.
     operator: OperatorKeys,
-    /// Key in the repository's file that sets or extends the value; empty if there is none.
+    /// Key in the repository's file that sets or extends the value; empty if none.
     key: &'static str,
     /// Whether the values of both files are combined.
     adds: bool,
@@ -112,8 +112,8 @@ struct SettingRow {
     source: &'static str,
 }
 
-/// Returns the settings of a repository, each with its source: those of its newest open loop, otherwise the
-/// operator's.
+/// Returns a repository's settings, each with its source, from its newest open loop or otherwise from the operator's
+/// configuration.
 fn rows((operators, keys): (&Policy, &KeySources), newest: Option<&NewestSettings>) -> Vec<SettingRow> {
     let file = newest.and_then(|newest| newest.file.as_ref());
     let in_force = settings(newest.map_or(operators, |newest| &newest.policy));
@@ -124,7 +124,7 @@ fn rows((operators, keys): (&Policy, &KeySources), newest: Option<&NewestSetting
         newest.is_some_and(|newest| newest.overruled.iter().any(|note| note.starts_with(&begins)))
     };
     let row = |setting: Setting| {
-        // Loops that began before the file's settings were stored with them have only its effect.
+        // Loops that started before the file's settings were stored contain only the effective values.
         let differs = || !of_operator.iter().any(|own| own.name == setting.name && own.value == setting.value);
         let by_repository = match file {
             Some(_) => is_set(setting.key) && !is_overruled(setting.key),
@@ -171,7 +171,7 @@ fn sets(file: &RepositorySettings, key: &str) -> bool {
     }
 }
 
-/// Returns a value as text: names and numbers as they are, other values as JSON.
+/// Returns a value as text: names and numbers unchanged, other values as JSON.
 fn words(value: &impl Serialize) -> String {
     match serde_json::to_value(value).unwrap_or_default() {
         Json::Null => "none".to_owned(),
@@ -254,7 +254,7 @@ fn settings(policy: &Policy) -> Vec<Setting> {
     fixed.into_iter().chain(limits).chain(thresholds).collect()
 }
 
-/// Returns the operator's keys of a limit, and the key in the repository's file that lowers it.
+/// Returns the operator's keys for a limit, and the key in the repository's file that lowers it.
 fn limit_keys(name: &str) -> (OperatorKeys, &'static str) {
     match name {
         "loops" => (&["limits.loops"], ""),
@@ -274,7 +274,7 @@ fn limit_keys(name: &str) -> (OperatorKeys, &'static str) {
     }
 }
 
-/// Returns the keys of a group of thresholds in both files.
+/// Returns the keys for a group of thresholds in both files.
 fn threshold_keys(name: &str) -> (OperatorKeys, &'static str) {
     match name {
         "preset" => (&["preset"], "preset"),
@@ -308,14 +308,14 @@ mod tests {
             ("RALPH_LIMITS__TIMEOUT", "3h"),
             ("RALPH_PROTECTED__PATHS", r#"["a"]"#),
         ]);
-        // Two of these are the defaults.
+        // Two of these equal the defaults.
         let text = "forges: [{ name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }]\n\
             backends: { claude: {} }\nbranch_prefix: ralph/\nlimits: { iterations: 7, comments_per_hour: 6 }\n\
             control: { stuck_iterations: 4 }\n";
         let config = Config::parse(Path::new("ralph-control.yaml"), text, &env).expect("valid");
         let operators = config.policy(&ForgeName::new("work"));
         let mut file = RepositorySettings::default();
-        // The same value as the operator's, a lower one, and a higher one, which is overruled.
+        // The operator's value, a lower one, and a higher one, which has no effect.
         file.limits.iterations = Some(7);
         file.limits.comments_per_day = Some(5);
         file.limits.comments_per_hour = Some(50);
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(iterations, Some("operator's file"));
     }
 
-    /// Covers missing or misspelled keys, with which a setting would always be shown as a default.
+    /// A missing or misspelled key would always show its setting as a default.
     #[test]
     fn every_setting_has_keys_that_exist() {
         let file: Json = serde_json::to_value(OperatorFile::default()).expect("JSON");
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn every_setting_of_a_policy_is_shown() {
         let names: Vec<String> = settings(&Policy::default()).into_iter().map(|setting| setting.name).collect();
-        // `floor`, `allow` and `teams` are one row, and so are the two parts of `protected`; thresholds have a row each.
+        // `floor`, `allow` and `teams` share one row, as do the two parts of `protected`; each threshold has its own row.
         let fields = object(&Policy::default()).len() - 1 + object(&Policy::default().limits).len();
         assert!(names.len() + 3 >= fields, "{} rows for {fields} fields: {names:?}", names.len());
     }

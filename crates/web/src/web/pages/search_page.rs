@@ -1,4 +1,4 @@
-//! Search page for the texts of all loops: results grouped by loop, each with a link to its line.
+//! Search page for the texts of all loops: results grouped by loop, each linked to its line.
 
 use std::sync::Arc;
 
@@ -56,8 +56,7 @@ impl SearchPageQuery {
         format!("/search?{}", query.join("&"))
     }
 
-    /// Returns the search for this query, without the repositories that it is limited to. The error is a message that
-    /// says what to change.
+    /// Returns the search for this query, not yet limited to repositories. The error is a message with advice.
     fn parsed(&self) -> Result<TextQuery, String> {
         if self.q.chars().count() > MAX_WORDS {
             return Err(format!("The words are longer than {MAX_WORDS} characters; search for fewer."));
@@ -114,7 +113,7 @@ pub(super) async fn show(
 async fn content(state: &WebState, viewer: &Viewer, query: &SearchPageQuery) -> Result<(StatusCode, Json), PageError> {
     let visible = home::visible(state, viewer).await?;
     let (found, problem) = match query.parsed() {
-        // The page without words explains the search.
+        // Without words, the page explains the search.
         _ if query.q.is_empty() => (FoundTexts::default(), String::new()),
         Err(problem) => (FoundTexts::default(), problem),
         Ok(asked) => {
@@ -154,7 +153,7 @@ async fn content(state: &WebState, viewer: &Viewer, query: &SearchPageQuery) -> 
     Ok((status, context))
 }
 
-/// Returns the results grouped by loop, in the order of their first results.
+/// Returns the results grouped by loop, in the order of each loop's first result.
 fn groups(hits: &[TextHit]) -> Vec<Json> {
     let mut loops: Vec<&TextHit> = Vec::new();
     for hit in hits {
@@ -195,8 +194,7 @@ fn place_words(place: SearchedText) -> String {
     }
 }
 
-/// Returns the address of a result. For a text it leads to the text's line, which is looked up only when the link is
-/// followed.
+/// Returns the address of a result. For a text, the link resolves the text's line only when a person follows it.
 fn address_of(hit: &TextHit) -> String {
     let of_loop = format!("/loops/{}", segment(hit.of.id.as_str()));
     match (hit.iteration.filter(|iteration| *iteration > 0), hit.row) {

@@ -1,4 +1,4 @@
-//! Detection of checks from the files at the top of a tree, for repositories without configured checks.
+//! Detects checks from the files at the root of a tree, for repositories without configured checks.
 
 use std::sync::LazyLock;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::plain;
 use crate::domain::model::task::{Check, CheckSource};
 
-/// Makefile rule with the target `test` or `check`, possibly among other targets. Does not match an assignment.
+/// Makefile rule with the target `test` or `check`, possibly among other targets. An assignment does not match.
 static TARGET: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:[\w./-]+[ ]+)*(test|check)(?:[ ]+[\w./-]+)*[ \t]*::?(?:[^=:]|$)").expect("constant pattern")
 });
 
-/// Detects known build files and returns one check per language. `files` returns the text of the file at a path relative to the
-/// tree, if it exists. A makefile is used only if no language was detected, because its `test` target usually calls the same
-/// runner. The check for cargo does not stop at the first failing binary, so that all tests are counted.
+/// Detects known build files and returns one check per language. `files` returns the text of the file at a path relative to
+/// the tree, if it exists. A makefile counts only if no language was detected, because its `test` target usually calls the
+/// same runner. The check for cargo does not stop at the first failing binary, so that all tests are counted.
 pub fn detect(files: &dyn Fn(&str) -> Option<String>) -> Vec<Check> {
     let mut commands: Vec<String> = Vec::new();
     if let Some(manifest) = files("Cargo.toml") {
@@ -32,7 +32,7 @@ pub fn detect(files: &dyn Fn(&str) -> Option<String>) -> Vec<Check> {
         commands.push("go test ./...".to_owned());
     }
     if commands.is_empty() {
-        // Same order as make's own.
+        // Same order as make uses.
         let makefile = ["GNUmakefile", "makefile", "Makefile"].into_iter().find_map(files);
         commands.extend(makefile.and_then(|text| make_target(&text)).map(|target| format!("make {target}")));
     }
@@ -51,7 +51,7 @@ fn javascript(manifest: &str, files: &dyn Fn(&str) -> Option<String>) -> Option<
     let command = match declared.filter(|name| ["pnpm", "yarn", "bun", "npm"].contains(name)).or_else(locked) {
         Some("pnpm") => "pnpm test",
         Some("yarn") => "yarn test",
-        // `bun test` is bun's own runner and ignores the script.
+        // `bun test` is bun's built-in runner and ignores the script.
         Some("bun") => "bun run test",
         _ => "npm test",
     };

@@ -1,4 +1,4 @@
-//! Checks in an issue's text. Only code is parsed as commands, never prose. Quotations and hidden text are ignored.
+//! Checks in an issue's text. Only code can be a command, never prose. Quotations and hidden text are ignored.
 
 use std::sync::LazyLock;
 
@@ -10,23 +10,23 @@ use crate::domain::model::document::{Document, DocumentElement, DocumentPart};
 use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
-/// Keys of a `ralph` block in the form of a mapping.
+/// Keys of a `ralph` block that is a mapping.
 const KEYS: [&str; 2] = ["checks", "task"];
 
-/// Headings of sections with checks, in lower case without punctuation at the end.
+/// Headings of sections with checks, in lower case and without trailing punctuation.
 const HEADINGS: [&str; 4] =
     ["completion criteria", "acceptance criteria", "completion criterion", "acceptance criterion"];
 
 /// Info strings of code blocks with shell commands.
 const SHELLS: [&str; 7] = ["", "sh", "bash", "shell", "zsh", "console", "shell-session"];
 
-/// Programs that are commands even without arguments. Any other single word is more likely a name.
+/// Programs that are commands even without arguments. Any other single word is more likely to be a name.
 const KNOWN_ALONE: [&str; 16] = [
     "pytest", "make", "tox", "nox", "tsc", "eslint", "jest", "vitest", "mocha", "ctest", "prove", "mypy", "pyright",
     "rspec", "phpunit", "rake",
 ];
 
-/// Prose in a list item that requires the command in it to succeed.
+/// Prose in a list item that requires its command to succeed.
 static MUST_SUCCEED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(pass(es|ing)?|succeeds?|green|exits?|clean(ly)?|runs?|works?|builds?|compiles?|ok|prints? nothing|no (errors?|output|warnings?|findings?)|without (errors?|warnings?|output))\b")
         .expect("constant pattern")
@@ -36,7 +36,7 @@ static MUST_SUCCEED: LazyLock<Regex> = LazyLock::new(|| {
 static MUST_BE_SILENT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)\b(prints? nothing|(no|without|empty) output)\b").expect("constant pattern"));
 
-/// Prose with a negation. An item with it is not parsed as a check.
+/// Negated prose. A list item with a negation is not parsed as a check.
 static NEGATED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(not|never|fails?|no longer|cannot|n't|instead of)\b").expect("constant pattern")
 });
@@ -46,16 +46,16 @@ static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^(?:[A-Z_][A-Z0-9_]*=\S* +)*(\.{0,2}/?[a-z0-9][\w./+-]*)( |$)").expect("constant pattern")
 });
 
-/// Parses the checks in the visible text of an issue. A fenced block with the info string `ralph` takes precedence; it contains
+/// Parses the checks in an issue's visible text. A fenced block with the info string `ralph` takes precedence; it contains
 /// `checks:` as in `.ralph.yml`, a list of checks, or one command per line. Without such a block, sections with the heading
-/// "Completion criteria" or "Acceptance criteria" are parsed: list items with one command in backticks (`cargo test` passes), and
-/// shell code blocks with one command per line. A code block that is a script is one command. Returns an empty list if there are
-/// no criteria.
+/// "Completion criteria" or "Acceptance criteria" are parsed: list items with one command in backticks (`cargo test`
+/// passes), and shell code blocks with one command per line. A code block with a script is one command. Returns an empty
+/// list if there are no criteria.
 pub fn from_issue(issue: &Document) -> Result<Vec<Check>, CriteriaError> {
     from_issue_with_facts(issue).map(|(checks, _)| checks)
 }
 
-/// Parses the checks in an issue, and the facts about the task under the key `task:` of its `ralph` blocks.
+/// Parses the checks in an issue, and the facts about the task under the key `task:` in its `ralph` blocks.
 pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
     let found = read(issue);
     let (mut checks, mut facts) = (Vec::new(), StatedFacts::default());
@@ -85,7 +85,7 @@ struct IssueChecks {
     section: Vec<Check>,
 }
 
-/// List item that is being parsed: its prose and its inline code.
+/// Current list item: its prose and its inline code.
 #[derive(Default)]
 struct Item {
     prose: String,
@@ -97,7 +97,7 @@ struct Item {
 struct IssueReader {
     found: IssueChecks,
     quotes: usize,
-    /// Heading level of the criteria section that is being read; `None` outside of such a section.
+    /// Heading level of the current criteria section; `None` outside such a section.
     section: Option<u8>,
     heading: Option<(u8, String)>,
     items: Vec<Item>,
@@ -187,7 +187,7 @@ fn from_item(item: &Item) -> Option<Check> {
     Some(check)
 }
 
-/// Whether inline code looks like a command line, as opposed to a name, a path or a code fragment.
+/// Whether inline code looks like a command line and not like a name, a path or a code fragment.
 fn is_command(code: &str) -> bool {
     let Some(program) = PROGRAM.captures(code).and_then(|c| c.get(1)) else { return false };
     let alone = program.end() == code.len();
@@ -232,7 +232,7 @@ fn from_block(text: &str) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
     Ok((checks, facts))
 }
 
-/// Parses the facts about a task, the value of the key `task:`.
+/// Parses the facts about a task from the value of the key `task:`.
 fn stated(task: Value) -> Result<StatedFacts, CriteriaError> {
     let facts: StatedFacts =
         serde_json::from_value(task).map_err(|error| CriteriaError::Block(format!("`task`: {error}")))?;
@@ -242,9 +242,9 @@ fn stated(task: Value) -> Result<StatedFacts, CriteriaError> {
     }
 }
 
-/// Returns the commands of a block: one per line, without the prompt `$ `, with continued lines joined. If any line has a prompt,
-/// lines without one are output and are ignored. A block that is a script (changes folders, sets variables, loops) is one
-/// command.
+/// Returns the commands of a block: one per line, without the prompt `$ `, with continued lines joined. If any line has a
+/// prompt, lines without a prompt are output and ignored. A block with a script (it changes folders, sets variables or
+/// loops) is one command.
 fn commands(text: &str) -> Vec<String> {
     const SCRIPT: [&str; 9] = ["cd ", "export ", "set ", "if ", "for ", "while ", "case ", "function ", "source "];
     let joined = text.replace("\\\n", " ");

@@ -1,4 +1,4 @@
-//! Judges the outcome of a command by the rule of its check.
+//! Judges a command's outcome by the rule of its check.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use crate::domain::model::task::CheckRule;
 pub struct CheckVerdict {
     /// Whether the check passed.
     pub holds: bool,
-    /// Reason of the failure, in one sentence without a full stop; empty if it passed.
+    /// Reason for the failure, in one sentence without a full stop; empty if the check passed.
     pub why: String,
     /// Number that the rule compares; `None` for `ExitCode`, or if the output has no such number.
     pub measured: Option<f64>,
@@ -20,14 +20,14 @@ pub struct CheckVerdict {
     pub wanted: Option<f64>,
 }
 
-/// Message of a shell about a missing program. dash prints `sh: 1: foo: not found`, bash prints `sh: line 1: foo: command not
+/// Shell message about a missing program. dash prints `sh: 1: foo: not found`, bash prints `sh: line 1: foo: command not
 /// found`.
 static NOT_FOUND: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^[^:\n]*: (?:line )?\d+: ([^:\n]+): (?:command )?not found\s*$").expect("constant pattern")
 });
 
-/// Judges a finished command. `exit` is its exit code, or `None` if a signal ended it. `output` is its standard output and error.
-/// A command that could not be started (126, 127) or was killed never passes.
+/// Judges a finished command. `exit` is its exit code, or `None` if a signal ended it. `output` is its standard output and
+/// error. A command that could not start (126, 127) or was killed never passes.
 pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict {
     let no = |why: String| CheckVerdict { holds: false, why, measured: None, wanted: None };
     let off = |why, found, wanted| CheckVerdict { holds: false, why, measured: Some(found), wanted: Some(wanted) };
@@ -53,7 +53,7 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict 
         CheckRule::Coverage { pattern, min } => match last_number(pattern, output) {
             Err(_) if code != 0 => no(format!("exit code {code}")),
             Err(why) => no(why),
-            // Coverage of tests that fail is coverage of nothing.
+            // If tests fail, their coverage is meaningless.
             Ok(found) if found >= min.0 && code != 0 => {
                 CheckVerdict { measured: Some(found), ..no(format!("exit code {code}")) }
             }
@@ -66,7 +66,7 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict 
             Ok(found) => match (at_least, at_most) {
                 (Some(low), _) if found < *low => off(format!("found {found}, needs at least {low}"), found, *low),
                 (_, Some(high)) if found > *high => off(format!("found {found}, needs at most {high}"), found, *high),
-                // What fails after it printed the number has not done its work.
+                // A command that printed the number and then failed is not finished.
                 _ if code != 0 && !any_exit => {
                     CheckVerdict { measured: Some(found), ..no(format!("exit code {code}")) }
                 }
@@ -87,7 +87,7 @@ fn not_found(output: &str) -> String {
     }
 }
 
-/// Returns the number in the first group of the pattern's last match. Commas may separate thousands.
+/// Returns the number in the first group of the pattern's last match. Thousands may be separated by commas.
 fn last_number(pattern: &str, output: &str) -> Result<f64, String> {
     let found = compile(pattern)?.captures_iter(output).last().and_then(|c| c.get(1)).map(|group| group.as_str());
     let Some(text) = found else {

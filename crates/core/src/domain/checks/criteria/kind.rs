@@ -1,4 +1,4 @@
-//! Type of a task, derived from the labels, the title and the checks of its issue.
+//! Type of a task, derived from its issue's labels, title and checks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ impl TaskType {
         Self::Other,
     ];
 
-    /// Returns the name, as in settings and in the store.
+    /// Returns the name used in settings and in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TestFix => "test-fix",
@@ -63,7 +63,7 @@ impl TaskType {
         }
     }
 
-    /// Parses a name as returned by `as_str`; `None` if it is unknown.
+    /// Parses a name returned by `as_str`; `None` if unknown.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
@@ -82,7 +82,7 @@ impl TaskType {
     }
 }
 
-/// Words and phrases of each type, in lower case. The first type with a match is used; specific types come first.
+/// Words and phrases of each type, in lower case. The first matching type is used; specific types come first.
 const WORDS: [(TaskType, &[&str]); 10] = [
     (TaskType::Coverage, &["coverage", "untested"]),
     (
@@ -131,8 +131,8 @@ const WORDS: [(TaskType, &[&str]); 10] = [
     (TaskType::Feature, &["feature", "enhancement", "add", "implement", "support", "introduce", "new"]),
 ];
 
-/// Returns the type of a task. Uses its labels, else its title, else its checks (a coverage rule, a type checker, a linter).
-/// Returns `Other` if nothing matches.
+/// Returns the type of a task from its labels, otherwise its title, otherwise its checks (a coverage rule, a type checker, a
+/// linter). Returns `Other` if nothing matches.
 pub fn task_type(title: &str, labels: &[String], checks: &[Check]) -> TaskType {
     let labels = labels.join(" ; ");
     by_words(&labels).or_else(|| by_words(title)).unwrap_or_else(|| by_checks(checks))

@@ -6,16 +6,16 @@ use super::{CriteriaError, name_of, plain, validate};
 use crate::domain::model::ids::Percent;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
-/// Pattern of a percentage, for coverage checks without a pattern of their own. The last match is used.
+/// Pattern of a percentage, the default for coverage checks. The last match is used.
 const ANY_PERCENTAGE: &str = r"(\d+(?:\.\d+)?)\s?%";
 
-/// Keys of a check in the form of a mapping.
+/// Keys of a check that is a mapping.
 const KEYS: [&str; 11] =
     ["name", "command", "kind", "pattern", "min", "at_least", "at_most", "any_exit", "timeout", "counts", "junit"];
 
-/// Parses one entry of a `checks:` list: a string is a command that must exit 0; a mapping has `command` and
-/// optionally `name`, `kind` (`exit_code`, `empty_output`, `coverage`, `count`), `pattern`, `min`, `at_least`,
-/// `at_most`, `any_exit`, `timeout` (seconds, or `90s`, `10m`, `1h`), `counts` and `junit`. The returned check is valid.
+/// Parses one entry of a `checks:` list. A string is a command that must exit with code 0. A mapping has `command` and
+/// optionally `name`, `kind` (`exit_code`, `empty_output`, `coverage`, `count`), `pattern`, `min`, `at_least`, `at_most`,
+/// `any_exit`, `timeout` (seconds, or `90s`, `10m`, `1h`), `counts` and `junit`. The returned check is valid.
 pub fn check_from_value(value: &Value, source: CheckSource) -> Result<Check, CriteriaError> {
     let check = match value {
         Value::String(command) => plain(command.trim(), source),

@@ -1,6 +1,6 @@
-//! Evidence in the report of a test runner against exit code 0. For example, the program under test can end the test runner with
-//! exit code 0, or a filter can match no test. The exit code decides, except that a test command that reports zero tests does not
-//! pass. Other evidence counts only if the reports of the same command agreed with its exit code before in the loop.
+//! Evidence in a test runner's report against exit code 0. For example, the program under test can end the test runner with
+//! exit code 0, or a filter can match no test. The exit code decides, but a test command that reports zero tests does not
+//! pass. Other evidence counts only if earlier reports of the same command in this loop agreed with its exit code.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ const TEST_WORDS: [&str; 20] = [
     "test", "tests", "spec", "specs", "pytest", "unittest", "nose2", "tox", "nox", "jest", "vitest", "mocha", "ava",
     "rspec", "phpunit", "pest", "ctest", "nextest", "bats", "prove",
 ];
-/// Parts of commands that run no tests, or for which running no tests is valid.
+/// Parts of commands that run no tests, or that may validly run no tests.
 const RUNS_NONE: [&str; 13] = [
     "passWithNoTests",
     "pass-with-no-tests",
@@ -29,34 +29,34 @@ const RUNS_NONE: [&str; 13] = [
     "-bench",
     " bench",
 ];
-/// Continuation after a failure that keeps the failure: `|| exit 1`, `|| { echo failed; exit 1; }`.
+/// Continuation after a failure that preserves the failure: `|| exit 1`, `|| { echo failed; exit 1; }`.
 static KEEPS_FAILURE: LazyLock<Regex> = LazyLock::new(|| {
     let end = r"\s*(?:[;&|)}\n]|$)";
     let leaves = r"(?:exit|return)(?:\s+(?:[1-9]\d*|\$\?))?";
     Regex::new(&format!(r"\|\|\s*(?:\{{[^{{}}]*\b{leaves}\s*;?\s*\}}|(?:{leaves}|false){end})"))
         .expect("constant pattern")
 });
-/// Shell syntax with which a command derives its own exit code from that of a test run, and options that ignore failures.
+/// Shell syntax that derives a command's exit code from the exit code of a test run, and options that ignore failures.
 static OWN_RESULT: LazyLock<Regex> = LazyLock::new(|| {
     let ignores = r"test\.failure\.ignore|testFailureIgnore|ignoreFailures";
     Regex::new(&format!(r"\|\||\$\?|PIPESTATUS|(?:^|[\s;&|(])(?:!|if|while|until)\s|{ignores}"))
         .expect("constant pattern")
 });
-/// Plain call of a test runner that always reports its tests, with no other command in front of or behind it.
+/// Plain call of a test runner that always reports its tests, without another command before or after it.
 static REPORTS: LazyLock<Regex> = LazyLock::new(|| {
     let prefix = r"(?:\w+=\S*\s+)*(?:(?:env|time|uv run|poetry run|pipenv run|npx|pnpm exec|yarn|coverage run -m|python[\d.]* -m)\s+)*";
     let runner = r"(?:unittest|pytest|py\.test|cargo (?:test|t)|node --test|jest|vitest run|mocha)";
     let arguments = r"(?:\s[^<>|&;]*)?";
     Regex::new(&format!(r"^\s*{prefix}{runner}{arguments}(?:2>&1\s*)?$")).expect("constant pattern")
 });
-/// Options of such a call that replace the usual output of the runner.
+/// Options of such a call that replace the runner's usual output.
 static REPORTS_OTHERWISE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\s(?:-qq|--json\S*|--format\S*|-R|--reporters?\S*|--test-reporter\S*|--co|--help|--version)(?:\s|$)")
         .expect("constant pattern")
 });
 
-/// Returns the unit that the command's test runner counts, in the plural. Usually "tests"; Bazel counts targets, and `go test`
-/// without `-v` counts packages.
+/// Returns the plural unit that the command's test runner counts. It is usually "tests", but Bazel counts targets, and `go
+/// test` without `-v` counts packages.
 pub fn counted_unit(command: &str) -> &'static str {
     static PACKAGES: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bgo test\b").expect("constant pattern"));
     static NAMES_TESTS: LazyLock<Regex> =
@@ -72,7 +72,7 @@ pub fn counted_unit(command: &str) -> &'static str {
     }
 }
 
-/// Returns the glob of the JUnit file that a command writes by one of its options. `None` if no option is known.
+/// Returns the glob of the JUnit file that one of the command's options makes it write. `None` if no option is known.
 pub fn written_report(command: &str) -> Option<String> {
     static OPTION: LazyLock<Regex> = LazyLock::new(|| {
         let option = r"--?(?:junit-?xml|junit-?file|log-junit|gtest_output|output-?file(?:\.junit)?)";
@@ -83,8 +83,8 @@ pub fn written_report(command: &str) -> Option<String> {
     (!path.split('/').any(|part| part == "..")).then(|| format!("**/{path}"))
 }
 
-/// Returns the reason why a test command that exited 0 does not pass: its runner reports that no tests ran. `None` if tests ran, or
-/// if a part of the output was not understood.
+/// Returns the reason why a test command that exited with code 0 does not pass: its runner reports that no tests ran. `None`
+/// if tests ran, or if part of the output was not understood.
 pub fn ran_none(check: &Check, tests: &TestResults) -> Option<String> {
     let command = judged_command(check)?;
     let counts = tests.counts.filter(|counts| counts.passing == 0 && counts.failing == 0)?;
@@ -96,8 +96,8 @@ pub fn ran_none(check: &Check, tests: &TestResults) -> Option<String> {
     Some(format!("exit code 0, but it ran no tests{skipped}"))
 }
 
-/// Returns the evidence in the output against exit code 0: a test failed, a run ended early, or a known runner reports nothing.
-/// Another summary, which was not understood, may stand for a run that seems to have ended early.
+/// Returns the evidence in the output against exit code 0: a test failed, a run ended early, or a known runner reports
+/// nothing. A summary that was not understood may belong to a run that seems to have ended early.
 pub fn objection(check: &Check, tests: &TestResults) -> Option<String> {
     let command = judged_command(check)?;
     let failing = tests.counts.unwrap_or_default().failing;
@@ -115,14 +115,14 @@ pub fn objection(check: &Check, tests: &TestResults) -> Option<String> {
         .then(|| "exit code 0, but the output reports no tests".to_owned())
 }
 
-/// Whether the counted tests agree with the exit code of the command, so that the output of its test runner was understood.
+/// Whether the counted tests agree with the command's exit code, which shows that its output was understood.
 pub fn understood(exit_code: Option<i32>, tests: &TestResults) -> bool {
     let counts = tests.counts.filter(|counts| counts.passing + counts.failing > 0 && !tests.cut);
     counts.is_some_and(|counts| exit_code.is_some_and(|code| (code == 0) == (counts.failing == 0)))
 }
 
-/// Returns the command of a check that passes by exit code 0. `None` if the check has another rule, or if the command derives its
-/// exit code from the tests itself.
+/// Returns the command of a check that passes by exit code 0. `None` if the check has another rule, or if the command itself
+/// derives its exit code from the tests.
 fn judged_command(check: &Check) -> Option<String> {
     let by_exit_code = matches!(check.rule, CheckRule::ExitCode | CheckRule::Coverage { .. });
     let command = KEEPS_FAILURE.replace_all(&check.command, ";");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_of_a_count_is_that_of_the_runner() {
+    fn test_count_uses_the_unit_of_the_runner() {
         for (command, unit) in [
             ("go test ./...", "packages"),
             ("go vet ./... && go test -count=1 ./...", "packages"),

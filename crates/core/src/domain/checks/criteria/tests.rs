@@ -48,7 +48,7 @@ fn issue_yields_commands_and_ignores_prose() {
         // A section ends at the next heading of the same level.
         ("## Acceptance criteria\n### Tests\n- `make test` passes\n## Notes\n- `make deploy` works", &["make test"]),
         ("# Notes\n- `make deploy` works\n", &[]),
-        // Shell blocks in the section; other languages and output are not commands.
+        // Shell blocks in the section; blocks in other languages and output are not commands.
         (
             "## Completion criteria\n```sh\ncargo test\n# why\ncargo fmt --check\n```",
             &["cargo test", "cargo fmt --check"],
@@ -185,7 +185,7 @@ fn tree_yields_one_check_per_language() {
         (&[("Makefile", "lint test: all\n\tx")], &["make test"]),
         (&[("Makefile", "test := x\ntests:\n\ttest: y")], &[]),
         (&[("Makefile", "check:\n\ntest:\n")], &["make test"]),
-        // The makefile usually calls the runner of the language.
+        // The makefile usually calls the language's runner.
         (&[("go.mod", ""), ("Makefile", "test:\n\tgo test")], &["go test ./..."]),
         (
             &[("Cargo.toml", ""), ("package.json", r#"{"scripts":{"test":"x"}}"#)],

@@ -6,17 +6,17 @@ use serde_json::Value;
 pub(super) struct Ecosystem {
     /// Name in `environment.network`.
     pub(super) name: &'static str,
-    /// Names of files that pin the dependencies; `*` matches any text.
+    /// Names of files that pin dependencies; `*` matches any text.
     pub(super) locks: &'static [&'static str],
-    /// Names of files that state the dependencies.
+    /// Names of files that declare dependencies.
     pub(super) manifests: &'static [&'static str],
-    /// Names of files with settings of the package manager.
+    /// Names of files with package manager settings.
     pub(super) settings: &'static [&'static str],
-    /// Globs of the folders in a work tree with installed dependencies and compiled results.
+    /// Globs of folders in a work tree that contain installed dependencies and compiled results.
     pub(super) folders: &'static [&'static str],
     /// Hosts of the registry.
     pub(super) registries: &'static [&'static str],
-    /// Returns the commands that install the dependencies, by the files at the root.
+    /// Returns the commands that install the dependencies, according to the files at the root.
     pub(super) install: fn(&dyn Fn(&str) -> Option<String>) -> Vec<String>,
 }
 
@@ -153,7 +153,7 @@ pub(super) const ECOSYSTEMS: &[Ecosystem] = &[
     },
 ];
 
-/// Returns the command of the package manager that `packageManager` names or whose lock file exists.
+/// Returns the command of the package manager named by `packageManager` or indicated by a lock file.
 fn node(files: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let Some(manifest) = files("package.json") else { return Vec::new() };
     let parsed: Value = serde_json::from_str(manifest.trim_start_matches('\u{feff}')).unwrap_or_default();
@@ -182,8 +182,8 @@ fn node(files: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     vec![command.to_owned()]
 }
 
-/// Returns commands that install Python packages where `python3` finds them. The home of a sandbox is its own, so that the
-/// protection of the system's packages is not needed there.
+/// Returns commands that install Python packages for `python3`. A sandbox has a separate home folder, so the protection of
+/// system packages is unnecessary there.
 fn python(files: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     for (lock, command) in [("uv.lock", "uv sync"), ("poetry.lock", "poetry install"), ("pdm.lock", "pdm sync")] {
         if files(lock).is_some() {

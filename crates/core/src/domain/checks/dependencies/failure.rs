@@ -1,22 +1,22 @@
-//! Reads the output of failed commands: the lines that state the cause, missing dependencies, and attempts to reach the network.
+//! Parses the output of failed commands for lines that state the cause, missing dependencies, and failed network access.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Maximum number of lines that are shown of an output.
+/// Maximum number of shown output lines.
 const MOST_LINES: usize = 6;
 /// Maximum length of a shown line, in characters.
 const MOST_CHARACTERS: usize = 300;
 
-/// Lines that state a cause, of shells, package managers, compilers and interpreters.
+/// Lines in which shells, package managers, compilers and interpreters state a cause.
 static CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?i)\b(?:error|fatal|failed|failure|cannot|could not|couldn't|can't|unable to|not found|no such|denied|refused|missing|unsupported|invalid|conflict|timed out|traceback|exception|panicked|killed|no space left|requires?)\b|\berr!|ENOENT|EACCES|EAI_AGAIN|ECONNREFUSED|ENETUNREACH",
     )
     .expect("constant pattern")
 });
-/// Lines that resemble a cause but only point elsewhere.
+/// Lines that resemble a cause but only refer to another line.
 static NOISE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?i)^(?:npm (?:err!|error) )?(?:a complete log of this run|.*debug-\d+\.log|log files? were not written|for (?:more|a full)|see .* for|note: this error originates|hint: see|.*\b0 (?:errors?|failed)\b)|^npm (?:warn|notice)|deprecat|^\s*at .*:\d+:\d+\)?$|^(?:warning|warn)\b",
@@ -38,7 +38,8 @@ static MISSING: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Returns the lines of an output that state why a command failed, in order, at most six; the last lines if none does.
+/// Returns the output lines that state why a command failed, in order, at most six; the last lines if no line states a
+/// cause.
 pub fn decisive_lines(output: &str) -> Vec<String> {
     let lines: Vec<&str> = output.lines().map(str::trim_end).filter(|line| !line.trim().is_empty()).collect();
     let mut decisive: Vec<&str> = Vec::new();
@@ -50,7 +51,7 @@ pub fn decisive_lines(output: &str) -> Vec<String> {
     if decisive.is_empty() {
         decisive = lines[lines.len().saturating_sub(3)..].to_vec();
     }
-    // The first lines state the cause, and the last one often sums up.
+    // The first lines state the cause, and the last line often contains a summary.
     if decisive.len() > MOST_LINES {
         let last = decisive[decisive.len() - 1];
         decisive.truncate(MOST_LINES - 1);
@@ -59,12 +60,12 @@ pub fn decisive_lines(output: &str) -> Vec<String> {
     decisive.into_iter().map(|line| line.trim().chars().take(MOST_CHARACTERS).collect()).collect()
 }
 
-/// Returns the line of an output which states that a server could not be reached; `None` if no line does.
+/// Returns the output line that reports an unreachable server; `None` if there is none.
 pub fn needs_network(output: &str) -> Option<&str> {
     output.lines().map(str::trim).find(|line| OFFLINE.is_match(line))
 }
 
-/// Returns the line of an output which states that a program, a module or a package is missing; `None` if no line does.
+/// Returns the output line that reports a missing program, module or package; `None` if there is none.
 pub fn missing_dependency(output: &str) -> Option<&str> {
     let lines = || output.lines().map(str::trim);
     lines().find(|line| MISSING.is_match(line)).or_else(|| needs_network(output))

@@ -65,7 +65,7 @@ fn lock_files_and_named_files_decide() {
 }
 
 #[test]
-fn registries_are_those_of_the_ecosystems_unless_stated() {
+fn registries_default_to_the_ecosystems() {
     assert_eq!(registries(None, &["a/go.sum", "README.md"]), ["proxy.golang.org", "sum.golang.org"]);
     assert!(registries(None, &["README.md"]).is_empty());
     let stated = ["pypi".to_owned(), "example.org".to_owned()];

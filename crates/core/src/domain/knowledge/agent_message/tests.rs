@@ -1,4 +1,4 @@
-//! Final messages, with and without claims.
+//! Tests of final messages with and without claims.
 
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
-//! Advice for the current situation of the loop: phase, rate of progress, blockers, reliability of the agent's claims, and
+//! Advice for the loop's current situation: phase, rate of progress, blockers, reliability of the agent's claims, and
 //! suitable tools.
 //!
-//! This complements the advice of control and strategy, and does not repeat it.
+//! It complements the advice of control and strategy without repeating it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +14,14 @@ use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, ass
 
 /// Maximum number of sentences.
 const SENTENCES: usize = 6;
-/// Number of iterations that must name the same blocker before the advice about it comes first.
+/// Number of iterations that must name the same blocker before its advice comes first.
 const BLOCKER_SEEN: u32 = 2;
-/// Minimum decrease of the completion gained per iteration for the advice to take smaller steps, 0..1.
+/// Minimum decrease of completion gained per iteration that triggers the advice to take smaller steps, 0..1.
 const SLOWER: f64 = 0.02;
-/// Minimum number of calls for judging a tool.
+/// Minimum number of calls to judge a tool.
 const CALLS: u32 = 4;
 
-/// Number of calls of a tool, and of those that failed.
+/// Number of calls of a tool, and of failed calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolUse {
     /// Name.
@@ -32,7 +32,7 @@ pub struct ToolUse {
     pub errors: u32,
 }
 
-/// Returns the advice for the current iteration, most important first; at most six sentences.
+/// Returns advice for the current iteration, most important first; at most six sentences.
 pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let records = current.records();
     let settings = current.policy.supervision().strategy;
@@ -137,7 +137,7 @@ fn longer_than_usual(current: &Loop) -> Option<String> {
     })
 }
 
-/// Ways to run only a part of a check, by a substring of its command.
+/// Commands that run only part of a check, by a substring of the check's command.
 const NARROWER: [(&str, &str); 12] = [
     ("cargo test", "run one test alone with `cargo test NAME -- --nocapture`"),
     ("cargo nextest", "run one test alone with `cargo nextest run NAME --no-capture`"),
@@ -153,7 +153,7 @@ const NARROWER: [(&str, &str); 12] = [
     ("mvn", "run one test alone with `mvn -q test -Dtest=NAME`"),
 ];
 
-/// Returns advice on the first failing check, and on a tool whose calls mostly fail.
+/// Returns advice on the first failing check, and on a tool with mostly failing calls.
 pub(super) fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let narrower = current.failing().into_iter().filter_map(|outcome| {
         let words = format!("{} {}", outcome.command, outcome.name).to_lowercase();

@@ -1,4 +1,4 @@
-//! Question for advice: a model gets the state of the loop and returns advice for the iteration.
+//! Question for advice: a model receives the loop's state and returns advice for the iteration.
 
 use super::claims::ClaimSums;
 use super::generated_prompt::GeneratedPrompt;
@@ -19,7 +19,7 @@ const ITEMS: usize = 8;
 /// Question for advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Analysis {
-    /// Title and text of the task as approved, without hidden text.
+    /// Approved title and text of the task, without hidden text.
     task: String,
     /// Facts about the loop, as lines.
     facts: String,

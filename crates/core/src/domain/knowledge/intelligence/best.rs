@@ -1,11 +1,11 @@
-//! Selection of the best state for the pull request when a limit is reached, because the last state may be worse.
+//! Selects the best state for the pull request when a limit is reached, because the last state may be worse.
 
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::Record;
 use crate::domain::model::task::CheckReport;
 
-/// State that can be selected.
+/// Candidate for the best state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateCandidate {
     /// Iteration that produced it.
@@ -27,14 +27,14 @@ pub struct SelectedState {
     pub iteration: u32,
     /// Commit.
     pub commit: Sha,
-    /// Regressions of the state compared with earlier ones, one sentence each. They are reported to people. Empty unless every
-    /// candidate has regressions.
+    /// Regressions compared with earlier states, one sentence each, for people. Empty unless every candidate has
+    /// regressions.
     pub broke: Vec<String>,
 }
 
-/// Returns the best of the candidates, which are given oldest first. The order of criteria is: verified in a fresh checkout, most
-/// passing checks, highest completion, latest. A candidate with regressions is selected only if all candidates have some. `None`
-/// without candidates.
+/// Returns the best candidate; the candidates are in order, oldest first. Criteria in order: verified in a fresh checkout,
+/// most passing checks, highest completion, latest. A candidate with regressions is selected only if all candidates have
+/// regressions. `None` without candidates.
 pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     let mut most_passing: f64 = 0.0;
     let mut judged = Vec::with_capacity(candidates.len());
@@ -60,9 +60,9 @@ pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     Some(SelectedState { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
-/// Returns the best state of a loop. Candidates are the iterations that changed something and were measured by the current
-/// checks, and the state before them if every candidate is worse. States before a merge are excluded, because their files lack
-/// the merged changes.
+/// Returns the best state of a loop. Candidates are the iterations that made a change and were measured by the current
+/// checks, plus the state before them if every candidate is worse. States before a merge are excluded, because their files
+/// lack the merged changes.
 pub fn best_state(current: &Loop) -> Option<SelectedState> {
     let merged = current.measured().rev().find(|iteration| iteration.merged).map_or(0, |last| last.number);
     let candidates: Vec<StateCandidate> = current
@@ -79,8 +79,8 @@ pub fn best_state(current: &Loop) -> Option<SelectedState> {
     Some(start_if_better(current, &selected, &candidates).filter(|_| merged == 0).unwrap_or(selected))
 }
 
-/// Returns the state before the first measured iteration if the selected state is worse: fewer checks pass, or a check got worse
-/// and no failing check passes now. `None` otherwise.
+/// Returns the state before the first measured iteration if the selected state is worse: fewer checks pass, or a check got
+/// worse while no failing check passes now. Otherwise `None`.
 fn start_if_better(current: &Loop, selected: &SelectedState, all: &[StateCandidate]) -> Option<SelectedState> {
     let baseline = current.baseline.as_ref()?;
     let checks = &all.iter().find(|candidate| candidate.iteration == selected.iteration)?.checks;

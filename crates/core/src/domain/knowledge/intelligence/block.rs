@@ -6,7 +6,7 @@ use super::context::Context;
 use super::facts::{Fact, Sort, facts};
 use crate::domain::model::tokens::estimated_tokens;
 
-/// Number of facts that are still tried after one did not fit, because a shorter one may fit.
+/// Number of facts to try after one did not fit, because a shorter fact may still fit.
 const TRIED_AFTER_FULL: usize = 12;
 
 /// Context block.
@@ -16,11 +16,11 @@ pub struct Block {
     pub text: String,
     /// Estimated number of tokens in the text.
     pub tokens: usize,
-    /// Number of facts that were omitted because they did not fit.
+    /// Number of facts omitted for lack of space.
     pub left_out: usize,
-    /// Ids of the learnings that the block contains.
+    /// Ids of the learnings in the block.
     pub learnings: Vec<String>,
-    /// Digests of the facts that the block contains, so that they are not repeated in a resumed session.
+    /// Digests of the facts in the block, so that a resumed session does not repeat them.
     #[serde(default)]
     pub told: Vec<String>,
 }
@@ -37,12 +37,12 @@ impl Block {
 }
 
 impl Context {
-    /// Builds a block with at most `tokens` tokens. It contains the most important facts, sorted by kind.
+    /// Builds a block of at most `tokens` tokens from the most important facts, sorted by kind.
     pub fn block(&self, tokens: usize) -> Block {
         self.block_of(facts(self), tokens)
     }
 
-    /// Builds the block for a resumed session: the line with figures, and the facts whose digests are not in `told`.
+    /// Builds the block for a resumed session: the figures line, and facts whose digests are not in `told`.
     pub fn news(&self, told: &[String], tokens: usize) -> Block {
         let is_new = |fact: &Fact| fact.sort == Sort::Now || !(fact.is_background() || told.contains(&fact.digest()));
         self.block_of(facts(self).into_iter().filter(is_new).collect(), tokens)
@@ -55,7 +55,7 @@ impl Context {
         let remaining = match self.memory_share.filter(|share| share.is_finite()) {
             Some(share) => {
                 let (memory, mut rest): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.sort.is_memory());
-                // The line with the figures is in every block that has room for it.
+                // Every block with enough space contains the figures line.
                 chosen.take(rest.drain(..1.min(rest.len())).collect(), tokens);
                 let room = tokens - chosen.used;
                 let reserved = (room as f64 * share.clamp(0.0, 1.0)) as usize;
@@ -71,7 +71,7 @@ impl Context {
         chosen.sort_by_key(|fact| fact.rank);
         loop {
             let block = Block::of(&chosen, all);
-            // If the joined lines exceed the sum of their counts, the least important line is removed.
+            // If the joined lines exceed the sum of their counts, remove the least important line.
             if block.tokens <= tokens || chosen.is_empty() {
                 return block;
             }
@@ -80,7 +80,7 @@ impl Context {
     }
 }
 
-/// Facts that were selected for a block.
+/// Facts selected for a block.
 struct SelectedFacts {
     facts: Vec<Fact>,
     used: usize,
@@ -88,7 +88,7 @@ struct SelectedFacts {
 }
 
 impl SelectedFacts {
-    /// Adds facts in order, as far as they fit into `room` tokens. Returns those that did not fit.
+    /// Adds facts in order if they fit into `room` tokens. Returns the facts that did not fit.
     fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
         let (mut skipped, mut taken) = (Vec::new(), 0);
         for fact in facts {
@@ -114,7 +114,7 @@ pub(super) fn facts_only(text: &str) -> String {
     text.replace("OVERRIDE:", "override -").replace("WARNING:", "warning -")
 }
 
-/// Returns the token budget of the block: `most`, but at most `percent` (0..100) of the backend's context window if its size is
+/// Returns the block's token budget: `most`, but at most `percent` (0..100) of the backend's context window if its size is
 /// known.
 pub fn token_budget(most: usize, percent: f64, window: Option<u64>) -> usize {
     let share = if percent.is_finite() { (percent / 100.0).clamp(0.0, 1.0) } else { 0.0 };

@@ -1,18 +1,18 @@
-//! Usual number of iterations of a task, from figures for its type and from finished loops.
+//! Usual number of iterations of a task, from the range of its type and from finished loops.
 
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::loops::Estimate;
 
-/// Weight of the figures for the type, in number of loops.
+/// Weight of the type's range, in number of loops.
 const PRIOR_SAMPLES: f64 = 5.0;
-/// Number of standard deviations between the mean and either end of a range.
+/// Distance from the mean to either end of a range, in standard deviations.
 const SPREAD: f64 = 2.0;
 /// Maximum plausible number of iterations.
 const MOST: f64 = 1000.0;
 
-/// Returns the usual minimum and maximum number of iterations: the range of the task type, corrected by finished loops. The range
-/// has the weight of `PRIOR_SAMPLES` loops, whose mean is the middle of the range and whose standard deviation is a quarter of
-/// its width. Implausible estimates are ignored.
+/// Returns the usual minimum and maximum number of iterations: the task type's range, corrected by finished loops. The range
+/// has the weight of `PRIOR_SAMPLES` loops, whose mean is the middle of the range and whose standard deviation is a quarter
+/// of its width. Implausible estimates are ignored.
 pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (low, high) = kind.usual_iterations();
     let known = estimate.filter(|e| e.samples > 0 && e.mean.is_finite() && e.mean > 0.0 && e.deviation >= 0.0);
@@ -22,7 +22,7 @@ pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (samples, seen) = (f64::from(estimate.samples), estimate.mean.min(MOST));
     let all = PRIOR_SAMPLES + samples;
     let mean = (PRIOR_SAMPLES * prior_mean + samples * seen) / all;
-    // Variance of two groups together: within each, and of each mean from the common mean.
+    // Variance of two combined groups: the variance within each, plus the distance of each mean from the common mean.
     let varies = |deviation: f64, at: f64| deviation.min(MOST).powi(2) + (at - mean).powi(2);
     let variance =
         (PRIOR_SAMPLES * varies(prior_deviation, prior_mean) + samples * varies(estimate.deviation, seen)) / all;

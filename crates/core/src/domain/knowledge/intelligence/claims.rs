@@ -1,4 +1,4 @@
-//! Scores for the agent's claims, compared with measurements.
+//! Scores of the agent's claims, compared with measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub struct ClaimSums {
 }
 
 impl ClaimSums {
-    /// Adds a claim and its measurement. `holds` is true if every check passed. Invalid figures are not scored.
+    /// Adds a claim and its measurement. `holds` states whether every check passed. Invalid figures are not scored.
     pub fn add(&mut self, report: &AgentReport, measured: Ratio, holds: bool) {
         if let Some(claimed) = report.completion_percentage.filter(|percent| percent.is_finite()) {
             let off = (claimed / 100.0).clamp(0.0, 1.0) - measured.get();
@@ -41,7 +41,7 @@ impl ClaimSums {
         self.false_done = self.false_done.saturating_add(u32::from(report.completion_signal && !holds));
     }
 
-    /// Computes the sums for the counted iterations of a loop whose checks ran. For an iteration without a report, uses the
+    /// Computes the sums for a loop's counted iterations whose checks ran. An iteration without a report contributes the
     /// claims in its last message.
     pub fn of(current: &Loop) -> Self {
         let mut claims = Self::default();
@@ -75,8 +75,8 @@ impl ClaimSums {
         (self.scored > 0).then(|| self.excess / f64::from(self.scored))
     }
 
-    /// Returns the weight of the agent's figures, 0..1. It is 1 minus the root of the Brier score, multiplied by the share of
-    /// true claims to be done; both have a prior.
+    /// Returns the weight of the agent's figures, 0..1: 1 minus the root of the Brier score, multiplied by the share of true
+    /// claims that the task is done. Both have a prior.
     pub fn weight(&self) -> f64 {
         let score = (self.squares + PRIOR * KNOWS_NOTHING) / (f64::from(self.scored) + PRIOR);
         let truthful =
@@ -102,7 +102,7 @@ impl ClaimSums {
         (!parts.is_empty()).then(|| format!("The agent's {}.", parts.join("; ")))
     }
 
-    /// Returns the completion to assume if nothing was measured: the claim multiplied by its weight.
+    /// Returns the completion to assume without a measurement: the claim multiplied by its weight.
     pub fn believed(&self, claimed: Ratio) -> Ratio {
         Ratio::new(claimed.get() * self.weight())
     }

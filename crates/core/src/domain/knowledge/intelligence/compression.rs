@@ -1,4 +1,4 @@
-//! Question to a model for a shorter context block.
+//! Question that asks a model for a shorter context block.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,13 +29,13 @@ pub struct Compression<'a> {
 }
 
 impl<'a> Compression<'a> {
-    /// Creates the question to shorten all known facts to `tokens` tokens.
+    /// Creates the question that shortens all known facts to `tokens` tokens.
     pub fn of(context: &'a Context, tokens: usize) -> Self {
         Self { context, tokens }
     }
 
-    /// Builds the block from an answer, and adds the line with figures. All learnings in the question count as contained in the
-    /// block, because they cannot be recognized in the answer.
+    /// Builds the block from an answer, and adds the figures line. All learnings in the question count as part of the block,
+    /// because the answer does not identify them.
     pub fn block(&self, answer: &Compressed) -> Block {
         let source = self.context.block(self.tokens.saturating_mul(SOURCE));
         let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));

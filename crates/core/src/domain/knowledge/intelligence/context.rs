@@ -1,4 +1,4 @@
-//! Sources of a context block: state and history of the loop, learnings of earlier loops, and facts about the repository.
+//! Sources of a context block: the loop's state and history, learnings of earlier loops, and facts about the repository.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::AgentReport;
 use crate::domain::report::{approach, outcome_words};
 
-/// Maximum number of earlier iterations that are considered.
+/// Maximum number of earlier iterations to consider.
 const TRIES: usize = 50;
 
-/// Sources of a context block. Texts may be untrusted; they are sanitized when they are used.
+/// Sources of a context block. Texts may be untrusted; they are sanitized before use.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
@@ -26,8 +26,8 @@ pub struct Context {
     pub recall: Vec<PromptLearning>,
     /// Facts about the repository.
     pub project: Project,
-    /// Share of the block that is reserved for memory (reflections, summaries, learnings), 0..1, as determined by control. The
-    /// rest is reserved for the state of the loop. Unused parts of both are shared. `None` selects facts by rank only.
+    /// Share of the block reserved for memory (reflections, summaries, learnings), 0..1, as determined by control. The rest
+    /// is reserved for the loop's state. Each part can use the other's unused space. `None` selects facts by rank only.
     pub memory_share: Option<f64>,
 }
 
@@ -83,7 +83,7 @@ pub struct RecurringError {
 pub struct History {
     /// Summaries of iterations, oldest first.
     pub summaries: Vec<SummarySoFar>,
-    /// Decisions that are still valid, oldest first.
+    /// Valid decisions, oldest first.
     pub decisions: Vec<String>,
     /// Attempted approaches, oldest first.
     pub tries: Vec<Try>,
@@ -111,14 +111,14 @@ pub struct Try {
     pub approach: String,
     /// Outcome.
     pub outcome: String,
-    /// Change of completion by the approach, -1..1.
+    /// Change of completion due to the approach, -1..1.
     pub gain: f64,
 }
 
 /// Learning of earlier loops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptLearning {
-    /// Id of the learning, for measuring its effect.
+    /// Id of the learning, used to measure its effect.
     pub id: String,
     /// Kind.
     pub kind: LearningKind,
@@ -140,12 +140,12 @@ pub struct Project {
     pub tests: String,
     /// Command for builds.
     pub build: String,
-    /// Branch of the work.
+    /// Working branch.
     pub branch: String,
 }
 
 impl Context {
-    /// Collects the sources that the loop itself has. The caller adds backend, model, summaries, reflections, learnings and
+    /// Collects the sources in the loop itself. The caller adds backend, model, summaries, reflections, learnings and
     /// project.
     pub fn of(current: &Loop, now: Timestamp) -> Self {
         let done: Vec<_> = current.retained_iterations().filter(|i| i.ended_at.is_some()).collect();

@@ -9,7 +9,7 @@ use crate::domain::knowledge::text;
 
 /// Minimum increase of completion that counts as a breakthrough.
 const BREAKTHROUGH: f64 = 0.2;
-/// Maximum number of failed approaches. Like the following constants, it prevents that a single kind of facts fills the block.
+/// Maximum number of failed approaches. This and the following limits prevent one kind of fact from filling the block.
 const FAILED: usize = 6;
 const BREAKTHROUGHS: usize = 3;
 const ERRORS: usize = 4;
@@ -20,12 +20,12 @@ const FILES: usize = 8;
 const LEARNINGS: usize = 10;
 /// Maximum length of a fact, in characters.
 const LINE: usize = 240;
-/// Maximum length of a reflection, in characters. It is longer than `LINE`, because the advice is at the end of a reflection.
+/// Maximum length of a reflection, in characters. It is longer than `LINE`, because a reflection ends with its advice.
 const REFLECTION: usize = 400;
 /// Maximum length of a summary or extract, in characters.
 const LONG: usize = 700;
 
-/// Kind of a fact. The block has this order.
+/// Kind of a fact, in the block's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sort {
     Now,
@@ -40,7 +40,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// Whether facts of this kind are from memory, as opposed to the current state.
+    /// Whether facts of this kind come from memory instead of the current state.
     pub fn is_memory(self) -> bool {
         matches!(self, Self::Reflection | Self::Summary | Self::Learning)
     }
@@ -55,7 +55,7 @@ pub(super) struct Fact {
     pub rank: u32,
     /// Text of one line.
     pub text: String,
-    /// Id of the learning that the fact states; `None` if it states none.
+    /// Id of the learning in the fact; `None` if it is not a learning.
     pub learning: Option<String>,
     /// Identity of the fact if its text contains changing figures; `None` if the text is the identity.
     pub identity: Option<String>,
@@ -68,13 +68,13 @@ impl Fact {
         HEXLOWER.encode(&Sha256::digest(identity)[..8])
     }
 
-    /// Whether a resumed session already knows the fact, because it is about the project or about the session's own changes.
+    /// Whether a resumed session already knows the fact, because it is about the project or the session's changes.
     pub fn is_background(&self) -> bool {
         matches!(self.sort, Sort::Files | Sort::Project)
     }
 }
 
-/// Returns all facts. Recent failures are ranked before older breakthroughs, and those before older knowledge.
+/// Returns all facts. Recent failures rank before older breakthroughs, and breakthroughs before older knowledge.
 pub(super) fn facts(context: &Context) -> Vec<Fact> {
     let mut facts = FactList(Vec::new());
     facts.add(Sort::Now, 0, session_line(&context.session));
@@ -100,7 +100,7 @@ pub(super) fn facts(context: &Context) -> Vec<Fact> {
 struct FactList(Vec<Fact>);
 
 impl FactList {
-    /// Adds a fact, unless it repeats another one. Returns the fact if it was added.
+    /// Adds a fact unless it is a duplicate. Returns the fact if it was added.
     fn add(&mut self, sort: Sort, rank: usize, text: String) -> Option<&mut Fact> {
         if self.0.iter().any(|fact| fact.text == text) {
             return None;
@@ -111,7 +111,7 @@ impl FactList {
     }
 }
 
-/// Returns the line with the figures of the session.
+/// Returns the line with the session's figures.
 pub(super) fn session_line(session: &LoopProgress) -> String {
     let done = if session.completion.is_finite() { session.completion.clamp(0.0, 1.0) * 100.0 } else { 0.0 };
     let (now, most) = (session.iteration, session.max_iterations);
@@ -135,7 +135,7 @@ pub(super) fn session_line(session: &LoopProgress) -> String {
     line
 }
 
-/// Adds distinct approaches without a gain, newest first, and errors by number of occurrences.
+/// Adds distinct approaches without a gain, newest first, and errors, most frequent first.
 fn failures(facts: &mut FactList, context: &Context) {
     let newest = context.history.tries.last().map_or(0, |tried| tried.iteration);
     let mut failures: Vec<String> = Vec::new();
@@ -172,7 +172,7 @@ fn failures(facts: &mut FactList, context: &Context) {
     }
 }
 
-/// Adds approaches with a gain, largest first.
+/// Adds approaches with a gain, largest gain first.
 fn breakthroughs(facts: &mut FactList, context: &Context) {
     let mut best: Vec<_> = context.history.tries.iter().filter(|tried| tried.gain >= BREAKTHROUGH).collect();
     best.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -184,7 +184,7 @@ fn breakthroughs(facts: &mut FactList, context: &Context) {
     }
 }
 
-/// Adds learnings, most confident first.
+/// Adds learnings, highest confidence first.
 fn learnings(facts: &mut FactList, context: &Context) {
     let mut known: Vec<_> = context.recall.iter().filter(|learning| learning.confidence.is_finite()).collect();
     known.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
@@ -203,7 +203,7 @@ fn learnings(facts: &mut FactList, context: &Context) {
     }
 }
 
-/// Adds the changed files as one line, most often changed first.
+/// Adds the changed files as one line, most frequently changed first.
 fn files(facts: &mut FactList, session: &LoopProgress) {
     let mut files: Vec<_> = session.files.iter().collect();
     files.sort_by_key(|file| std::cmp::Reverse(file.times));
@@ -236,7 +236,7 @@ fn project(facts: &mut FactList, project: &Project) {
     add(60, "Tree", &project.outline, LONG);
 }
 
-/// Returns a text for the middle of a sentence: on one line, without a full stop.
+/// Returns a text for use in the middle of a sentence: on one line, without a full stop.
 fn clause(words: &str, characters: usize) -> String {
     text::line(words, characters).trim_end_matches(['.', ' ']).to_owned()
 }

@@ -28,7 +28,7 @@ impl JobKind {
     pub const ALL: [Self; 6] =
         [Self::Prompt, Self::Context, Self::Reflection, Self::Summary, Self::Message, Self::SecondOpinion];
 
-    /// Returns the name, as in the store, in logs and in metrics.
+    /// Returns the name used in the store, logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Prompt => "prompt",
@@ -40,7 +40,7 @@ impl JobKind {
         }
     }
 
-    /// Returns the maximum number of tokens in the answer. For the context block, this is the value for its default length.
+    /// Returns the maximum number of tokens in the answer. For the context block, it applies to the default block length.
     pub fn max_output_tokens(self) -> u32 {
         match self {
             Self::Prompt => 1_200,
@@ -70,7 +70,7 @@ impl JobKind {
     }
 }
 
-/// Question to a model. The caller needs a fallback in case there is no answer.
+/// Question to a model. The caller needs a fallback for a missing answer.
 pub trait AssistantJob {
     /// Type of the answer.
     type Output: Serialize + DeserializeOwned + JsonSchema + Send + Sync;
@@ -78,10 +78,10 @@ pub trait AssistantJob {
     /// Purpose of the question.
     const KIND: JobKind;
 
-    /// Returns the text of the question. `nonce` delimits the data in it, and must be new each time.
+    /// Returns the text of the question. `nonce` delimits its data and must be new each time.
     fn question(&self, nonce: &str) -> String;
 
-    /// Validates the answer, and shortens texts that are too long. The error describes the problem for the model's second
+    /// Validates the answer and shortens texts that are too long. The error describes the problem for the model's second
     /// attempt.
     fn checked(&self, answer: Self::Output) -> Result<Self::Output, String>;
 }
@@ -93,7 +93,7 @@ pub struct Ask {
     pub kind: JobKind,
     /// Prompt.
     pub prompt: String,
-    /// JSON Schema of the answer. It contains no references, because vendors support different kinds of them.
+    /// JSON Schema of the answer. It contains no references, because vendors differ in their support for them.
     pub schema: serde_json::Value,
     /// Maximum number of tokens of the answer.
     pub max_output_tokens: u32,
@@ -101,7 +101,7 @@ pub struct Ask {
     pub timeout_s: u64,
 }
 
-/// Creates the question of a job.
+/// Creates a job's question.
 pub fn ask<J: AssistantJob>(job: &J, nonce: &str) -> Ask {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -122,8 +122,8 @@ pub fn ask<J: AssistantJob>(job: &J, nonce: &str) -> Ask {
     }
 }
 
-/// Makes every field of a schema required, forbids additional fields, and converts choices to plain lists without defaults. The
-/// strict modes of vendors require this.
+/// Makes every field of a schema required, forbids additional fields, and converts choices to plain lists without defaults,
+/// as the vendors' strict modes require.
 fn closed(schema: &mut serde_json::Value) {
     if let Some(object) = schema.as_object_mut() {
         object.remove("default");

@@ -1,4 +1,4 @@
-//! Question to a model for the report in an agent's last message.
+//! Question that asks a model to extract a report from an agent's last message.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub struct MessageAnalysis {
 }
 
 impl MessageAnalysis {
-    /// Creates the question about `message`; for a long message, about its end.
+    /// Creates the question about `message`, or about its end if it is long.
     pub fn of(message: &str) -> Self {
         Self { message: text::tail(message, READ_BYTES) }
     }
@@ -85,7 +85,7 @@ impl AssistantJob for MessageAnalysis {
             approach: text::line(&answer.approach, TEXT_CHARACTERS),
             learnings: items(&answer.learnings),
             next_steps: items(&answer.next_steps),
-            // A claim that the patterns see retracted does not count, whatever the model returns.
+            // A claim that the patterns find retracted does not count, regardless of the model's answer.
             completion_signal: answer.completion_signal && blockers.is_empty() && !is_doubted(&self.message),
             blockers,
             completion_percentage: answer.completion_percentage,

@@ -1,4 +1,4 @@
-//! Advice of a model for a prompt, sanitized so that it cannot imitate or close parts of the prompt.
+//! A model's advice for a prompt, sanitized so that it cannot imitate or close parts of the prompt.
 
 use std::sync::LazyLock;
 
@@ -15,10 +15,10 @@ const CHARACTERS: usize = 2_400;
 const LINES: usize = 30;
 /// Maximum number of focus areas, and maximum length of one, in characters.
 const POINTS: (usize, usize) = (5, 160);
-/// Number of bytes that are read of an answer.
+/// Number of bytes read from an answer.
 const READ: usize = 64 * 1024;
 
-/// Lines that imitate the turn of a speaker, or parts of the prompt that only the service writes.
+/// Lines that imitate a speaker's turn, or parts of the prompt that only the service writes.
 static PRETENDS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^[\s>*_`\#\-+.\d)\]\[|~]*(?:
@@ -33,7 +33,7 @@ static PRETENDS: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Sentences that instruct the agent to break the rules.
+/// Sentences that instruct the agent to break rules.
 static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)
@@ -52,7 +52,7 @@ static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Advice of a model for one iteration, sanitized.
+/// A model's advice for one iteration, sanitized.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ModelAdvice {
     /// Advice, as lines of simple Markdown.
@@ -64,8 +64,8 @@ pub struct ModelAdvice {
 }
 
 impl ModelAdvice {
-    /// Sanitizes an answer: removes hidden text, headings, imitated parts of the prompt, forbidden instructions, and text beyond
-    /// the limits. `None` if nothing is left.
+    /// Sanitizes an answer: removes hidden text, headings, imitated parts of the prompt, forbidden instructions, and text
+    /// beyond the limits. `None` if no text remains.
     pub fn of(generated: &GeneratedPrompt) -> Option<Self> {
         let mut removed = 0;
         let mut advice = String::new();
@@ -90,7 +90,7 @@ impl ModelAdvice {
     }
 }
 
-/// Returns the service's own sentence for a high or critical urgency; empty for other urgencies.
+/// Returns the service's sentence for a high or critical urgency; empty for other urgencies.
 fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",
@@ -101,7 +101,7 @@ fn pressed(urgency: PromptUrgency) -> &'static str {
     }
 }
 
-/// Whether a line imitates the service or a speaker's turn, or instructs the agent to break the rules.
+/// Whether a line imitates the service or a speaker's turn, or instructs the agent to break rules.
 pub(super) fn is_out_of_place(line: &str) -> bool {
     PRETENDS.is_match(line) || FORBIDDEN.is_match(line)
 }
@@ -114,7 +114,7 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
     for line in text::without_tags(&shown).lines() {
         let plain = line.trim_start_matches([' ', '#', '>']).trim_end();
         let rule = !plain.is_empty() && plain.chars().all(|c| matches!(c, '=' | '-' | '*' | '_' | ' '));
-        // Fences would have to be closed; code is readable without.
+        // Remove fences, which would have to be closed; code is readable without them.
         let fence = plain.starts_with("```");
         if plain.is_empty() || rule || fence {
             continue;
@@ -125,7 +125,7 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
             *removed += 1;
             continue;
         }
-        // Also checks text that moves to the beginning of the line when a sentence is removed.
+        // Also check text that moves to the line's start when a sentence is removed.
         let allowed: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !is_out_of_place(sentence)).collect();
         *removed += plain.split_inclusive(". ").count() - allowed.len();
         let allowed = allowed.concat();

@@ -1,4 +1,5 @@
-//! Question to a model for a reflection on an iteration: failure, cause, next step (Reflexion, N. Shinn et al., NeurIPS 2023).
+//! Question that asks a model for a reflection on an iteration: failure, cause, next step (Reflexion, N. Shinn et al.,
+//! NeurIPS 2023).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use crate::domain::report::{approach, outcome_words};
 
 /// Maximum length of each part of a reflection, in characters.
 const PART: usize = 400;
-/// Maximum length of the change, and of the output of failing checks, in the question, in bytes.
+/// Maximum length of the change and of failing checks' output in the question, in bytes.
 const EVIDENCE: usize = 6_000;
 
 /// Reflection on an iteration.

@@ -1,4 +1,4 @@
-//! Question to a model for a second opinion about a finished change.
+//! Question that asks a model for a second opinion about a finished change.
 
 use std::fmt::Write as _;
 
@@ -33,8 +33,8 @@ pub struct Reviewing {
 }
 
 impl Reviewing {
-    /// Creates the question about the change of a loop's branch. `patch` is its diff against the base; `is_cut` is true if its
-    /// end is missing.
+    /// Creates the question about the change on a loop's branch. `patch` is its diff against the base; `is_cut` states
+    /// whether its end is missing.
     pub fn of(current: &Loop, patch: &str, is_cut: bool, has_tree: bool) -> Self {
         let mut checks = String::new();
         for outcome in current.latest_checks().into_iter().flat_map(|report| &report.outcomes) {

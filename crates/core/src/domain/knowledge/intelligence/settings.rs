@@ -4,7 +4,7 @@ use super::job::JobKind;
 use crate::domain::model::settings::{SectionProblems, Settings, config_section};
 use crate::domain::providers::rules::{INVALID_NAME, valid_model_name};
 
-/// Number of tokens that an answer may have per token of the block. The answer is JSON, and models count tokens inaccurately.
+/// Number of answer tokens allowed per token of the block, because the answer is JSON and models count tokens inaccurately.
 const ANSWER_FACTOR: f64 = 1.6;
 
 config_section! {

@@ -1,4 +1,4 @@
-//! Question to a model for a summary of iterations.
+//! Question that asks a model for a summary of iterations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,8 +35,7 @@ pub struct Summarizing {
 }
 
 impl Summarizing {
-    /// Creates the question about `iterations`, oldest first. If there are more than fifty, it is about the newest fifty. `None`
-    /// without iterations.
+    /// Creates the question about `iterations`, oldest first, limited to the newest fifty. `None` without iterations.
     pub fn of(iterations: &[&Iteration]) -> Option<Self> {
         let iterations = &iterations[iterations.len().saturating_sub(TOLD.0)..];
         let (first, last) = (iterations.first()?.number, iterations.last()?.number);

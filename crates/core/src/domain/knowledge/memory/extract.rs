@@ -1,7 +1,7 @@
-//! Extraction of learnings from iterations and from ended loops.
+//! Extracts learnings from iterations and from ended loops.
 //!
-//! Inputs are measurements of the service, texts of the loop's own agent, and texts of maintainers. Texts of outsiders are
-//! excluded, because they would be included in the prompts of other loops.
+//! Inputs are the service's measurements, texts of the loop's agent, and texts of maintainers. Outsiders' texts are
+//! excluded, because other loops' prompts would contain them.
 
 use super::learning::{Content, Learning, LearningState, Source};
 use super::learning_confidence::MIN_GAIN;
@@ -12,17 +12,17 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 
-/// Initial confidence of an approach that raised completion.
+/// Initial confidence of an approach that increased completion.
 const HELPED: f64 = 0.7;
 /// Initial confidence of an approach whose work was verified or merged.
 const VERIFIED: f64 = 0.9;
-/// Initial confidence of an antipattern from an approach that failed.
+/// Initial confidence of an antipattern derived from a failed approach.
 const FAILED: f64 = 0.7;
 /// Minimum completion for a verified iteration to count as a success.
 const DONE: f64 = 0.9;
-/// Initial confidence of a rule that was stated with `--remember`.
+/// Initial confidence of a rule stated with `--remember`.
 const TOLD: f64 = 0.95;
-/// Initial confidence of a rule that was mentioned in another comment.
+/// Initial confidence of a rule mentioned in another comment.
 const MENTIONED: f64 = 0.7;
 
 /// Approach that a REDIRECT ended, with the proposed replacement.
@@ -45,7 +45,7 @@ pub struct IterationFacts {
     pub repository: RepoRef,
     /// Type of the loop's task.
     pub task_type: TaskType,
-    /// Search words: changed paths, and the words of the task if its author is trusted.
+    /// Search words: changed paths, and the task's words if its author is trusted.
     pub about: String,
     /// Approach, as stated by the agent.
     pub approach: String,
@@ -63,17 +63,17 @@ pub struct IterationFacts {
     pub error_after: Option<String>,
     /// Whether the work passed in a fresh checkout.
     pub verified: bool,
-    /// Whether the iteration weakened checks. Such an iteration yields no strategy.
+    /// Whether the iteration weakened checks. Such an iteration produces no strategy.
     pub tampered: bool,
-    /// Whether the agent's run failed (rate limit, crash). Such an iteration says nothing about its approach.
+    /// Whether the agent's run failed (rate limit, crash). Such an iteration is no evidence about its approach.
     pub agent_failed: bool,
     /// REDIRECT after the iteration; `None` if there was none.
     pub redirected: Option<RedirectedApproach>,
-    /// Approach that a REDIRECT before the iteration proposed; `None` if there was none.
+    /// Approach proposed by a REDIRECT before the iteration; `None` if there was none.
     pub followed: Option<FollowedRedirect>,
 }
 
-/// Approach that a REDIRECT proposed to an iteration.
+/// Approach that a REDIRECT proposed for an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FollowedRedirect {
     /// Proposed approach.
@@ -94,7 +94,7 @@ impl IterationFacts {
 pub enum LoopEnding {
     /// The pull request was merged.
     Merged,
-    /// The work was verified. It is not known whether it was merged.
+    /// The work was verified. Whether it was merged is unknown.
     Verified,
     /// The pull request was closed without a merge.
     ClosedUnmerged,
@@ -119,7 +119,7 @@ pub struct LoopFacts {
     pub ended: LoopEnding,
     /// Approach of the iteration that produced the final state; empty if unknown.
     pub approach: String,
-    /// Names of the tools that this iteration used.
+    /// Names of the tools used in this iteration.
     pub tools: Vec<String>,
     /// Resolution steps, as stated by the agent.
     pub resolution: Vec<String>,
@@ -131,12 +131,12 @@ pub struct LoopFacts {
     pub cost: Money,
     /// Review comments of maintainers that request a change.
     pub comments: Vec<String>,
-    /// Rules that maintainers stated.
+    /// Rules stated by maintainers.
     pub guidelines: Vec<String>,
 }
 
-/// Extracts learnings from an iteration. Its approach becomes a strategy if completion rose enough or the work was verified. It
-/// becomes an antipattern if the same error occurred again or the overseer redirected the agent.
+/// Extracts learnings from an iteration. Its approach becomes a strategy if completion increased enough or the work was
+/// verified. It becomes an antipattern if the same error recurred or the overseer redirected the agent.
 pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Timestamp) -> Vec<Learning> {
     let source = Source { loop_id: facts.loop_id.clone(), iteration: Some(facts.iteration) };
     let learnt = |content, confidence, about: &str| {
@@ -197,7 +197,7 @@ pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Ti
     found
 }
 
-/// Extracts learnings from an ended loop: successful or failed approaches, usual effort, and rules that people stated.
+/// Extracts learnings from an ended loop: successful or failed approaches, usual effort, and people's rules.
 pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -> Vec<Learning> {
     let source = Source { loop_id: facts.loop_id.clone(), iteration: None };
     let learnt = |task_type, content, confidence| {
@@ -251,7 +251,8 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
     found
 }
 
-/// Creates the learning for a rule that a maintainer asked to remember (`/ralph guide --remember`). It is active at once.
+/// Creates the learning for a rule that a maintainer asked to remember (`/ralph guide --remember`). It is active
+/// immediately.
 pub fn remembered(repository: &RepoRef, rule: &str, loop_id: &LoopId, now: Timestamp) -> Learning {
     let content = Content::Convention { rule: rule.to_owned(), seen_in: "a maintainer's word".to_owned() };
     let source = Source { loop_id: loop_id.clone(), iteration: None };
@@ -261,7 +262,7 @@ pub fn remembered(repository: &RepoRef, rule: &str, loop_id: &LoopId, now: Times
     learning
 }
 
-/// Returns the evidence of a first sighting, which is a success of a strategy or a failure of an antipattern.
+/// Returns the evidence of a first sighting: a success of a strategy or a failure of an antipattern.
 fn first_evidence() -> LearningEvidence {
     LearningEvidence { successes: 1.0, failures: 0.0 }
 }

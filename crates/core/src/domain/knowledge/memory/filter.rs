@@ -4,7 +4,7 @@ use super::{Learning, LearningKind, MemorySettings};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Timestamp;
 
-/// Filter for learnings. A learning has to satisfy all conditions that are set.
+/// Filter for learnings. A learning must satisfy all set conditions.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LearningFilter {
     /// Kind.
@@ -38,10 +38,10 @@ impl LearningFilter {
             && self.min_success_rate.is_none_or(|least| learning.success_rate() >= least)
     }
 
-    /// Parses a kind.
+    /// Parses a kind of learning.
     ///
     /// # Errors
-    /// The name is unknown. The error lists the allowed names.
+    /// The name is unknown. The error lists the valid names.
     pub fn parse_kind(name: &str) -> Result<LearningKind, String> {
         let found = LearningKind::ALL.into_iter().find(|kind| kind.as_str() == name);
         found.ok_or_else(|| format!("expected one of {}", LearningKind::ALL.map(LearningKind::as_str).join(", ")))
@@ -50,16 +50,16 @@ impl LearningFilter {
     /// Parses a task type.
     ///
     /// # Errors
-    /// The name is unknown. The error lists the allowed names.
+    /// The name is unknown. The error lists the valid names.
     pub fn parse_task_type(name: &str) -> Result<TaskType, String> {
         let found = TaskType::parse(name);
         found.ok_or_else(|| format!("expected one of {}", TaskType::ALL.map(TaskType::as_str).join(", ")))
     }
 
-    /// Parses a minimum of a share, 0..1.
+    /// Parses a minimum share, 0..1.
     ///
     /// # Errors
-    /// The text is no number in the range. The error states the range.
+    /// The text is not a number in this range. The error states the range.
     pub fn parse_share(text: &str) -> Result<f64, String> {
         let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
         number.ok_or_else(|| "expected a number from 0 to 1".to_owned())

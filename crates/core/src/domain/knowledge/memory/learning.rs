@@ -1,4 +1,4 @@
-//! Learnings: what loops teach later loops of a repository.
+//! Learnings: results of loops that help later loops of a repository.
 
 use std::fmt::Write as _;
 
@@ -13,9 +13,10 @@ use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 
 /// Maximum length of one text field, in characters.
 const MAX_TEXT: usize = 600;
-/// Outcome of learnings that older versions stored for review remarks. Remarks now lead to proposals of conventions.
+/// Outcome of learnings that older versions stored for review comments. Review comments now lead to proposals of
+/// conventions.
 const ASKED_FOR: &str = "a maintainer asked for this to be changed";
-/// Maximum number of sources that are stored. Further sightings are only counted.
+/// Maximum number of stored sources. Further sightings are only counted.
 const MAX_SOURCES: usize = 32;
 
 /// Kind of a learning.
@@ -51,11 +52,11 @@ impl LearningKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LearningState {
-    /// The learning was not seen often enough.
+    /// The learning needs more sightings.
     Candidate,
     /// Prompts may contain the learning.
     Active,
-    /// The learning is kept, but no prompt contains it.
+    /// The learning is stored, but no prompt contains it.
     Archived,
 }
 
@@ -92,9 +93,9 @@ pub enum Content {
         #[serde(default)]
         alternative: String,
     },
-    /// Statistics of the iterations, minutes and US dollars that tasks of the type took.
+    /// Statistics of the iterations, minutes and US dollars used by tasks of this type.
     Estimate { iterations: Dispersion, minutes: Dispersion, cost_usd: Dispersion },
-    /// Rule of the repository, with the place where it was found.
+    /// Rule of the repository, with its place.
     Convention {
         rule: String,
         #[serde(default)]
@@ -113,7 +114,7 @@ impl Content {
         }
     }
 
-    /// Returns the text by which learnings are compared: approach, pattern or rule; empty for an estimate.
+    /// Returns the text used to compare learnings: approach, pattern or rule; empty for an estimate.
     pub fn gist(&self) -> &str {
         match self {
             Self::Strategy { approach, .. } => approach,
@@ -147,7 +148,7 @@ impl Content {
 /// Sighting of a learning, in an iteration or at the end of a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Loop; empty for rules that people or files state.
+    /// Loop; empty for rules stated by people or files.
     pub loop_id: LoopId,
     /// Iteration; `None` for the end of the loop.
     #[serde(default)]
@@ -157,8 +158,8 @@ pub struct Source {
 /// Learning, with its confidence and evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Learning {
-    /// Identifier: `l-` and 16 hexadecimal digits. It is derived from repository, kind, task type and gist, so that equal
-    /// learnings have the same id.
+    /// Identifier: `l-` and 16 hexadecimal digits, derived from repository, kind, task type and gist. Equal learnings have
+    /// the same id.
     pub id: String,
     /// Repository.
     pub repository: RepoRef,
@@ -166,21 +167,21 @@ pub struct Learning {
     pub task_type: TaskType,
     /// Content.
     pub content: Content,
-    /// Additional search words: paths, error signatures, and the words of the task if its author is trusted. They are never shown
-    /// to an agent.
+    /// Additional search words: paths, error signatures, and the task's words if its author is trusted. Agents never see
+    /// them.
     #[serde(default)]
     pub about: String,
     /// State.
     pub state: LearningState,
-    /// Confidence, 0..1, at the time when the learning was last used or changed.
+    /// Confidence, 0..1, when the learning was last used or changed.
     pub confidence: f64,
     /// Outcomes of the loops whose prompts contained the learning.
     #[serde(default)]
     pub evidence: LearningEvidence,
-    /// Whether a pull request that was made with the learning was merged.
+    /// Whether a pull request that used the learning was merged.
     #[serde(default)]
     pub merged: bool,
-    /// Number of iterations and loops in which the learning was seen.
+    /// Number of iterations and loops that produced the learning.
     pub seen: u32,
     /// Newest sightings of the learning.
     #[serde(default)]
@@ -234,7 +235,7 @@ impl Learning {
         self
     }
 
-    /// Applies `change` (such as masking) to each text, and updates the id accordingly.
+    /// Applies `change` (for example masking) to each text, and updates the id.
     #[must_use]
     pub fn map_text(mut self, change: &impl Fn(&str) -> String) -> Self {
         self.content = self.content.map(change);
@@ -248,7 +249,7 @@ impl Learning {
         self.content.kind()
     }
 
-    /// Returns the text that search uses.
+    /// Returns the text for the search index.
     pub fn search_text(&self) -> String {
         let mut text = match &self.content {
             Content::Strategy { approach, tools, resolution, .. } => {
@@ -265,7 +266,7 @@ impl Learning {
         text
     }
 
-    /// Adds a sighting. Returns `false` if it was already known.
+    /// Adds a sighting. Returns `false` if it is already known.
     pub fn add_source(&mut self, source: &Source) -> bool {
         if self.sources.contains(source) {
             return false;
@@ -279,12 +280,12 @@ impl Learning {
 
     /// Returns the SHA-256 of the canonical form (JSON with the fields in their order), in hexadecimal.
     pub fn checksum(&self) -> String {
-        // A value of plain fields always serializes; NaN becomes null and so has a checksum too.
+        // A value of plain fields always serializes. NaN becomes null, so it has a checksum too.
         let canonical = serde_json::to_vec(self).unwrap_or_default();
         HEXLOWER.encode(&Sha256::digest(canonical))
     }
 
-    /// Checks that the learning is valid: its values are in range, and its id matches its texts.
+    /// Checks that the learning is valid: values are in range, and the id matches the texts.
     ///
     /// # Errors
     /// The learning is invalid. The error is one sentence.
@@ -305,7 +306,7 @@ impl Learning {
         Ok(())
     }
 
-    /// Describes the learning in one line, for a prompt or a table.
+    /// Describes the learning in one line for a prompt or a table.
     pub fn line(&self) -> String {
         let mut line = String::new();
         // Writing into a String never fails.

@@ -1,4 +1,5 @@
-//! Confidence of a learning, which depends on the outcomes of the loops whose prompts contained it, and decreases without use.
+//! Confidence of a learning. It depends on the outcomes of the loops whose prompts contained the learning, and decreases
+//! without use.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,37 +13,38 @@ use crate::domain::model::similarity::similarity;
 const GAIN: f64 = 0.15;
 /// Share of the confidence that a failure removes.
 const LOSS: f64 = 0.2;
-/// Minimum similarity of the approaches of a learning and of an iteration for the iteration to count as one that followed the
+/// Minimum similarity between a learning's approach and an iteration's approach for the iteration to count as following the
 /// learning.
 const FOLLOWED: f64 = 0.5;
-/// Minimum gain of completion for an iteration to count as helped.
+/// Minimum gain of completion for an iteration to count as a success.
 pub(super) const MIN_GAIN: f64 = 0.05;
-/// Weight of an iteration that followed a warning. Nobody tries an approach that a warning advises against, so only the
-/// alternatives can show that the warning is wrong.
+/// Weight of an iteration that followed a warning. Agents rarely try an approach after a warning, so only the alternatives
+/// can show that the warning is wrong.
 const HEEDED: f64 = 0.25;
 const DAY_MS: i64 = 86_400_000;
 
-/// Outcome that is credited to a learning, of a loop or an iteration whose prompt contained it.
+/// Outcome of a loop or an iteration that is credited to a learning in its prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Credit {
-    /// The loop's pull request was merged; in repositories without merges, its work was verified.
+    /// The loop's pull request was merged or, in repositories without merges, its work was verified.
     LoopSucceeded,
     /// The loop failed.
     LoopFailed,
-    /// The iteration confirmed the learning: it followed a strategy and gained, or ignored a warning and did not gain.
+    /// The iteration confirmed the learning: it followed a strategy and gained completion, or ignored a warning and gained
+    /// nothing.
     IterationHelped,
     /// The iteration contradicted the learning.
     IterationFailed,
-    /// The iteration followed a warning and gained.
+    /// The iteration followed a warning and gained completion.
     HeededWell,
-    /// The iteration followed a warning and did not gain, so that the warning may be wrong.
+    /// The iteration followed a warning and gained nothing, so the warning may be wrong.
     HeededInVain,
 }
 
 impl Credit {
-    /// Returns whether the outcome is a success, and its weight. An iteration that followed or ignored a learning has twice the
-    /// weight of the end of a loop, because loops succeed for many reasons.
+    /// Returns whether the outcome is a success, and its weight. An iteration that followed or ignored a learning has twice
+    /// the weight of a loop's end, because loops succeed for many reasons.
     fn weight(self) -> (bool, f64) {
         match self {
             Self::LoopSucceeded => (true, 0.5),
@@ -70,8 +72,8 @@ pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySetting
     }
 }
 
-/// Returns the outcome of an iteration for a learning in its prompt, given the iteration's approach and whether it gained. `None`
-/// if nothing follows from it. A warning that was ignored is confirmed if nothing was gained.
+/// Returns an iteration's outcome for a learning in its prompt, given the iteration's approach and whether it gained
+/// completion. `None` if there is no conclusion. A warning that was ignored is confirmed if there was no gain.
 pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) -> Option<Credit> {
     let followed = similarity(learning.content.gist(), approach) >= FOLLOWED;
     match (learning.kind(), followed) {
@@ -85,7 +87,7 @@ pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) ->
 }
 
 impl Learning {
-    /// Returns the confidence at a time. It halves with each half-life since the learning was last used or changed.
+    /// Returns the confidence at a time. It halves with each half-life since the last use or change of the learning.
     pub fn confidence_at(&self, now: Timestamp, settings: &MemorySettings) -> f64 {
         let idle = now.since(self.last_used_at.unwrap_or(self.created_at).max(self.updated_at));
         let halvings = idle / (i64::from(settings.half_life_days.max(1)) * DAY_MS);

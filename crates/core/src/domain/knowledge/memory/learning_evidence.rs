@@ -1,11 +1,11 @@
-//! Evidence for a learning: successes and failures of the loops whose prompts contained it.
+//! Evidence about a learning: successes and failures of the loops whose prompts contained it.
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum amount of evidence. If it is exceeded, older evidence loses weight, so that changes have an effect.
+/// Maximum amount of evidence. Beyond it, older evidence loses weight, so that changes have an effect.
 const MAX_EVIDENCE: f64 = 10.0;
 
-/// Weighted number of successes and failures of loops and iterations; `Credit` has the weights.
+/// Weighted number of successes and failures of loops and iterations. The weights are in `Credit`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LearningEvidence {
@@ -21,7 +21,7 @@ impl LearningEvidence {
         (self.successes + 1.0) / (self.successes + self.failures + 2.0)
     }
 
-    /// Returns the sum of both, limited to the maximum amount of evidence.
+    /// Returns the sum, limited to the maximum amount of evidence.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = Self { successes: self.successes + other.successes, failures: self.failures + other.failures };

@@ -1,25 +1,25 @@
-//! Merging of a new learning with known learnings that are equal, similar, or contradictory.
+//! Merges a new learning with equal, similar or contradictory known learnings.
 
 use super::learning::{Content, Learning, LearningKind, LearningState};
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
 
-/// Share of its confidence that a learning loses if a learning with many more sightings contradicts it. It loses half as much if
-/// both have equally many sightings.
+/// Share of its confidence that a learning loses if it is contradicted by a learning with many more sightings. With equal
+/// numbers of sightings, it loses half as much.
 const CONTRADICTED: f64 = 0.6;
 
-/// Limit for the effect of one sighting on the confidence, as a share of the difference between both confidences. It is the
-/// minimum if the sighting raises the confidence, and the maximum if the sighting lowers it.
+/// Limit for the effect of one sighting on the confidence, as a share of the difference between the two confidences. It is a
+/// minimum if the sighting increases the confidence, and a maximum if it decreases the confidence.
 const RENEWED: f64 = 0.2;
 
-/// Whether two learnings are the same: they have equal repository, kind and task type, and similar texts.
+/// Whether two learnings are the same: repository, kind and task type are equal, and the texts are similar.
 pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let alike = a.kind() == b.kind() && a.task_type == b.task_type && is_same_repository(a, b);
     alike && (a.id == b.id || a.kind() == LearningKind::Estimate || is_alike(a, b, settings))
 }
 
-/// Whether one learning recommends an approach that the other one warns about.
+/// Whether one learning recommends an approach and the other one warns about it.
 pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let opposite = matches!(
         (a.kind(), b.kind()),
@@ -28,8 +28,8 @@ pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> boo
     opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
 }
 
-/// Returns a known learning updated by a new sighting. Its confidence is weighted by the numbers of sightings, within the limits
-/// for one sighting, and the sources are joined. A sighting from a known source changes nothing.
+/// Returns a known learning updated with a new sighting. Weights the confidence by the numbers of sightings, within the
+/// limits for one sighting, and joins the sources. A sighting from a known source changes nothing.
 #[must_use]
 pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: Timestamp) -> Learning {
     let mut merged = known.clone();
@@ -39,8 +39,8 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
     }
     let (before, after) = (f64::from(known.seen.max(1)), f64::from(new.seen.max(1)));
     let (confidence, share) = (known.confidence_at(now, settings), after / (before + after));
-    // Every sighting confirms. One that raises confidence has a minimum weight, so that a learning can recover; one
-    // that is less sure has a maximum weight.
+    // Every sighting is a confirmation. A sighting that increases the confidence has a minimum weight, so that a learning
+    // can recover; a less confident sighting has a maximum weight.
     let share = if new.confidence > confidence { share.max(RENEWED) } else { share.min(RENEWED) };
     merged.content = joined(&known.content, &new.content);
     merged.confidence = match &merged.content {
@@ -63,9 +63,9 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
 /// Result of adding a learning.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AddedLearning {
-    /// The same learning was already known from the same source. It is unchanged.
+    /// The same learning is already known from the same source and remains unchanged.
     Known(Learning),
-    /// The learning was merged into a known one, whose new state this is.
+    /// The learning was merged into a known learning, given in its new state.
     Merged(Learning),
     /// The learning is new.
     New {
@@ -76,8 +76,8 @@ pub enum AddedLearning {
     },
 }
 
-/// Adds a learning. `near` has known learnings that are similar or contradictory. The new learning is merged into the first one
-/// that is the same. If there is none, it is kept as new, and the confidence of both sides of a contradiction is lowered.
+/// Adds a learning. `near` has similar or contradictory known learnings. The new learning is merged into the first equal
+/// one. Otherwise it is added, and both sides of a contradiction lose confidence.
 pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, now: Timestamp) -> AddedLearning {
     let itself = near.iter().find(|known| known.id == new.id);
     if let Some(known) = itself.or_else(|| near.iter().find(|known| are_same(known, &new, settings))) {
@@ -95,7 +95,7 @@ pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, 
     AddedLearning::New { learning: new, lowered }
 }
 
-/// Activates a candidate that was seen often enough, or that has a high confidence and was used in a merged pull request.
+/// Activates a candidate with enough sightings, or with a high confidence and use in a merged pull request.
 pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     let often = learning.seen >= settings.promote_seen;
     let merged = learning.merged && learning.confidence >= settings.merged_confidence;
@@ -107,7 +107,7 @@ pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     }
 }
 
-/// Lowers the confidence of two contradictory learnings, each in proportion to the other one's share of sightings.
+/// Lowers the confidence of two contradictory learnings, each in proportion to the other's share of sightings.
 pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings, now: Timestamp) {
     let (left, right) = (f64::from(a.seen.max(1)), f64::from(b.seen.max(1)));
     for (one, against) in [(a, right), (b, left)] {

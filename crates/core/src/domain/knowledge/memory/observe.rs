@@ -1,7 +1,7 @@
-//! Observations for memory, derived from a loop before and after a step.
+//! Observations for memory, derived from a loop's state before and after a step.
 //!
-//! Only measurements of the service, texts of the loop's own agent, and texts of people with permission are used. The text of the
-//! task is trusted only if its author is.
+//! They use only the service's measurements, texts of the loop's agent, and texts of people with permission. The task's text
+//! is trusted only if its author is trusted.
 
 use super::extract::{FollowedRedirect, IterationFacts, LoopEnding, LoopFacts, RedirectedApproach};
 use super::proposal::remark_text;
@@ -15,9 +15,9 @@ use crate::domain::model::task::{AgentReport, TamperFinding};
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::trust::sanitize;
 
-/// Maximum length of the task's text that is used as search words, in characters.
+/// Maximum length of the task's text for the search words, in characters.
 const ABOUT: usize = 300;
-/// Maximum number of changed files that are used as search words.
+/// Maximum number of changed files for the search words.
 const PATHS: usize = 8;
 
 /// Observation for memory in a step.
@@ -25,7 +25,7 @@ const PATHS: usize = 8;
 pub enum MemoryObservation {
     /// An iteration was judged.
     Iteration {
-        /// Facts for the extraction of learnings, and for crediting the learnings in the iteration's prompt.
+        /// Facts for extracting learnings, and for crediting the learnings in the iteration's prompt.
         facts: Box<IterationFacts>,
         /// Reflection for the next iterations.
         reflection: Reflection,
@@ -34,8 +34,7 @@ pub enum MemoryObservation {
     Ended {
         /// Facts for extraction.
         facts: Box<LoopFacts>,
-        /// Outcome that is credited to the learnings in the loop's prompts: whether the loop succeeded. `None` if nothing is
-        /// credited.
+        /// Outcome for crediting the learnings in the loop's prompts: whether the loop succeeded. `None` to credit nothing.
         succeeded: Option<bool>,
     },
     /// A maintainer stated a rule to remember.
@@ -44,10 +43,10 @@ pub enum MemoryObservation {
         text: String,
         /// Login of the maintainer.
         by: String,
-        /// Number of the proposal that the rule accepts; `None` if it accepts none.
+        /// Number of the proposal accepted by the rule; `None` if it accepts none.
         proposal: Option<u64>,
     },
-    /// A maintainer made a remark in a review.
+    /// A maintainer made a review comment.
     Remark {
         /// Text, on one line.
         text: String,
@@ -59,7 +58,7 @@ pub enum MemoryObservation {
     },
 }
 
-/// Returns the observations in a step with an input, in order. Deterministic; empty if the step changed nothing.
+/// Returns the observations from a step with an input, in order. Deterministic; empty if the step changed nothing.
 pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObservation> {
     let mut found = Vec::new();
     for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
@@ -75,7 +74,7 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
                 found.push(MemoryObservation::Rule { text, by: by.login.clone(), proposal: guide.proposal });
             }
         }
-        // Only remarks of people with permission become an input.
+        // Only comments of people with permission become an input.
         LoopInput::Reviewed { items, .. } => {
             let new =
                 items.iter().filter(|(key, _)| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key));
@@ -93,12 +92,12 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
     found
 }
 
-/// Whether the loop had this guidance before the step. Guidance moves from the loop to an iteration, and may move back.
+/// Whether the loop had this guidance before the step. Guidance moves from the loop to an iteration, and sometimes back.
 fn is_known(before: &Loop, guidance: &Guidance) -> bool {
     before.guidance.contains(guidance) || before.iterations.iter().any(|known| known.guidance.contains(guidance))
 }
 
-/// Returns the iteration that supervision judged in this step; `None` if none was judged, or if no agent ran in it.
+/// Returns the iteration judged in this step; `None` if there is none, or if no agent ran in it.
 pub(in crate::domain) fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
     // The next iteration may have started in the same step.
     let iteration = after.iterations.iter().rev().find(|iteration| iteration.judged.is_some())?;
@@ -131,14 +130,14 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
         verified: current.verified.is_some() && current.verified == current.head && iteration.checks.all_hold(),
         tampered: iteration.findings.iter().any(TamperFinding::blocks),
         agent_failed,
-        // If the run failed, the directive was not about the approach.
+        // If the run failed, the directive did not concern the approach.
         redirected: redirected(iteration, &approach).filter(|_| !agent_failed),
         followed: followed(current, iteration),
     };
     MemoryObservation::Iteration { facts: Box::new(facts), reflection }
 }
 
-/// Creates the reflection on an iteration from its report and its checks. `error_after` is the signature of its first error.
+/// Creates the reflection on an iteration from its report and its checks. `error_after` is the signature of the first error.
 pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&str>) -> Reflection {
     let report = agents_report(iteration);
     let (completion_before, error_before) = state_before(current, iteration);
@@ -158,8 +157,8 @@ pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&st
     })
 }
 
-/// Returns the completion and the first error at the start of an iteration: those of the iteration whose files it started from,
-/// or those of the baseline.
+/// Returns the completion and the first error at the start of an iteration. They come from the iteration whose files it
+/// started with, or from the baseline.
 fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) {
     let mut earlier =
         current.measured().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
@@ -191,7 +190,7 @@ fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproac
     (ordered && !approach.is_empty()).then(|| RedirectedApproach { from: approach.to_owned(), to: judged.way.clone() })
 }
 
-/// Returns the approach that the overseer proposed after the preceding iteration.
+/// Returns the approach that the overseer proposed after the previous iteration.
 fn followed(current: &Loop, iteration: &Iteration) -> Option<FollowedRedirect> {
     let before = current.retained_iterations().rev().find(|known| known.number < iteration.number)?;
     let judged = before.judged.as_ref().filter(|judged| !judged.way.is_empty())?;
@@ -200,8 +199,8 @@ fn followed(current: &Loop, iteration: &Iteration) -> Option<FollowedRedirect> {
     Some(FollowedRedirect { way: judged.way.clone(), cause })
 }
 
-/// Returns the outcome of a loop that ended in this step, and whether it succeeded if that is known. `None` if the loop
-/// continues, or ended earlier.
+/// Returns the outcome of a loop that ended in this step, and whether it succeeded, if known. `None` if the loop continues
+/// or ended earlier.
 fn ended(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopEnding, Option<bool>)> {
     if after.state == before.state {
         return None;
@@ -250,12 +249,12 @@ fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryO
     MemoryObservation::Ended { facts: Box::new(facts), succeeded }
 }
 
-/// Returns the report of the agent; empty if no agent ran.
+/// Returns the agent's report; empty if no agent ran.
 fn agents_report(iteration: &Iteration) -> AgentReport {
     if iteration.kind == IterationKind::Agent { reported(iteration) } else { AgentReport::default() }
 }
 
-/// Returns the approach that the agent stated, or else its summary.
+/// Returns the approach stated by the agent, or its summary.
 fn approach(report: &AgentReport) -> String {
     let texts = [&report.approach, &report.summary].map(|text| clean(text));
     texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
@@ -266,7 +265,7 @@ fn resolution(report: &AgentReport) -> Vec<String> {
     texts.map(|text| clean(text)).filter(|text| !text.is_empty()).collect()
 }
 
-/// Returns the search words: changed paths, and words of the task if a maintainer wrote it.
+/// Returns the search words: changed paths, and the task's words if a maintainer wrote it.
 fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>) -> String {
     let mut words = String::new();
     if current.task.author_trusted {

@@ -1,4 +1,4 @@
-//! Paths of files in the output of a check.
+//! File paths in the output of a check.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ static PATH: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Returns the distinct files that a text mentions, in order; at most `most`.
+/// Returns the distinct files mentioned in a text, in order; at most `most`.
 pub fn paths_in(text: &str, most: usize) -> Vec<&str> {
     let mut paths: Vec<&str> = Vec::new();
     for path in PATH.find_iter(text).map(|found| found.as_str()) {

@@ -1,8 +1,8 @@
-//! Conversion of search texts by people and agents to queries that full-text search always accepts.
+//! Converts search texts of people and agents to queries that full-text search always accepts.
 
 use crate::domain::model::similarity::words;
 
-/// Number of bytes that are read of a query.
+/// Number of bytes read from a query.
 const MAX_QUERY: usize = 16 * 1024;
 /// Maximum number of phrases in a query.
 const MAX_PHRASES: usize = 32;
@@ -14,14 +14,14 @@ pub struct ParsedQuery {
     pub phrases: Vec<String>,
     /// Phrases to exclude.
     pub without: Vec<String>,
-    /// Whether a single matching phrase is sufficient. If false, all phrases must match.
+    /// Whether one matching phrase is sufficient. If false, all phrases must match.
     pub any: bool,
 }
 
 impl ParsedQuery {
-    /// Returns the query in the syntax of SQLite's FTS5; `None` if there are no phrases to find.
+    /// Returns the query in SQLite's FTS5 syntax; `None` if there are no phrases to find.
     pub fn to_fts(&self) -> Option<String> {
-        // Phrases contain letters, digits and spaces only, so that no quote can end them.
+        // Phrases contain only letters, digits and spaces, so no quote can end them.
         let joined = |phrases: &[String], with: &str| {
             phrases.iter().map(|phrase| format!("\"{phrase}\"")).collect::<Vec<_>>().join(with)
         };
@@ -36,8 +36,8 @@ impl ParsedQuery {
     }
 }
 
-/// Parses a query in any syntax. Quoted phrases stay phrases. `OR` makes one matching phrase sufficient, and `NOT` or `-`
-/// excludes the following phrase. Of everything else (`AND`, `NEAR`, columns, wild cards, brackets), only the words are used.
+/// Parses a query in any syntax. Quoted phrases remain phrases. `OR` makes one matching phrase sufficient, and `NOT` or `-`
+/// excludes the following phrase. For all other syntax (`AND`, `NEAR`, columns, wild cards, brackets), uses only the words.
 pub fn correct(query: &str) -> ParsedQuery {
     let mut asked = ParsedQuery::default();
     let mut excludes = false;
@@ -63,7 +63,7 @@ pub fn correct(query: &str) -> ParsedQuery {
     asked
 }
 
-/// Splits a query at white space and quotes. The flag of a piece is true if it was quoted.
+/// Splits a query at white space and quotes. A piece's flag states whether it was quoted.
 fn pieces(query: &str) -> impl Iterator<Item = (bool, &str)> {
     let closed = query.matches('"').count() / 2 * 2;
     query.split('"').enumerate().flat_map(move |(at, part)| {

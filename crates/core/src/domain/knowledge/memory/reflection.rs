@@ -1,11 +1,11 @@
-//! Reflections: conclusions from an iteration for the following iterations of the same loop.
+//! Reflections: conclusions from an iteration for later iterations of the same loop.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
 
-/// Minimum number of changed files for which a prompt contains more reflections.
+/// Minimum number of changed files for including more reflections in a prompt.
 const MANY_FILES: usize = 6;
 /// Maximum length of one field, in characters.
 const MAX_TEXT: usize = 400;
@@ -43,12 +43,12 @@ pub struct Reflection {
     pub outcome: ReflectionOutcome,
 }
 
-/// Facts for creating a reflection without a model.
+/// Facts for a reflection without a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReflectionFacts {
     /// 1-based iteration.
     pub iteration: u32,
-    /// Approach that the agent stated, or else its summary.
+    /// Approach stated by the agent, or its summary.
     pub approach: String,
     /// Names of failing checks.
     pub failing_checks: Vec<String>,
@@ -56,9 +56,9 @@ pub struct ReflectionFacts {
     pub error_before: Option<String>,
     /// Signature of the first error after the iteration.
     pub error_after: Option<String>,
-    /// Blockers that the agent reported.
+    /// Blockers reported by the agent.
     pub blockers: Vec<String>,
-    /// Next steps that the agent reported.
+    /// Next steps reported by the agent.
     pub next_steps: Vec<String>,
     /// Error of the agent's run.
     pub agent_failure: Option<String>,
@@ -69,7 +69,7 @@ pub struct ReflectionFacts {
 }
 
 impl Reflection {
-    /// Creates the reflection from the report and the checks, without a model.
+    /// Creates a reflection from the report and the checks, without a model.
     pub fn of(facts: &ReflectionFacts) -> Self {
         let gain = facts.completion_after - facts.completion_before;
         let outcome = match () {
@@ -97,7 +97,7 @@ impl Reflection {
             None => String::new(),
         };
         let next = match facts.next_steps.first() {
-            // The agent planned its next step before the checks showed that nothing changed.
+            // The agent planned its next step before the checks showed no change.
             Some(_) if !repeats => facts.next_steps.join("; "),
             _ if repeats => "another approach: find out where the error comes from before changing more".to_owned(),
             _ if outcome == ReflectionOutcome::Worse => "revert what broke, then continue in smaller steps".to_owned(),
@@ -114,7 +114,7 @@ impl Reflection {
         }
     }
 
-    /// Describes the reflection in one line, for a prompt.
+    /// Describes the reflection in one line for a prompt.
     pub fn line(&self) -> String {
         let what = match self.outcome {
             ReflectionOutcome::Done => "every check held",

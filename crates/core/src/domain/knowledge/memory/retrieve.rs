@@ -1,4 +1,4 @@
-//! Ranking of found learnings, and their selection for a prompt.
+//! Ranks found learnings and selects them for a prompt.
 
 use super::learning::{Learning, LearningKind};
 use super::settings::MemorySettings;
@@ -7,7 +7,7 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::{Rarity, WordCounts};
 
-/// Score of a rule or an estimate that has no word in common with the query. It ranks after all learnings that have one.
+/// Score of a rule or an estimate that shares no word with the query. It ranks after all learnings that share one.
 const UNASKED: f64 = 0.005;
 
 /// Query for learnings.
@@ -43,7 +43,7 @@ pub const NO_EMBEDDINGS: &str =
 pub struct LearningCandidate {
     /// Learning.
     pub learning: Learning,
-    /// Sum of the weights of the rare words that the learning contains, above 0; `None` if it was found in another way.
+    /// Sum of the weights of the learning's rare words, above 0; `None` if it was found differently.
     pub by_words: Option<f64>,
     /// 0-based rank by the embedding model; `None` without a model.
     pub by_vector: Option<usize>,
@@ -52,8 +52,8 @@ pub struct LearningCandidate {
 /// Weights for combining the ranked lists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
-    /// Constant of reciprocal rank fusion, above 0. It is smaller than the usual 60, so that ranks have an effect beside
-    /// confidence and success rate.
+    /// Constant of reciprocal rank fusion, above 0. It is smaller than the usual 60, so that ranks matter beside confidence
+    /// and success rate.
     pub fusion: f64,
     /// Weight of the rank by rare words.
     pub words: f64,
@@ -67,7 +67,7 @@ pub struct Weights {
 
 impl Default for Weights {
     fn default() -> Self {
-        // `docs/research/memory.md` states what they were tuned on; `vector` equals `cosine`, as no model was available for
+        // `docs/research/memory.md` describes the tuning. `vector` equals `cosine`, because no model was available for
         // tuning.
         Self { fusion: 10.0, words: 1.0, cosine: 4.0, vector: 4.0, other_type: 0.5 }
     }
@@ -78,12 +78,12 @@ impl Default for Weights {
 pub struct RankedLearning {
     /// Learning.
     pub learning: Learning,
-    /// Score: the fused reciprocal ranks, multiplied by confidence and success rate. Only comparable within one result.
+    /// Score: fused reciprocal ranks, multiplied by confidence and success rate. Comparable only within one result.
     pub score: f64,
 }
 
-/// Returns the learnings for a prompt, best first. The ranked lists are combined by reciprocal rank fusion, and multiplied by
-/// confidence and success rate. The limits per kind and in total are applied.
+/// Returns the learnings for a prompt, best first. Combines the ranked lists by reciprocal rank fusion, multiplies by
+/// confidence and success rate, and applies the limits per kind and in total.
 pub fn rank(
     query: &LearningQuery,
     found: Vec<LearningCandidate>,
@@ -93,7 +93,7 @@ pub fn rank(
     rank_by(&Weights::default(), query, found, settings, now)
 }
 
-/// Like [`rank`], with the given weights.
+/// Ranks learnings like [`rank`], with the given weights.
 pub fn rank_by(
     weights: &Weights,
     query: &LearningQuery,
@@ -140,7 +140,7 @@ fn score(
             let rate = if learning.kind() == LearningKind::Estimate { 1.0 } else { learning.success_rate() };
             let mine = learning.task_type == query.task_type || learning.task_type == TaskType::Other;
             let fit = if mine { 1.0 } else { weights.other_type };
-            // Rules and figures of this repository are useful even without a common word.
+            // Rules and estimates of this repository are useful even without a common word.
             let floor = if matches!(learning.kind(), LearningKind::Estimate | LearningKind::Convention) {
                 UNASKED
             } else {
@@ -153,7 +153,7 @@ fn score(
     scored
 }
 
-/// Returns the ranks by rare words. Long texts are ranked lower, and equal weights share a rank.
+/// Returns the ranks by rare words. Long texts rank lower, and equal weights share a rank.
 fn places_by_words(found: &[LearningCandidate], texts: &[WordCounts]) -> Vec<Option<usize>> {
     let weighed = || found.iter().zip(texts).filter(|(candidate, _)| candidate.by_words.is_some());
     let words: usize = weighed().map(|(_, text)| text.len()).sum();
@@ -165,8 +165,8 @@ fn places_by_words(found: &[LearningCandidate], texts: &[WordCounts]) -> Vec<Opt
     worth.iter().map(place).collect()
 }
 
-/// Returns the ranks by cosine similarity of all words, weighted by rarity among the candidates. `None` for a candidate that has
-/// no word in common with the query.
+/// Returns the ranks by cosine similarity of all words, weighted by their rarity among the candidates. `None` for a
+/// candidate without a word in common with the query.
 fn places_by_cosine(query: &LearningQuery, texts: &[WordCounts]) -> Vec<Option<usize>> {
     let rarity = Rarity::among(texts);
     let wanted = rarity.weigh(&WordCounts::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]));

@@ -3,9 +3,9 @@
 use super::settings::MemorySettings;
 use crate::domain::model::similarity::words;
 
-/// Number of bytes that are read of a task's text.
+/// Number of bytes read from a task's text.
 pub(super) const MAX_TASK: usize = 16 * 1024;
-/// Maximum number of distinct words whose frequencies are looked up.
+/// Maximum number of distinct words for which frequencies are looked up.
 const MAX_WORDS: usize = 400;
 
 /// Search term.
@@ -27,11 +27,11 @@ impl Term {
 }
 
 /// Returns the rarest words of a task, rarest first: at most `query_terms`, and only until they occur in `query_postings`
-/// learnings together, but at least one. `frequency` returns the number of learnings that contain a word. Words that no learning
-/// contains are omitted.
+/// learnings in total, but at least one. `frequency` returns the number of learnings with a word. Omits words without
+/// learnings.
 ///
 /// # Errors
-/// An error of `frequency`.
+/// An error from `frequency`.
 pub fn rare_terms<E>(
     text: &str,
     settings: &MemorySettings,
@@ -46,7 +46,7 @@ pub fn rare_terms<E>(
             known.push(Term { word, learnings });
         }
     }
-    // Equally rare words stay in the order of the text, as a task's subject comes first.
+    // Equally rare words keep the text's order, because a task's subject comes first.
     known.sort_by_key(|term| term.learnings);
     let mut postings = 0;
     let mut terms = Vec::new();
@@ -63,16 +63,16 @@ pub fn rare_terms<E>(
 /// Row of the store, with the sum of the weights of its terms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TermMatch {
-    /// Number of the row; newer rows have higher numbers.
+    /// Row id; newer rows have higher ids.
     pub row: i64,
     /// Sum of the weights.
     pub weight: f64,
 }
 
-/// Returns rows by the sum of the weights of their terms, best first; rows with equal sums newest first. `postings` has one entry
-/// for each term of a row.
+/// Returns rows by the sum of their terms' weights, best first; for equal sums, newest first. `postings` has one entry per
+/// term of a row.
 pub fn best_first(mut postings: Vec<TermMatch>) -> Vec<TermMatch> {
-    // The sort is stable, so that rows with the same terms have exactly the same sum.
+    // The sort is stable, so rows with the same terms have exactly the same sum.
     postings.sort_by_key(|one| one.row);
     let sum = |same: &[TermMatch]| TermMatch { row: same[0].row, weight: same.iter().map(|one| one.weight).sum() };
     let mut sums: Vec<TermMatch> = postings.chunk_by(|a, b| a.row == b.row).map(sum).collect();
@@ -80,7 +80,7 @@ pub fn best_first(mut postings: Vec<TermMatch>) -> Vec<TermMatch> {
     sums
 }
 
-/// Normalizes the weight of a text's terms by the length of the text, which is a multiple of the mean length. This is BM25 for
+/// Normalizes the weight of a text's terms by the text's length, given as a multiple of the mean length. It is BM25 for
 /// texts that contain each rare word once, with SQLite's constants.
 pub fn by_length(weight: f64, length: f64) -> f64 {
     const K1: f64 = 1.2;

@@ -1,14 +1,14 @@
-//! Uplift of a learning: the success of loops with it, compared with loops without it.
+//! Uplift of a learning: success of loops with it, compared with loops without it.
 
 use serde::Serialize;
 
 /// 97.5 % quantile of the normal distribution, for a 95 % interval.
 const Z: f64 = 1.959_964;
 
-/// Number of loops, and of those that succeeded.
+/// Number of loops, and of successful loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Tally {
-    /// Number of loops that succeeded.
+    /// Number of successful loops.
     pub succeeded: u64,
     /// Number of loops.
     pub loops: u64,
@@ -58,7 +58,7 @@ impl Uplift {
         Some(((difference - below).max(-1.0), (difference + above).min(1.0)))
     }
 
-    /// Describes the uplift in one sentence, for people; `None` if no loop with the learning has ended.
+    /// Describes the uplift in one sentence for people; `None` if no loop with the learning has ended.
     pub fn sentence(self) -> Option<String> {
         (self.with.loops > 0).then(|| self.words())
     }

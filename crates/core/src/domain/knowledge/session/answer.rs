@@ -9,7 +9,7 @@ use crate::domain::model::tokens::{BYTES_PER_TOKEN, estimated_tokens};
 
 /// Maximum length of an excerpt, in characters.
 const EXCERPT: usize = 400;
-/// Number of tokens reserved for the line that states the number of omitted results.
+/// Number of tokens reserved for the line with the number of omitted results.
 const MORE_TOKENS: usize = 30;
 
 /// Search result.
@@ -34,7 +34,7 @@ pub enum Hit {
     },
     /// Event, with its text cut to the matching part.
     Event(SessionEvent),
-    /// Summary, complete.
+    /// Complete summary.
     Summary(SessionSummary),
 }
 
@@ -43,15 +43,15 @@ pub enum Hit {
 pub struct SearchResults {
     /// Results, best first.
     pub hits: Vec<Hit>,
-    /// Number of results that are not in `hits`.
+    /// Number of results missing in `hits`.
     pub more: u64,
     /// Whether `more` is only a lower bound, because counting has a limit.
     pub at_least: bool,
-    /// Notes for the caller, such as that the query was rewritten or a glob is invalid.
+    /// Notes for the caller, for example that the query was rewritten or a glob is invalid.
     pub notes: Vec<String>,
 }
 
-/// Returns a pattern that matches words that begin with any of these words, ignoring case; `None` without words.
+/// Returns a pattern that matches words with any of these prefixes, ignoring case; `None` without words.
 pub fn word_finder(terms: &[String]) -> Option<Regex> {
     let stems: Vec<String> = terms
         .iter()
@@ -67,7 +67,7 @@ pub fn word_finder(terms: &[String]) -> Option<Regex> {
     RegexBuilder::new(&format!(r"\b(?:{})", stems.join("|"))).case_insensitive(true).build().ok()
 }
 
-/// Returns the part of a text around the first match, or else its beginning; at most 400 characters.
+/// Returns the part of a text around the first match, or its start without a match; at most 400 characters.
 pub fn excerpt(text: &str, finder: Option<&Regex>) -> String {
     let text = text.trim();
     let at = finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
@@ -84,7 +84,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Shortens a text to `budget` tokens: keeps its beginning and end, and states the length of the omitted part.
+/// Shortens a text to `budget` tokens: keeps its start and end, and states the length of the omitted part.
 pub fn shortened(text: &str, budget: usize) -> String {
     let text = text.trim();
     if estimated_tokens(text.len()) <= budget {
@@ -97,7 +97,7 @@ pub fn shortened(text: &str, budget: usize) -> String {
     format!("{}\n[… {left_out} more tokens …]\n{}", text[..head].trim_end(), text[tail..].trim_start())
 }
 
-/// Joins blocks within a budget of tokens. The first block is shortened if necessary. Appends the number of omitted blocks,
+/// Joins blocks within a token budget. Shortens the first block if necessary. Appends the number of omitted blocks,
 /// including `more` blocks that were not fetched.
 pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> String {
     let room = budget.saturating_sub(MORE_TOKENS);
@@ -124,7 +124,7 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
     text
 }
 
-/// Formats the answer to a search, within a budget of tokens.
+/// Formats the answer to a search within a token budget.
 pub fn found_text(found: &SearchResults, budget: usize) -> String {
     let notes: String = found.notes.iter().map(|note| format!("note: {}\n", cut(note, EXCERPT))).collect();
     let notes = shortened(&notes, budget / 4);
@@ -174,7 +174,7 @@ fn summary_text(summary: &SessionSummary) -> String {
     block
 }
 
-/// Formats summaries, oldest first, within a budget of tokens. If not all fit, the newest are kept.
+/// Formats summaries within a token budget, oldest first. If not all fit, keeps the newest.
 pub fn summaries_text(summaries: &[SessionSummary], budget: usize) -> String {
     if summaries.is_empty() {
         return "there is no summary of these iterations yet".to_owned();
@@ -183,7 +183,7 @@ pub fn summaries_text(summaries: &[SessionSummary], budget: usize) -> String {
     fit(&newest_first, 0, false, budget)
 }
 
-/// Formats the turns of an iteration within a budget of tokens: the agent's last turn first, and answers before prompts.
+/// Formats an iteration's turns within a token budget: the agent's last turn first, and answers before prompts.
 pub fn turns_text(iteration: u32, turns: &[SessionTurn], budget: usize) -> String {
     let mut turns: Vec<&SessionTurn> = turns.iter().collect();
     if turns.is_empty() {

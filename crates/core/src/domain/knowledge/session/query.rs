@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::EventKind;
 
-/// Number of characters that are read of a query.
+/// Number of characters read from a query.
 const MAX_QUERY: usize = 500;
 /// Maximum number of words in a query.
 const MAX_TERMS: usize = 24;
@@ -18,7 +18,7 @@ const DEFAULT_LIMIT: u32 = 10;
 /// Maximum number of results.
 pub const MAX_LIMIT: u32 = 50;
 
-/// Regular expression operators between words: wild cards, alternatives, groups, anchors, classes.
+/// Regular expression operators between words: wild cards, alternatives, groups, anchors and classes.
 static BETWEEN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\.[*+?]|\\[a-zA-Z]|[|()\[\]{}^$?*+,;]").expect("constant pattern"));
 
@@ -78,8 +78,8 @@ impl SessionQuery {
         self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT) as usize
     }
 
-    /// Returns the tiers to search, shortest first. With a filter for events, only events are searched; with a filter for backends,
-    /// only turns.
+    /// Returns the tiers to search, shortest first. A filter for events restricts the search to events, a filter for
+    /// backends to turns.
     pub fn tiers(&self) -> Vec<SessionTier> {
         let about_events = !(self.event_types.is_empty() && self.tools.is_empty() && self.paths.is_empty());
         match self.tier {
@@ -91,17 +91,17 @@ impl SessionQuery {
     }
 }
 
-/// Form of a query in the syntax of FTS5.
+/// Form of a query in FTS5 syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
     /// Expression.
     pub expression: String,
-    /// Note for the caller if this form is used; `None` for the query as given.
+    /// Note for the caller if this form is used; `None` for the unchanged query.
     pub note: Option<String>,
 }
 
-/// Returns the forms of a query, to be tried in order until one is accepted and finds something: the query as given, its words
-/// quoted, and any of its words. Empty if the query has no words. FTS5 certainly accepts all forms but the first.
+/// Returns the forms of a query to try in order, until one is accepted and has results: the query as given, its words
+/// quoted, and any of its words. Empty if the query has no words. FTS5 always accepts all forms except the first.
 pub fn forms(query: &str) -> Vec<Form> {
     let cleaned = cleaned(query);
     let terms = terms(query);
@@ -123,7 +123,8 @@ pub fn forms(query: &str) -> Vec<Form> {
     forms
 }
 
-/// Returns the distinct words and phrases of a query, in order, without operators; at most 24. None contains a quotation mark.
+/// Returns the distinct words and phrases of a query, in order, without operators; at most 24. They contain no quotation
+/// marks.
 pub fn terms(query: &str) -> Vec<String> {
     let cleaned = cleaned(query);
     let mut terms: Vec<String> = Vec::new();
@@ -162,7 +163,7 @@ fn balanced(query: &str) -> bool {
     !quoted && depth == 0
 }
 
-/// Globs, of which one has to match. An empty list matches everything.
+/// Globs, one of which must match. An empty list matches everything.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Vec<(GlobMatcher, bool)>);
 
@@ -202,7 +203,7 @@ impl Patterns {
         Self(matchers)
     }
 
-    /// Whether one of the globs matches the text, or there are no globs.
+    /// Whether a glob matches the text, or there are no globs.
     pub fn matches(&self, text: Option<&str>) -> bool {
         let Some(text) = text else { return self.0.is_empty() };
         let name = text.rsplit('/').next().unwrap_or(text);

@@ -1,16 +1,16 @@
-//! Turn of an agent that is still running, with the output so far.
+//! Turn of an agent that is still running, with its output so far.
 
 use serde::{Deserialize, Serialize};
 
 use super::SessionTurn;
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum size of the texts that are collected before they are stored, in bytes.
+/// Maximum size of collected texts before they are stored, in bytes.
 const MAX_PENDING: usize = 32 * 1024;
-/// Maximum size of a text to which further lines are appended, in bytes.
+/// Maximum size of a text that accepts further lines, in bytes.
 const MAX_JOINED: usize = 4 * 1024;
 
-/// Text that an agent wrote while it was running. It is masked.
+/// Text that an agent wrote during its run, masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputText {
     /// Time of the first line.
@@ -22,9 +22,9 @@ pub struct OutputText {
 /// Turn of an agent that is still running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningTurn {
-    /// Turn without its answer. Its end time is the time of the agent's last activity.
+    /// Turn without its answer. Its end time is the agent's last activity.
     pub turn: SessionTurn,
-    /// Texts that the agent wrote, oldest first. Only the end of a long output is kept.
+    /// Texts written by the agent, oldest first. Only the end of a long output is kept.
     pub output: Vec<OutputText>,
 }
 
@@ -34,14 +34,14 @@ impl RunningTurn {
         self.output.iter().map(|output| output.text.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the turn of an interrupted run, with the output so far as its answer.
+    /// Returns the turn of an interrupted run, whose answer is the output so far.
     pub fn cut(self, error: &str) -> SessionTurn {
         SessionTurn { response: self.text(), error: Some(error.to_owned()), ..self.turn }
     }
 }
 
-/// Buffer for output of an agent that is not stored yet. Consecutive lines without another event between them become one text. If
-/// there is too much output, the rest is dropped until the next time that the buffer is emptied.
+/// Buffer for an agent's output that is not stored yet. Consecutive lines without another event between them become one
+/// text. If the buffer is full, it drops further output until it is emptied.
 #[derive(Debug, Default)]
 pub struct OutputBuffer {
     texts: Vec<OutputText>,
@@ -68,7 +68,7 @@ impl OutputBuffer {
         self.interrupted = false;
     }
 
-    /// Notes that another event happened, so that the next line begins a new text.
+    /// Notes that another event happened, so that the next line starts a new text.
     pub fn interrupt(&mut self) {
         self.interrupted = true;
     }

@@ -1,5 +1,5 @@
-//! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and model, and
-//! commands and reviews of people. Actions of the agent come from its own event stream.
+//! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and model,
+//! and people's commands and reviews. The agent's actions come from its event stream.
 
 use super::{EventKind, SessionEvent};
 use crate::domain::knowledge::memory::judged_anew;
@@ -12,13 +12,13 @@ use crate::domain::model::task::{ChangeKind, CheckReport, DiffStat};
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::trust::sanitize;
 
-/// Maximum number of files of a commit that are recorded.
+/// Maximum number of recorded files per commit.
 const MAX_FILES: usize = 200;
-/// Maximum length of a failed check's output that is recorded, in bytes. The end is kept.
+/// Maximum length of a failed check's recorded output, in bytes. Its end is kept.
 const MAX_OUTPUT: usize = 4 * 1024;
 
-/// Returns the events of the step from `before` to `after`, in order. Outdated outcomes, and commands that only request
-/// information, are omitted. Texts are not masked.
+/// Returns the events of the step from `before` to `after`, in order. Omits outdated outcomes, and commands that only
+/// request information. Texts are not masked.
 pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<SessionEvent> {
     let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
     let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
@@ -30,7 +30,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
             }
         }
         LoopInput::Reviewed { items, .. } => {
-            // Those that the loop took: a review can be told again.
+            // Only items that the loop processed now, because a review can be delivered again.
             let is_new = |key: &String| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key);
             items.iter().filter(|(key, _)| is_new(key)).for_each(|(_, guidance)| found.remark(guidance));
         }
@@ -38,7 +38,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
             found.checks(report, before.step == LoopStep::Verify)
         }
         LoopInput::AgentEnded { ticket, run } if counts(*ticket) => found.served(before, run),
-        // A merge brings the changes of the other side.
+        // A merge contains the changes of the other side.
         LoopInput::Committed { ticket, change } if counts(*ticket) && before.merging.is_none() => {
             found.committed(&change.stat)
         }
@@ -96,7 +96,7 @@ impl CollectedEvents {
         }
     }
 
-    /// Records the files of a commit, regardless of how they were changed.
+    /// Records the files of a commit, regardless of the kind of change.
     fn committed(&mut self, stat: &DiffStat) {
         let Self { iteration, at, .. } = *self;
         for file in stat.files.iter().take(MAX_FILES) {
@@ -119,7 +119,7 @@ impl CollectedEvents {
         }
     }
 
-    /// Records that another backend or model served the run than the previous one.
+    /// Records that another backend or model than before served the run.
     fn served(&mut self, before: &Loop, run: &AgentRunFacts) {
         let ServedBy { backend, model, switched, .. } = &run.served;
         let earlier = before

@@ -1,4 +1,4 @@
-//! Summary that is extracted from turns and events without a model.
+//! Extracts a summary from turns and events without a model.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -33,12 +33,12 @@ static DECISION: LazyLock<Regex> = LazyLock::new(|| {
 });
 /// End of a sentence.
 static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?]\s").expect("constant pattern"));
-/// Markup at the beginning of a Markdown line.
+/// Markup at the start of a Markdown line.
 static LEAD: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
 
-/// Returns the number of iterations per summary, in a loop of at most `limit` iterations: `interval`, but at most half of the
-/// limit, so that the agent gets a summary before the loop ends.
+/// Returns the number of iterations per summary in a loop of at most `limit` iterations: `interval`, but at most half of the
+/// limit, so that the agent receives a summary before the loop ends.
 pub fn interval_within(interval: u32, limit: u32) -> u32 {
     interval.min(limit.div_ceil(2)).max(1)
 }
@@ -50,7 +50,7 @@ pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeIn
     (open >= interval.max(1) || (ended && open > 0)).then(|| summed + 1..=done)
 }
 
-/// Summarizes the iterations `from..=to` from their turns and events; those of other iterations are ignored. The order is:
+/// Summarizes the iterations `from..=to` from their turns and events, and ignores other iterations. The order is:
 /// breakthroughs, decisions, approaches, errors by signature, files. Deterministic.
 pub fn extract(
     from: u32,
@@ -88,7 +88,7 @@ pub fn extract(
     SessionSummary { from, to, text, decisions, files, errors, extractive: true, made_at }
 }
 
-/// Returns the names of checks that first failed and last passed.
+/// Returns the names of checks that first failed and finally passed.
 fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
     let mut failing: BTreeMap<&str, u32> = BTreeMap::new();
     let mut found: Vec<(u32, String)> = Vec::new();
@@ -105,8 +105,8 @@ fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
     found.into_iter().map(|(_, line)| line).take(MAX_LINES).collect()
 }
 
-/// Returns sentences of agents that state a decision, directives of the overseer and of people, and changes of backend and model.
-/// If there are many, returns the newest.
+/// Returns agents' sentences that state a decision, directives of the overseer and of people, and changes of backend and
+/// model. If there are many, returns the newest.
 fn decisions(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<String> {
     let mut found: Vec<(u32, String)> = Vec::new();
     for turn in turns.iter().filter(|turn| turn.role == TurnRole::Agent) {
@@ -135,7 +135,7 @@ fn decisions(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<String> {
     seen.split_off(seen.len().saturating_sub(MAX_DECISIONS))
 }
 
-/// Returns statements of the agent about its work in each iteration. If there are many, returns the newest.
+/// Returns the agent's statements about its work in each iteration. If there are many, returns the newest.
 fn approaches(turns: &[&SessionTurn]) -> Vec<String> {
     let agents = turns.iter().filter(|turn| turn.role == TurnRole::Agent);
     let mut found: Vec<String> = agents
@@ -150,7 +150,7 @@ fn approaches(turns: &[&SessionTurn]) -> Vec<String> {
 fn errors(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<ErrorPattern> {
     let errors = turns.iter().filter_map(|turn| Some((turn.iteration, turn.error.as_deref()?)));
     let happened = events.iter().filter(|event| event.failed).map(|event| {
-        // The output of a check follows on its own lines.
+        // The check's output follows on separate lines.
         let first = if event.kind == EventKind::Check { event.text.lines().next() } else { Some(event.text.as_str()) };
         (event.iteration, first.unwrap_or_default())
     });
@@ -178,7 +178,7 @@ fn error_line(pattern: &ErrorPattern) -> String {
     format!("{}x {} (iterations {})", pattern.count, cut(&pattern.signature, MAX_SENTENCE), iterations.join(", "))
 }
 
-/// Returns the changed files, most often changed first, and the number of changes of each.
+/// Returns the changed files, most frequently changed first, and the number of changes of each.
 fn files(events: &[&SessionEvent]) -> (Vec<String>, Vec<u32>) {
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();
     for path in
@@ -202,7 +202,7 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
     });
     prose.flat_map(|line| {
         let line = LEAD.find(line).map_or(line, |lead| &line[lead.end()..]);
-        // A full stop within a word (`lib.rs`) ends no sentence.
+        // A full stop within a word (`lib.rs`) does not end a sentence.
         let ends = END.find_iter(line).map(|end| end.end()).chain([line.len()]);
         ends.scan(0, |begin, end| Some((std::mem::replace(begin, end), end)))
             .map(|(begin, end)| line[begin..end].trim())

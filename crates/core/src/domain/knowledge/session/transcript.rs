@@ -1,18 +1,18 @@
-//! Transcript of an iteration: prompts, the agent's events and answers, and outputs of checks, as one text with line numbers. The
-//! page, the plain text and links use the same numbers. Text that is added after the end of the iteration is appended, so that
-//! links to lines stay valid.
+//! Transcript of an iteration: prompts, the agent's events and answers, and outputs of checks, as one text with line
+//! numbers. The page, the plain text and links use the same numbers. Text added after the iteration's end is appended, so
+//! that links to lines remain valid.
 
 use super::{EventKind, OutputText, RunningTurn, SessionEvent, SessionTurn};
 use crate::domain::loops::Iteration;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 
-/// Stored text that a transcript contains. Turns and events are identified by their 0-based index in the iteration.
+/// Stored text in a transcript. Turns and events are identified by their 0-based index in the iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextSource {
     /// Prompt of a turn.
     Prompt(usize),
-    /// Answer of a turn, followed by its error if there is one.
+    /// Answer of a turn, followed by its error, if any.
     Answer(usize),
     /// Error of a turn.
     Failure(usize),
@@ -49,7 +49,7 @@ impl TranscriptPart {
     }
 
     fn add_event(&mut self, at: usize, event: &SessionEvent) {
-        // The head of an event is a line of its own.
+        // The head of an event is on a separate line.
         self.sources.push((TextSource::Event(at), self.count() + 1));
         self.text.push_str(&event_text(event));
     }
@@ -59,9 +59,9 @@ impl TranscriptPart {
     }
 }
 
-/// Returns the parts of an iteration's transcript, ordered by time. `turns` and `events` are all of the iteration, in order.
-/// `running` is the turn whose agent is still running. The lines before an agent's answer stay the same after the run, except
-/// that output between tool calls is only shown during the run.
+/// Returns the parts of an iteration's transcript, ordered by time. `turns` and `events` are the iteration's, in order and
+/// complete. `running` is the turn of an agent that is still running. The lines before an agent's answer do not change after
+/// the run, except that output between tool calls is only shown during the run.
 pub fn parts(
     iteration: &Iteration,
     turns: &[SessionTurn],
@@ -85,8 +85,8 @@ pub fn parts(
     parts
 }
 
-/// Returns the parts for turns with the events during them, followed by the part for later events. The latter belong to the
-/// running turn, or have the title `rest`.
+/// Returns the parts for turns with the events during them, followed by the part for later events. Later events belong to
+/// the running turn, or their part has the title `rest`.
 fn parts_of(
     turns: &[(usize, &SessionTurn)],
     events: &[(usize, &SessionEvent)],
@@ -139,7 +139,7 @@ fn prompt_title(turn: &SessionTurn) -> String {
     format!("Prompt for {}, {}", author(turn), report::moment(turn.started))
 }
 
-/// Returns the 1-based line of the transcript for a 1-based line of a stored text. `None` if the transcript does not contain the
+/// Returns the transcript's 1-based line for a 1-based line of a stored text. `None` if the transcript does not contain the
 /// text. For a line that was cut off, returns the end of the part.
 pub fn line_of(parts: &[TranscriptPart], events: &[SessionEvent], source: &TextSource, line: usize) -> Option<usize> {
     if let TextSource::Event(at) = source
@@ -147,7 +147,7 @@ pub fn line_of(parts: &[TranscriptPart], events: &[SessionEvent], source: &TextS
     {
         let name = event.tool.as_deref().unwrap_or_default();
         let (first, part, _) = found(parts, &TextSource::Check(name.to_owned()))?;
-        // The event has the end of the output below its own first line.
+        // The event contains the end of the output after its first line.
         let wanted = event.text.lines().nth(line.saturating_sub(1)).map(str::trim).filter(|_| line > 1);
         let same = wanted.and_then(|wanted| part.text.lines().position(|line| line.trim() == wanted));
         return Some(same.map_or(first, |at| first + 1 + at));
@@ -159,18 +159,18 @@ pub fn line_of(parts: &[TranscriptPart], events: &[SessionEvent], source: &TextS
             let beyond = line - part.count();
             Some(failed.map_or(first + part.count(), |(first, part, _)| first + beyond.min(part.count())))
         }
-        // A search finds tool and path of an event in its first line.
+        // A search finds an event's tool and path in its first line.
         TextSource::Event(_) if line <= 1 => Some(first + before),
         _ => Some(first + (before + line).min(part.count())),
     }
 }
 
-/// Returns the 1-based line at which the output of a check begins; `None` if the transcript has no such check.
+/// Returns the 1-based line where a check's output starts; `None` if the transcript does not contain the check.
 pub fn line_of_check(parts: &[TranscriptPart], name: &str) -> Option<usize> {
     found(parts, &TextSource::Check(name.to_owned())).map(|(first, ..)| first)
 }
 
-/// Finds the part that contains a stored text. Returns the line of the part's title, the part, and the number of lines before the
+/// Finds the part with a stored text. Returns the line of the part's title, the part, and the number of lines before the
 /// text.
 fn found<'p>(parts: &'p [TranscriptPart], source: &TextSource) -> Option<(usize, &'p TranscriptPart, usize)> {
     let mut first = 1;
@@ -183,7 +183,7 @@ fn found<'p>(parts: &'p [TranscriptPart], source: &TextSource) -> Option<(usize,
     None
 }
 
-/// Whether events of this kind have parts of their own, or are shown as decisions.
+/// Whether events of this kind have separate parts or are shown as decisions.
 fn is_told_elsewhere(kind: EventKind) -> bool {
     matches!(kind, EventKind::Check | EventKind::Detection | EventKind::Intervention)
 }
@@ -217,7 +217,7 @@ fn time_of_day(at: Timestamp) -> String {
     at.map_or_else(|_| String::new(), |at| at.strftime("%H:%M:%S").to_string())
 }
 
-/// Returns the transcript as plain text. Each title is on a line of its own.
+/// Returns the transcript as plain text. Each title is on a separate line.
 pub fn plain(parts: &[TranscriptPart]) -> String {
     let mut text = String::new();
     for part in parts {
@@ -341,7 +341,7 @@ mod tests {
         00:00:07 output
             It builds.
         ");
-        // The end moves no line before the agent's first output.
+        // The end of the iteration does not move lines before the agent's first output.
         let ended = parts(&iteration, &[cut, of_second], &events, None);
         let lines = |parts: &[TranscriptPart]| plain(parts).lines().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(lines(&shown[..5]), lines(&ended[..5]));

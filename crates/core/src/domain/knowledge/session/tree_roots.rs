@@ -1,15 +1,15 @@
-//! Conversion of paths that agents report to paths relative to the work tree. Some agents report absolute paths, but globs are
+//! Converts paths reported by agents to paths relative to the work tree. Some agents report absolute paths, but globs are
 //! relative.
 
 /// Maximum length of a path, in bytes.
 const MAX_PATH: usize = 4096;
 
-/// Roots of a work tree: its path, and its path with links resolved if that differs.
+/// Roots of a work tree: its path, and its path with resolved links if different.
 #[derive(Debug, Clone, Default)]
 pub struct TreeRoots(Vec<String>);
 
 impl TreeRoots {
-    /// Creates the roots of a tree; paths without a component are ignored.
+    /// Creates the roots of a tree; ignores paths without a component.
     pub fn new(roots: impl IntoIterator<Item = String>) -> Self {
         let mut distinct: Vec<String> = Vec::new();
         for root in roots {
@@ -18,12 +18,12 @@ impl TreeRoots {
                 distinct.push(root);
             }
         }
-        // A root within another one is tried first.
+        // Try a root within another root first.
         distinct.sort_by_key(|root| std::cmp::Reverse(root.len()));
         Self(distinct)
     }
 
-    /// Returns a path relative to the tree, without `.` and `..`. A path outside of the tree is returned unchanged.
+    /// Returns a path relative to the tree, without `.` and `..`. A path outside the tree is returned unchanged.
     pub fn relative(&self, path: &str) -> String {
         let path = path.trim();
         let within = if path.starts_with('/') { self.below(path) } else { Some(path) };
@@ -42,7 +42,7 @@ impl TreeRoots {
     }
 }
 
-/// Resolves `.` and `..` in a path. `None` if the result is empty or outside of the tree.
+/// Resolves `.` and `..` in a path. `None` if the result is empty or outside the tree.
 fn normalized(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -1,4 +1,4 @@
-//! Search for the first error in the output of a failing check. Knows the formats of compilers, linters and test runners.
+//! Finds the first error in the output of a failing check. Supports the formats of compilers, linters and test runners.
 
 use std::sync::LazyLock;
 
@@ -6,38 +6,38 @@ use regex::RegexSet;
 
 use super::{cut, normalize, without_ansi};
 
-/// Number of bytes that are read at the start and at the end of an output. The middle of a longer output is skipped.
+/// Number of bytes read at the start and at the end of an output. The middle of a longer output is skipped.
 const MAX_END: usize = 1024 * 1024;
-/// Maximum number of bytes that are read of a line.
+/// Maximum number of bytes read from a line.
 const MAX_LINE: usize = 500;
-/// Maximum number of lines after an error that are searched for the rest of its message.
+/// Maximum number of lines after an error to search for the rest of its message.
 const MAX_AHEAD: usize = 4;
 
-/// Maximum number of errors that are returned for one output.
+/// Maximum number of errors returned for one output.
 const MAX_ERRORS: usize = 40;
 
 /// Role of a line in the search for errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineRole {
-    /// Resembles an error but is none: totals, hints, passed tests.
+    /// Resembles an error but is not one: totals, hints, passed tests.
     Noise,
-    /// Names the test that the following errors belong to.
+    /// Names the test of the following errors.
     TestHeading,
-    /// Names the file that the following findings belong to.
+    /// Names the file of the following findings.
     FileHeading,
     /// Error in the file of the last file heading.
     Finding,
     /// Error in the test of the last test heading.
     InTest,
-    /// Complete error in one line.
+    /// Complete error on one line.
     Error,
     /// Error whose location is on the next line (`-->`).
     Placed,
     /// Failure whose message is on the next line.
     Failure,
-    /// Failing Go test. Its message is indented below, after the messages of its subtests.
+    /// Failing Go test. Its message is indented below, after its subtests' messages.
     GoFailure,
-    /// Possible error, which is used only if no certain one is found.
+    /// Possible error, used only if no certain error is found.
     Suspect,
 }
 
@@ -77,8 +77,8 @@ const FORMS: [(LineRole, &str); 20] = [
 static SET: LazyLock<RegexSet> =
     LazyLock::new(|| RegexSet::new(FORMS.iter().map(|(_, pattern)| pattern)).expect("constant patterns"));
 
-/// Returns the first error in the output of a failed check, normalized, with its test or file. `None` if no line looks
-/// like an error. Of an output above 2 MiB, the first and the last MiB are read.
+/// Returns the first error in the output of a failed check, normalized, with its test or file. `None` if no line looks like
+/// an error. If the output exceeds 2 MiB, reads its first and last MiB.
 pub fn first_error(output: &str) -> Option<String> {
     if output.len() <= 2 * MAX_END {
         let (sure, suspect) = search(output);
@@ -92,8 +92,8 @@ pub fn first_error(output: &str) -> Option<String> {
     })
 }
 
-/// Returns the distinct certain errors in the output of a failed check, in order, at most 40. Each is normalized and includes its
-/// test or file. If the output exceeds 2 MiB, only its first MiB is read.
+/// Returns the distinct certain errors in the output of a failed check, in order, at most 40. Each is normalized and
+/// includes its test or file. If the output exceeds 2 MiB, reads only its first MiB.
 pub fn error_lines(output: &str) -> Vec<String> {
     let text = if output.len() <= 2 * MAX_END { output } else { cut(output, MAX_END) };
     let mut lines = Vec::new();
@@ -172,7 +172,7 @@ impl Iterator for CertainErrors<'_> {
     }
 }
 
-/// Returns a failing Go test with its message. If tests are nested, this is the innermost one.
+/// Returns a failing Go test with its message. For nested tests, returns the innermost one.
 fn go_failure(mut failure: String, rest: &str) -> String {
     for line in ahead(rest, MAX_AHEAD) {
         if kind_of(&line) == Some(LineRole::GoFailure) {
@@ -195,7 +195,7 @@ fn joined(first: Option<&str>, second: &str) -> String {
     }
 }
 
-/// Returns the next non-blank lines out of at most `lines`.
+/// Returns the next non-blank lines among at most `lines` lines.
 fn ahead(text: &str, lines: usize) -> impl Iterator<Item = String> {
     let mut rest = text;
     let next = move || {
@@ -210,7 +210,7 @@ fn next_line(text: &str) -> Option<(&str, &str)> {
     if text.is_empty() { None } else { Some(text.split_once('\n').unwrap_or((text, ""))) }
 }
 
-/// Returns a line as a terminal displays it: without colors, and only the part after the last carriage return.
+/// Returns a line as displayed by a terminal: without colors, and only the part after the last carriage return.
 fn visible(line: &str) -> std::borrow::Cow<'_, str> {
     let line = line.trim_end();
     let line = line.rsplit_once('\r').map_or(line, |(_, last)| last);

@@ -1,10 +1,10 @@
-//! Outputs of real tools. Each is used twice with different varying parts, and once with another failure.
+//! Tests with outputs of real tools. Each is used twice with different varying parts, and once with another failure.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Parts of an output that vary between two runs of the same failure.
+/// Parts of an output that vary between two runs with the same failure.
 struct SampleRun {
     root: &'static str,
     line: u32,
@@ -122,7 +122,7 @@ fn surefire(run: &SampleRun, message: &str) -> String {
     )
 }
 
-/// A tool's output for a run and a message, two messages, and texts that the signature of the first must contain.
+/// Output of a tool for a run and a message, two messages, and texts that the first message's signature must contain.
 type Tool = (&'static str, fn(&SampleRun, &str) -> String, [&'static str; 2], &'static str);
 
 const TOOLS: [Tool; 10] = [

@@ -1,4 +1,4 @@
-//! Annotations: lines of files that failing checks mention in their output.
+//! Annotations: lines of files mentioned in failing checks' output.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -7,32 +7,31 @@ use regex::Regex;
 
 use crate::domain::model::task::CheckReport;
 
-/// Maximum number of annotations. Forges accept at most 50 in a request.
+/// Maximum number of annotations. Forges accept at most 50 per request.
 pub const MAX_ANNOTATIONS: usize = 50;
 /// Maximum length of a message, in characters.
 const MESSAGE_CHARACTERS: usize = 400;
 
-/// Line of a file that a failing check mentions.
+/// Line of a file mentioned by a failing check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedLine {
-    /// Path relative to the root of the repository, as printed by the check. The file may not exist.
+    /// Path relative to the repository's root, as printed by the check. The file may not exist.
     pub path: String,
-    /// 1-based number of the line. The line may not exist.
+    /// 1-based line number. The line may not exist.
     pub line: u64,
-    /// Line of output that mentions the line of the file.
+    /// Output line that mentions the file's line.
     pub message: String,
     /// Name of the check.
     pub check: String,
 }
 
-/// Returns the lines that failing checks mention, without repetitions, in the order of the output.
+/// Returns the distinct lines mentioned by failing checks, in output order.
 pub fn named_lines(report: &CheckReport) -> Vec<NamedLine> {
     let failing = report.outcomes.iter().filter(|outcome| !outcome.holds);
     named_lines_of(failing.map(|outcome| (outcome.name.as_str(), outcome.output.as_str())))
 }
 
-/// Returns the lines that outputs mention, without repetitions, in the order of the outputs. Each item of `outputs` is the name
-/// of a check and its output.
+/// Returns the distinct lines mentioned in outputs, in output order. Each item of `outputs` is a check's name and output.
 pub fn named_lines_of<'a>(outputs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<NamedLine> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -56,7 +55,7 @@ pub fn named_lines_of<'a>(outputs: impl IntoIterator<Item = (&'a str, &'a str)>)
     found
 }
 
-/// Location in a file: `path:line`, with or without a column, or in the format of Python.
+/// Location in a file: `path:line`, with or without a column, or in Python's format.
 static PLACE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"File "(?P<python>[^"\n]+)", line (?P<python_line>\d{1,7})|(?:^|[\s("'\[=])(?P<path>[\w@+./-]+\.\w+):(?P<line>\d{1,7})\b"#,

@@ -4,7 +4,7 @@ use super::{counts, sentence};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::report::view::{CommitState, CommitStatusView};
 
-/// Returns the status of the branch's commit on the forge. `None` if no commit was pushed, or if the pull request was merged.
+/// Returns the status of the branch's commit. `None` if no commit was pushed, or if the pull request was merged.
 pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
     let commit = current.pushed.clone()?;
     let is_verified = current.verified.as_ref() == Some(&commit);

@@ -1,4 +1,4 @@
-//! Fills requests to confirm the text of a task.
+//! Fills requests to confirm a task's text.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::domain::loops::{Loop, LoopTask};
 use crate::domain::model::document::Unseen;
 use crate::domain::report::view::{ConfirmReason, NeedsConfirmView, UnseenLine, View};
 
-/// Fills the request to confirm the task text.
+/// Fills the request to confirm the task's text.
 pub fn needs_confirm(current: &Loop) -> View {
     let task = &current.task;
     let reason = match task.unconfirmed_editor {
@@ -22,8 +22,8 @@ pub fn needs_confirm(current: &Loop) -> View {
     })
 }
 
-/// Fills the request to confirm the text of an issue that has no loop yet. `html` is the forge's rendering of the body, and `hash` the
-/// hash of the issue's text.
+/// Fills the request to confirm the text of an issue without a loop. `html` is the body as rendered by the forge, and `hash`
+/// is the hash of the issue's text.
 pub fn missed_label(title: &str, (body, html): (&str, Option<&str>), hash: &str) -> View {
     let (text, unseen) = LoopTask::read_issue(title, body, html, &HashSet::new());
     View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, (text, &unseen), hash))

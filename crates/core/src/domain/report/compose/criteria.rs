@@ -1,4 +1,4 @@
-//! Descriptions of a loop's checks, and the request for a check.
+//! Describes a loop's checks, and fills the request for a check.
 
 use super::who_may;
 use crate::domain::loops::Loop;
@@ -41,8 +41,8 @@ pub(super) fn planned_check(check: &Check) -> PlannedCheck {
     }
 }
 
-/// Fills the comment that asks for a check. `problems` are errors in the completion criteria of the issue or the repository. If
-/// it is empty and the checks have run, the comment says that all of them already pass.
+/// Fills the comment that asks for a check. `problems` are errors in the completion criteria of the issue or the repository.
+/// If it is empty and the checks have run, the comment reports that all of them already pass.
 pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
     let mut looked_at = problems.to_vec();
     let holding: Vec<String> = match problems.is_empty() && current.baseline.is_some() {

@@ -108,8 +108,8 @@ fn accepted_lines(current: &Loop) -> Vec<AcceptedLine> {
     accepted.map(|(by, finding)| AcceptedLine { by: by.to_owned(), found: finding.found.clone() }).collect()
 }
 
-/// Returns the cost per backend, including that of discarded iterations. Empty if a single backend did all work and reported its
-/// cost, because the total is then enough.
+/// Returns the cost per backend, including discarded iterations. Empty if a single backend did all work and reported its
+/// cost, because the total is then sufficient.
 fn spent_on(current: &Loop) -> Vec<SpentLine> {
     let mut lines: Vec<SpentLine> = Vec::new();
     let plans = current.planning.iter().flat_map(|planning| &planning.runs).map(|run| (&run.served, run.cost));
@@ -144,7 +144,7 @@ fn spent_on(current: &Loop) -> Vec<SpentLine> {
     if needed { lines } else { Vec::new() }
 }
 
-/// Name of git attributes files. Their attributes `linguist-generated` and `-diff` make forges fold files in a diff.
+/// Name of git attributes files. With the attributes `linguist-generated` and `-diff`, forges fold files in a diff.
 const ATTRIBUTES: &str = ".gitattributes";
 
 /// Returns a warning about changed git attributes files, which can fold other files in the forge's diff; `None` if there are
@@ -181,7 +181,7 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     lines
 }
 
-/// Returns the unsolved problems other than failing checks, one sentence each.
+/// Returns the unsolved problems except failing checks, one sentence each.
 fn unsolved(current: &Loop) -> Vec<String> {
     let mut lines = Vec::new();
     match &current.merge_wanted {
@@ -297,7 +297,7 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
     }))
 }
 
-/// Returns the approaches that iterations followed at the request of supervision, each with its first iteration and its cause.
+/// Returns the approaches that iterations followed at supervision's request, each with its first iteration and its cause.
 fn tried(current: &Loop) -> Vec<String> {
     let last = current.retained_iterations().map(|iteration| iteration.number).max().unwrap_or_default();
     let proposed = current.supervision.iter().flat_map(|known| &known.strategy.tried);
@@ -312,7 +312,7 @@ fn tried(current: &Loop) -> Vec<String> {
     followed.map(words).collect()
 }
 
-/// Whether the comment on the last iteration, which is directly above the result, already shows the loop's checks and files.
+/// Whether the comment on the last iteration, directly above the result, already shows the loop's checks and files.
 fn shown_by_iteration(current: &Loop) -> bool {
     let shows = |last: &Iteration| {
         !last.discarded && last.ended_at.is_some() && last.restored_to.is_none() && !last.checks.outcomes.is_empty()
@@ -320,7 +320,7 @@ fn shown_by_iteration(current: &Loop) -> bool {
     current.policy.progress == ProgressReport::Comments && current.iterations.last().is_some_and(shows)
 }
 
-/// Returns the blockers that the last iteration reported.
+/// Returns the blockers reported by the last iteration.
 fn blockers(current: &Loop) -> impl Iterator<Item = String> + '_ {
     let last = current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some());
     last.into_iter().flat_map(|last| &last.report.blockers).map(|blocker| format!("Blocked by: {blocker}"))
@@ -367,7 +367,7 @@ fn state_words(state: LoopState) -> &'static str {
     }
 }
 
-/// Describes the action that the bot took, according to the loop's state.
+/// Describes the bot's action according to the loop's state.
 fn action_words(current: &Loop) -> &'static str {
     match current.state {
         LoopState::Aborted => "The loop was ended; its work is on its branch.",
@@ -377,7 +377,7 @@ fn action_words(current: &Loop) -> &'static str {
     }
 }
 
-/// Returns the next action of a person after the end of a loop that no command can continue; empty for other loops.
+/// Returns a person's next action after the end of a loop that no command can continue; empty for other loops.
 fn next_of_ended(current: &Loop) -> String {
     let (branch, prefix) = (&current.branch, &current.policy.label_prefix);
     let label = format!("set the label `{prefix}run` again to start a new loop");
@@ -388,10 +388,10 @@ fn next_of_ended(current: &Loop) -> String {
     }
 }
 
-/// Maximum length of a headline that is taken from evidence, in characters.
+/// Maximum length of a headline derived from evidence, in characters.
 const HEADLINE_LENGTH: usize = 100;
 
-/// Returns the first phrase of the evidence without quoted text; the detection's title if the phrase is too long.
+/// Returns the first phrase of the evidence without quoted text, or the detection's title if the phrase is too long.
 fn detection_headline(found: &JudgedDetection) -> String {
     const NUMBERS: [&str; 8] = ["two", "three", "four", "five", "six", "seven", "eight", "nine"];
     let phrase = found.evidence.split([';', ':']).next().unwrap_or_default().trim().replace('`', "\"");
@@ -453,7 +453,7 @@ pub fn test_question(current: &Loop) -> View {
     view
 }
 
-/// Fills the escalation for a loop that control ended.
+/// Fills the escalation for a loop ended by control.
 pub fn emergency(current: &Loop) -> View {
     let advice = "Narrow the task, or split it, before you start a new loop";
     let mut view = escalation(current, &EscalationCause::Emergency, advice);
@@ -463,7 +463,7 @@ pub fn emergency(current: &Loop) -> View {
     view
 }
 
-/// Marks an escalation as a comment on the loop's own issue, instead of an escalation issue.
+/// Marks an escalation as a comment on the loop's issue instead of an escalation issue.
 pub fn at_home(mut view: View) -> View {
     if let View::Escalation(inner) = &mut view {
         inner.at_home = true;
@@ -485,9 +485,9 @@ mod tests {
     use super::*;
     use crate::domain::model::task::FileStat;
 
-    /// `linguist-generated` folds a file on the page of the pull request.
+    /// `linguist-generated` folds a file on the pull request's page.
     #[test]
-    fn settings_that_fold_files_are_told() {
+    fn settings_that_fold_files_cause_a_warning() {
         let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false, change: None };
         let folded = |paths: &[&str]| folding(&DiffStat { files: paths.iter().map(|path| file(path)).collect() });
         assert_eq!(folded(&["src/a.rs", "x.gitattributes", ".gitattributes.md"]), None);

@@ -6,12 +6,12 @@ use crate::domain::model::ids::AccountKind;
 use crate::domain::report::view::{PlanLine, PlanView, View};
 use crate::domain::trust::sanitize;
 
-/// Returns the key of the comment that asks for the approval of a plan.
+/// Returns the key of the comment that requests the approval of a plan.
 pub fn plan_key(proposed: &ProposedPlan) -> String {
     format!("plan/{}", proposed.number)
 }
 
-/// Fills the comment that asks for the approval of a plan.
+/// Fills the comment that requests the approval of a plan.
 pub fn plan(current: &Loop, proposed: &ProposedPlan) -> View {
     let (requester, plan) = (&current.requested_by, proposed.plan.clone());
     View::Plan(Box::new(PlanView {
@@ -39,7 +39,7 @@ pub fn plan_reminder(current: &Loop, proposed: &ProposedPlan) -> View {
     view
 }
 
-/// Returns the plan that is approved or waiting for approval; `None` if there is none.
+/// Returns the approved or pending plan; `None` if there is none.
 pub(super) fn plan_line(current: &Loop) -> Option<PlanLine> {
     let approved = current.approved_plan();
     let plan = approved.map(|(plan, _)| plan).or_else(|| current.waiting_plan())?;

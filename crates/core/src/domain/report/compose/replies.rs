@@ -4,7 +4,7 @@ use crate::domain::loops::{EscalationCause, Loop, LoopLimit, LoopState, Proposed
 use crate::domain::model::ids::Money;
 use crate::domain::report::view::CommandHint;
 
-/// Creates the hint for a command with its effect.
+/// Creates the hint for a command and its effect.
 pub(super) fn hint(usage: impl Into<String>, what: &str) -> CommandHint {
     CommandHint { usage: usage.into(), what: what.into() }
 }
@@ -55,7 +55,7 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
     }
 }
 
-/// Returns the `resume` command that raises the limit that was reached.
+/// Returns the `resume` command that raises the exceeded limit.
 fn limit_hint(current: &Loop) -> CommandHint {
     let (spent, limits) = (&current.spent, &current.limits);
     let of_money = current.escalated == Some(EscalationCause::Limit(LoopLimit::Money));

@@ -11,7 +11,7 @@ use crate::domain::supervision::oversight::EscalationLevel;
 pub struct NoticeBody<'n> {
     /// The notice.
     pub notice: &'n Notice,
-    /// Identifier of the notice, which stays the same across retries.
+    /// Identifier of the notice, unchanged across retries.
     pub delivery: &'n str,
     /// URL of the escalation issue; `None` if unknown.
     pub answer: Option<&'n str>,
@@ -19,31 +19,31 @@ pub struct NoticeBody<'n> {
     pub again: bool,
 }
 
-/// Way in which a notice is delivered to a service.
+/// Transport of notices to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeTransport {
-    /// One HTTP request with the body. The content of the response is ignored.
+    /// One HTTP request with the body. Ignores the response's content.
     Request,
     /// One HTTP request with the body, signed with the channel's key.
     SignedRequest,
-    /// One HTTP request with the body, which contains the channel's key in the named field.
+    /// One HTTP request with the body, which contains the channel's key in this field.
     KeyedRequest(&'static str),
-    /// Slack messages, which are edited.
+    /// Editable Slack messages.
     SlackMessage,
-    /// Discord messages, which are edited.
+    /// Editable Discord messages.
     DiscordMessage,
-    /// Mail by SMTP.
+    /// Mail over SMTP.
     Mail,
 }
 
-/// Address of a service, by the way in which it is configured.
+/// Address of a service, by its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelAddress {
-    /// The address is a secret, because everybody who knows it can post.
+    /// The address is secret, because anyone who knows it can post.
     Secret,
     /// The operator configures the address.
     Named,
-    /// The address is the same for most accounts; the operator can override it.
+    /// Most accounts have this address; the operator can override it.
     Usual(&'static str),
 }
 
@@ -56,17 +56,18 @@ pub struct ChannelDefinition {
     pub configured: &'static str,
     /// Address of the service.
     pub address: ChannelAddress,
-    /// Name of the key that the service needs besides the address, such as "the routing key"; `None` if it needs none.
+    /// Name of the key that the service needs in addition to the address, such as "the routing key"; `None` if it needs
+    /// none.
     pub secret: Option<&'static str>,
     /// Minimum length of the key, in bytes.
     pub secret_min: usize,
-    /// Levels that are sent by default.
+    /// Levels sent by default.
     pub levels: &'static [EscalationLevel],
-    /// Whether the service manages incidents, that is, repeats notifications by itself until somebody acknowledges them.
+    /// Whether the service manages incidents: it repeats notifications until a person acknowledges them.
     pub keeps_incidents: bool,
-    /// Way of delivery.
+    /// Transport.
     pub transport: NoticeTransport,
-    /// Builds the body of a notice.
+    /// Builds a notice's body.
     pub body: fn(NoticeBody<'_>) -> Value,
 }
 

@@ -68,7 +68,7 @@ fn field(name: &str, value: String) -> Value {
 }
 
 fn linked(url: &str, words: &str) -> String {
-    /// Maximum length of a link's text, in characters. Together with the longest URL it fits into a field.
+    /// Maximum length of a link's text, in characters. Together with the longest URL, it fits into a field.
     const WORDS_MAX: usize = 200;
     let words = escaped(words, WORDS_MAX);
     match address(url).filter(|url| url.len() + words.len() < VALUE_MAX) {

@@ -1,4 +1,4 @@
-//! JSON format of this project. A version may add fields; the meaning of existing fields does not change.
+//! This project's JSON format. A version may add fields, but never changes the meaning of existing fields.
 
 use serde_json::{Value, json};
 

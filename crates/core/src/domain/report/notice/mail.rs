@@ -1,7 +1,7 @@
 //! Mail: subject, plain text and simple HTML. The sender adds the headers.
 //!
-//! The subject is one line with the state, the issue and the reason. The headers `In-Reply-To` and `References` keep the notices
-//! of a loop in one thread. Foreign text in HTML is escaped and contains no links.
+//! The subject is one line with the state, the issue and the reason. The headers `In-Reply-To` and `References` keep a
+//! loop's notices in one thread. Foreign text in HTML is escaped and contains no links.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const SENTENCE_MAX: usize = 4_000;
 const LIST_MAX: usize = 20_000;
 const LINES: usize = 50;
 
-/// Definition of the channel. Its key is the password of `user`, which is only needed for servers that require a login.
+/// Definition of the channel. Its key is the password of `user`, needed only by servers that require a login.
 pub(super) const CHANNEL: ChannelDefinition =
     ChannelDefinition { transport: NoticeTransport::Mail, ..ChannelDefinition::new("mail", body) };
 
@@ -22,7 +22,7 @@ fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
     json!({ "subject": subject, "text": text(notice, answer), "html": html(notice, answer) })
 }
 
-/// Returns the links of a notice, each with its text and its URL.
+/// Returns a notice's links, each with its text and URL.
 fn links(notice: &Notice, answer: Option<&str>) -> Vec<(String, String)> {
     let all = [
         ("Answer on the escalation issue".to_owned(), answer),

@@ -1,20 +1,20 @@
-//! Messages that show the latest state of a loop: decides when a message is edited, and when another one is posted.
+//! Messages that show a loop's latest state. Decides when to edit a message and when to post a new one.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ChannelKind, Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
-/// Message about a loop as it was last written to a service.
+/// Message about a loop as last written to a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PostedMessage {
-    /// Location of the message at the service, such as its channel. A message in another location is never edited.
+    /// Location of the message at the service, such as its channel. Messages in other locations are never edited.
     pub place: String,
-    /// Id of the message in that location. For mail, the `Message-ID` of the first mail about the loop.
+    /// Id of the message in this location. For mail, the `Message-ID` of the first mail about the loop.
     pub id: String,
-    /// Level of the notice that the message shows.
+    /// Level of the shown notice.
     pub level: EscalationLevel,
-    /// Occasion of the notice that the message shows.
+    /// Occasion of the shown notice.
     pub occasion: Occasion,
 }
 
@@ -23,11 +23,11 @@ pub struct PostedMessage {
 pub enum MessageStep<'m> {
     /// Post a message.
     Post,
-    /// Edit the message. If it no longer exists, post another one.
+    /// Edit the message. If it no longer exists, post a new one.
     Change(&'m PostedMessage),
     /// Edit the message. If it no longer exists, do nothing.
     ChangeIfThere(&'m PostedMessage),
-    /// Post another message, because services alert nobody about edits, and mark the older message as outdated.
+    /// Post a new message, because services do not alert people about edits, and mark the older message as outdated.
     PostAgain(&'m PostedMessage),
     /// Send nothing.
     Nothing,
@@ -36,8 +36,8 @@ pub enum MessageStep<'m> {
 impl MessageStep<'_> {
     /// Returns the step for a notice. `posted` is the loop's last message, which counts only if it is in `place`.
     ///
-    /// Editing alerts nobody. That is right for reminders, repetitions and resolutions. If a loop needs a decision again or
-    /// became worse, somebody has to notice, so another message is posted.
+    /// Edits do not alert people, so they suit reminders, repetitions and resolutions. If a loop needs a decision again or
+    /// became worse, a person must notice it, so a new message is posted.
     pub fn of<'m>(
         kind: ChannelKind,
         notice: &Notice,
@@ -67,8 +67,8 @@ impl MessageStep<'_> {
 }
 
 impl Notice {
-    /// Returns the notice that an older message shows once a newer message exists. `None` if the older message shows a
-    /// resolution, which stays true.
+    /// Returns the notice for an older message once a newer message exists. `None` if the older message shows a resolution,
+    /// which remains true.
     pub fn superseded(&self, posted: &PostedMessage) -> Option<Self> {
         (posted.occasion != Occasion::Resolved).then(|| Self {
             occasion: Occasion::Resolved,

@@ -1,5 +1,5 @@
-//! PagerDuty Events API, version 2. Events with the same key update and resolve the open incident. After the incident was
-//! resolved, they open a new one.
+//! PagerDuty Events API, version 2. Events with the same key update and resolve the open incident. After its resolution,
+//! they open a new one.
 //!
 //! Limits: 1,024 characters per summary, 255 per key, 512 KiB per event.
 
@@ -16,10 +16,10 @@ const LINE_MAX: usize = 1_000;
 const LINES: usize = 20;
 
 pub(super) const CHANNEL: ChannelDefinition = ChannelDefinition {
-    // Accounts in other regions have another one.
+    // Accounts in other regions have a different address.
     address: ChannelAddress::Usual("https://events.pagerduty.com/v2/enqueue"),
     secret: Some("the routing key"),
-    // It pages people, so it gets nothing that is not wrong.
+    // It pages people, so it does not receive notices without a problem.
     levels: &[EscalationLevel::Critical, EscalationLevel::Emergency],
     keeps_incidents: true,
     transport: NoticeTransport::KeyedRequest("routing_key"),

@@ -1,4 +1,4 @@
-//! Slack: blocks, and one line of text for notifications and for clients without blocks.
+//! Slack: blocks, and one line of text for notifications and clients without blocks.
 //!
 //! Limits: 150 characters per header, 3,000 per section, 50 blocks and about 13,000 characters per message. Mentions and links
 //! need `&`, `<` or `>`, which are escaped. `verbatim` disables the automatic detection of links.
@@ -18,7 +18,7 @@ pub(super) const WEBHOOK: ChannelDefinition =
     ChannelDefinition { address: ChannelAddress::Secret, ..ChannelDefinition::new("slack", body) };
 pub(super) const BOT: ChannelDefinition = ChannelDefinition {
     name: "slack_bot",
-    // GovSlack has another address for methods.
+    // GovSlack has a different address for methods.
     address: ChannelAddress::Usual("https://slack.com/api/"),
     secret: Some("the bot token"),
     transport: NoticeTransport::SlackMessage,

@@ -1,4 +1,4 @@
-//! Message bodies for each service, hostile text in them, and the recipients of notices.
+//! Tests of message bodies for each service, hostile text in them, and the recipients of notices.
 
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::lifecycle::notices;
@@ -27,7 +27,7 @@ fn body(kind: ChannelKind, notice: &Notice, delivery: &str, answer: Option<&str>
     (kind.definition().body)(NoticeBody { notice, delivery, answer, again: false })
 }
 
-/// Returns a notice whose foreign fields contain everything that a service interprets.
+/// Returns a notice whose foreign fields contain everything that services interpret.
 fn hostile(text: &str) -> Notice {
     Notice {
         title: text.into(),
@@ -112,7 +112,7 @@ fn bodies_respect_size_limits() {
     within_limits(&Notice { occasion: Occasion::Reminder, ..hostile(&"&<>".repeat(1_400)) });
 }
 
-/// Asserts the documented limits, and that no body contains forbidden text.
+/// Asserts the documented limits, and the absence of forbidden text in all bodies.
 fn within_limits(notice: &Notice) {
     let count = |value: &Value| value.as_str().map_or(0, |text| text.encode_utf16().count());
     let slack = body(ChannelKind::Slack, notice, "d", Some(ANSWER));
@@ -156,7 +156,7 @@ proptest! {
         }
         for block in slack["blocks"].as_array().expect("blocks").iter().filter(|b| b["type"] == "section") {
             let text = block["text"]["text"].as_str().expect("text");
-            // Nothing but our own links begins with `<`.
+            // Only our links start with `<`.
             prop_assert!(text.matches('<').count() == text.matches("<https://git.example.org/").count(), "{}", text);
         }
         let discord = body(ChannelKind::Discord, &notice, "d", None);
@@ -207,7 +207,7 @@ fn channels_receive_selected_levels() {
     assert_eq!(of(&escalate(EscalationLevel::Critical, false)), to(&["chat", "all"], raised));
     assert_eq!(of(&escalate(EscalationLevel::Emergency, true)), to(&["chat", "duty", "all"], reminder));
     assert_eq!(of(&Effect::CancelWork), []);
-    // Who keeps incidents is reminded of none that is there, or that somebody has resolved by hand.
+    // A channel with incidents gets no reminder if the incident is open, or if a person has resolved it.
     let open = |_: &str| vec!["stuck".to_owned()];
     let known =
         |level, reminder| notified(&notices(&escalate(level, reminder), &current, &audiences(), open, Timestamp(5)));
@@ -313,7 +313,7 @@ fn escalation_level_matches_severity() {
         let effect = Effect::escalate(DetectionKind::Stuck.into(), view);
         assert!(matches!(effect, Effect::Escalate { level, reminder: false, .. } if level == wanted), "{effect:?}");
     }
-    // As it was written before there were levels.
+    // Format from before levels were introduced.
     let old = json!({ "effect": "escalate", "cause": "stuck", "view": crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "") });
     let old: Effect = serde_json::from_value(old).expect("it is read");
     assert!(matches!(old, Effect::Escalate { level: EscalationLevel::Critical, reminder: false, .. }));

@@ -1,4 +1,4 @@
-//! Wording and escaping that the services share.
+//! Wording and escaping shared by the services.
 
 use super::{Notice, Occasion, PLAN_APPROVAL};
 use crate::domain::model::ids::Timestamp;
@@ -97,7 +97,7 @@ fn with_issue_and_reason(state: &str, notice: &Notice) -> String {
     }
 }
 
-/// Returns the letters, digits and characters in `allowed` of a text, at most 120 characters. No service turns them into a
+/// Returns a text's letters, digits and characters in `allowed`, at most 120 characters. No service converts them to a
 /// mention or a link.
 fn safe(text: &str, allowed: &str) -> String {
     line(text).chars().filter(|c| c.is_alphanumeric() || allowed.contains(*c)).take(120).collect()
@@ -118,9 +118,9 @@ pub(super) fn place(notice: &Notice) -> String {
     line(&format!("{}#{}", notice.repo.full_name(), notice.issue))
 }
 
-/// Escapes a URL so that it cannot end a link early; `None` if it is no http(s) URL or is too long.
+/// Escapes a URL so that it cannot end a link early; `None` if it is not an http(s) URL or is too long.
 pub(super) fn address(url: &str) -> Option<String> {
-    /// Maximum length of a linked URL, in bytes. Services cut or reject longer ones.
+    /// Maximum length of a linked URL, in bytes. Services cut or reject longer URLs.
     const LONGEST: usize = 1_000;
     if !(url.starts_with("https://") || url.starts_with("http://")) || url.len() > LONGEST {
         return None;

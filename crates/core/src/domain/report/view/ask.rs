@@ -1,4 +1,4 @@
-//! Views of questions for people, and of replies to their commands.
+//! Views of questions to people, and of replies to their commands.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +10,12 @@ use crate::domain::model::ids::LoopId;
 pub struct NeedsCriteriaView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Places that were searched for checks without result, or errors in them; one phrase each.
+    /// Places without checks, or errors in checks; one phrase each.
     pub looked_at: Vec<String>,
-    /// Commands of the repository's checks, if all of them pass before any change; empty otherwise.
+    /// Commands of the repository's checks if all of them pass before any change; otherwise empty.
     #[serde(default)]
     pub holding: Vec<String>,
-    /// Commands of checks that failed once and passed once without any change; empty if there are none.
+    /// Commands of checks that failed once and passed once without a change; may be empty.
     #[serde(default)]
     pub flaky: Vec<String>,
     /// Path of the repository's file on this forge.
@@ -24,29 +24,29 @@ pub struct NeedsCriteriaView {
     pub who_may: String,
 }
 
-/// Request to confirm the task text.
+/// Request to confirm the task's text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeedsConfirmView {
     /// Loop; `None` if no loop is open.
     pub loop_id: Option<LoopId>,
-    /// Reason of the request.
+    /// Reason for the request.
     pub reason: ConfirmReason,
-    /// Title and text of the issue, as passed to agents.
+    /// Title and text of the issue as passed to agents.
     #[serde(alias = "text")]
     pub task_text: String,
-    /// Hash of the text, as accepted by `--confirm`.
+    /// Hash of the text, for `--confirm`.
     pub hash: String,
-    /// Login of the editor; `None` if the forge does not report it.
+    /// Editor's login; `None` if the forge does not report it.
     pub editor: Option<String>,
     /// Parts of the issue that the forge does not display as text, by kind.
     #[serde(default)]
     pub unseen: Vec<UnseenLine>,
-    /// Beginnings of these parts.
+    /// Starts of these parts.
     #[serde(default)]
     pub excerpts: Vec<String>,
 }
 
-/// Number of parts of one kind that the forge does not display as text.
+/// One row of the hidden-content summary: a kind of hidden content and its count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnseenLine {
     /// Name of the kind, in the plural.
@@ -63,13 +63,13 @@ pub enum ConfirmReason {
     EditedBefore,
     /// The text was edited after the label was set.
     EditedAfter,
-    /// The event of the label was missed, so that the text at that time is unknown.
+    /// The label's event was missed, so the text at that time is unknown.
     MissedEvent,
     /// An author without write access wrote parts that the forge does not display as text.
     Unseen,
 }
 
-/// Refusal of a label.
+/// Rejection of a label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhoMayView {
     /// Login of the person who set the label.
@@ -78,8 +78,7 @@ pub struct WhoMayView {
     pub label: String,
     /// Description of the people who may set the label ("people with write access").
     pub who_may: String,
-    /// Teams with hidden members, because of which the bot cannot determine whether the person may set the label; empty if there
-    /// are none.
+    /// Teams with hidden members, which prevent the bot from determining whether the person may set the label; may be empty.
     #[serde(default)]
     pub hidden_teams: Vec<String>,
 }
@@ -93,7 +92,7 @@ pub struct CommandReply {
     pub ok: bool,
     /// Results or errors, one sentence each.
     pub lines: Vec<String>,
-    /// Nearest valid command or option; `None` if there is no error or nothing similar.
+    /// Nearest valid command or option; `None` without an error or a similar name.
     pub nearest: Option<String>,
 }
 
@@ -102,9 +101,9 @@ pub struct CommandReply {
 pub struct WaitingView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Reason of the wait.
+    /// Reason for the wait.
     pub reason: String,
-    /// Time at which the loop continues, with its time zone.
+    /// Time when the loop continues, with its time zone.
     pub until: String,
     /// Length of the wait, in seconds.
     pub wait_s: u64,

@@ -13,12 +13,12 @@ use crate::domain::trust::commit_rules::TemplatePart;
 pub struct PullView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Title of the pull request: the issue's, by the rules of the repository.
+    /// Title of the pull request: the issue's title, adapted to the repository's rules.
     pub title: String,
-    /// Parts of the repository's template of pull requests; empty if it has none.
+    /// Parts of the repository's pull request template; empty if it has none.
     #[serde(default)]
     pub template: Vec<TemplatePart>,
-    /// Issue that is closed by merging.
+    /// Issue that the merge closes.
     pub closes: Number,
     /// State of the work.
     pub state: PullState,
@@ -59,30 +59,30 @@ pub struct PullView {
     pub started_by: String,
     /// Link to the loop's page in the dashboard; `None` if people cannot reach the dashboard.
     pub dashboard: Option<Link>,
-    /// Existing lines that failing checks mention.
+    /// Existing lines mentioned by failing checks.
     #[serde(default)]
     pub places: Vec<FailureLocation>,
-    /// URLs of the files that the text mentions.
+    /// URLs of the files mentioned in the text.
     #[serde(default)]
     pub links: FileLinks,
 }
 
-/// Second opinion of another model, which is advice and no approval.
+/// Second opinion of another model. It is advice, not an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpinionView {
-    /// Backend that gave the opinion.
+    /// Backend of the opinion.
     pub backend: String,
-    /// Abbreviated commit that the opinion is about, if the branch has a newer one; `None` if the opinion is current.
+    /// Abbreviated commit of the opinion if the branch has a newer one; `None` if the opinion is current.
     pub older: Option<String>,
-    /// Reason, in a phrase, why there is no opinion; empty if there is one.
+    /// Reason for a missing opinion, as a phrase; empty if there is an opinion.
     pub missing: String,
     /// Overall judgement, in one or two sentences.
     pub summary: String,
     /// Findings, most severe first.
     pub remarks: Vec<OpinionLine>,
-    /// Iteration that worked on the findings of the first opinion; `None` if there was none.
+    /// Iteration that worked on the first opinion's findings; `None` if there was none.
     pub iteration: Option<u32>,
-    /// Number of runs about this commit that were lost because the service stopped.
+    /// Number of runs for this commit that were lost because the service stopped.
     #[serde(default)]
     pub lost: u32,
 }
@@ -127,7 +127,7 @@ pub enum PullState {
     Working,
     /// Every check passed in a fresh checkout.
     Ready,
-    /// The branch has the best iteration of a loop that ended before every check passed.
+    /// The branch has the best iteration of a loop that ended before all checks passed.
     Partial,
 }
 
@@ -160,7 +160,7 @@ pub struct CompletionView {
     pub outcome: LoopOutcome,
     /// Reason, in a sentence ("10 of 10 iterations were used").
     pub reason: String,
-    /// Next action of a person, in one sentence; empty if there is none.
+    /// A person's next action, in one sentence; empty if there is none.
     #[serde(default)]
     pub next_action: String,
     /// Number of completed iterations.
@@ -178,9 +178,9 @@ pub struct CompletionView {
     /// Problems that remain although the checks may pass, one sentence each.
     #[serde(default)]
     pub unsolved: Vec<String>,
-    /// Latest results of the checks; empty if the comment of the last iteration shows them.
+    /// Latest results of the checks; empty if the last iteration's comment shows them.
     pub checks: Vec<CheckLine>,
-    /// Changed files, largest change first; empty if the comment of the last iteration shows them.
+    /// Changed files, largest change first; empty if the last iteration's comment shows them.
     pub files: Vec<FileLine>,
     /// Number of changed files beyond `files`.
     pub more_files: usize,
@@ -194,10 +194,10 @@ pub struct CompletionView {
     pub pull: Option<Link>,
     /// Commands that continue or end the loop.
     pub options: Vec<CommandHint>,
-    /// Second opinion or the reason why there is none, in one sentence; empty if none was requested.
+    /// Second opinion, or the reason for a missing one, in one sentence; empty if none was requested.
     #[serde(default)]
     pub opinion: String,
-    /// Proposals of conventions, from review remarks that recur in the repository.
+    /// Proposals of conventions, based on recurring review comments in the repository.
     #[serde(default)]
     pub proposals: Vec<PublishedProposal>,
 }
@@ -212,7 +212,7 @@ pub enum EscalationSeverity {
     Emergency,
 }
 
-/// Body of an escalation issue, or of a comment there or on the loop's issue.
+/// Body of an escalation issue, or of a comment on it or on the loop's issue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EscalationView {
     /// Loop.
@@ -227,38 +227,38 @@ pub struct EscalationView {
     /// State of the loop, in words ("is paused").
     #[serde(default)]
     pub state: String,
-    /// Login of the person who requested the loop; `None` if a bot did.
+    /// Login of the person who requested the loop; `None` for a bot.
     #[serde(default)]
     pub assignee: Option<String>,
     /// Issue of the loop.
     pub issue: Link,
-    /// Cause in a sentence or two.
+    /// Cause in one or two sentences.
     pub what_happened: String,
     /// Evidence, one phrase each.
     pub evidence: Vec<String>,
-    /// Change that a person has to decide about, as a patch; empty if there is none.
+    /// Change that needs a person's decision, as a patch; empty if there is none.
     #[serde(default)]
     pub diff: String,
-    /// Action that the bot took, in a sentence.
+    /// Action taken by the bot, in a sentence.
     pub intervention: String,
     /// Recommended actions, one sentence each.
     pub recommendations: Vec<String>,
     /// Last iterations, oldest first; at most three are shown.
     pub recent: Vec<RecentIteration>,
-    /// Approaches that the agent tried at the request of supervision, oldest first.
+    /// Approaches that the agent tried at supervision's request, oldest first.
     #[serde(default)]
     pub tried: Vec<String>,
-    /// Learnings and blockers that the agent reported.
+    /// Learnings and blockers reported by the agent.
     #[serde(default)]
     pub learnings: Vec<String>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
-    /// Next action of a person if no reply can continue the loop, without a full stop; empty otherwise.
+    /// A person's next action if no reply can continue the loop, without a full stop; otherwise empty.
     #[serde(default)]
     pub next: String,
     /// Link to the loop's page in the dashboard; `None` if people cannot reach the dashboard.
     pub dashboard: Option<Link>,
-    /// Whether the text is posted on the loop's own issue, which must stay open because closing it ends the loop.
+    /// Whether the text is posted on the loop's issue, which must stay open because closing it ends the loop.
     #[serde(default)]
     pub at_home: bool,
 }

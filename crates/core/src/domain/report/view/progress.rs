@@ -11,13 +11,13 @@ use crate::domain::model::task::{TamperFinding, TestCounts};
 pub struct StatusView {
     /// Loop.
     pub loop_id: LoopId,
-    /// Whether a newer status comment exists. If so, only a note is shown.
+    /// Whether a newer status comment exists. The comment then shows only a note.
     pub superseded: bool,
     /// Name of the state (`running`, `paused`, …).
     pub state: String,
-    /// Reason of the state, or the current step, in a sentence.
+    /// Reason for the state, or the current step, in a sentence.
     pub headline: String,
-    /// Next action of a person or of the bot, in one sentence.
+    /// Next action of a person or the bot, in one sentence.
     pub next_action: String,
     /// Whether the loop needs a reply from a person.
     pub needs_person: bool,
@@ -27,7 +27,7 @@ pub struct StatusView {
     pub max_iterations: u32,
     /// Measured completion in percent.
     pub completion_percent: u8,
-    /// Number of checks that pass.
+    /// Number of passing checks.
     pub checks_held: u32,
     /// Number of checks.
     pub checks_total: u32,
@@ -43,7 +43,7 @@ pub struct StatusView {
     pub timeout_s: u64,
     /// Link to the branch; `None` if nothing was pushed.
     pub branch: Option<Link>,
-    /// Branch that the work is based on.
+    /// Base branch of the work.
     pub base_branch: String,
     /// Link to the pull request; `None` if there is none.
     pub pull: Option<Link>,
@@ -74,28 +74,28 @@ pub struct StatusView {
     /// Facts about the task, stated or estimated, each with its source.
     #[serde(default)]
     pub task_facts: Vec<String>,
-    /// Resources that earlier loops used; `None` if they were not determined.
+    /// Resources used by earlier loops; `None` if not determined.
     #[serde(default)]
     pub past: Option<PastLine>,
-    /// Plan that is approved or waiting for approval; `None` if there is none.
+    /// Approved or pending plan; `None` if there is none.
     #[serde(default)]
     pub plan: Option<PlanLine>,
     /// Descriptions of the images in the issue and its comments, one sentence each without a full stop.
     #[serde(default)]
     pub images: Vec<String>,
-    /// Number of hidden parts that were removed from the text for the agent.
+    /// Number of hidden parts removed from the text for the agent.
     pub hidden_removed: usize,
     /// Title and text of the issue as passed to agents; empty if unknown.
     #[serde(default)]
     pub task_text: String,
 }
 
-/// Resources that earlier loops of the repository used.
+/// Resources used by earlier loops of the repository.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastLine {
     /// Number of loops.
     pub loops: u32,
-    /// Type of the loops' tasks; empty if they have different types.
+    /// Type of the loops' tasks; empty if the types differ.
     pub task_type: String,
     /// Median of the number of iterations.
     pub usual_iterations: i64,
@@ -118,7 +118,7 @@ pub struct PlannedCheck {
     pub name: String,
     /// Shell command.
     pub command: String,
-    /// Condition for passing, in words ("exit code 0", "exit code 0 and coverage of at least 80 %").
+    /// Passing rule, in words ("exit code 0", "exit code 0 and coverage of at least 80 %").
     pub rule: String,
     /// Source, in words ("this issue", "the repository's file", "detected").
     pub source: String,
@@ -129,13 +129,13 @@ pub struct PlannedCheck {
 pub struct CourseLine {
     /// Control signal, 0..=1.
     pub signal: f64,
-    /// Urgency that corresponds to the control signal.
+    /// Urgency corresponding to the control signal.
     pub urgency: String,
     /// Trend of the error.
     pub trend: String,
     /// Name of the target gain profile.
     pub profile: String,
-    /// Estimated number of iterations to completion; `None` if it cannot be estimated.
+    /// Estimated number of iterations until completion; `None` without an estimate.
     pub forecast: Option<u64>,
     /// Strategy of the next iteration; empty if the loop continues as before.
     pub strategy: String,
@@ -145,7 +145,7 @@ pub struct CourseLine {
     /// Control signal as the sum of its terms; empty if the terms are not stored.
     #[serde(default)]
     pub terms: String,
-    /// Gains; empty if they are not stored.
+    /// Gains; empty if not stored.
     #[serde(default)]
     pub gains: String,
     /// Change of the gain profile, with its reason; empty if it did not change.
@@ -169,20 +169,20 @@ pub struct DetectionLine {
     pub evidence: String,
 }
 
-/// Iteration in the table of the status comment.
+/// Iteration in the status comment's table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IterationRow {
     /// 1-based number.
     pub n: u32,
     /// Approach, in a few words.
     pub approach: String,
-    /// Number of checks that passed; 0 until they have run.
+    /// Number of passed checks; 0 until they have run.
     pub checks_held: u32,
     /// Number of checks.
     pub checks_total: u32,
     /// Completion in percent; `None` until the checks have run.
     pub completion_percent: Option<u8>,
-    /// Control signal, 0..=1; `None` until the iteration was judged.
+    /// Control signal, 0..=1; `None` until the iteration is judged.
     pub control_signal: Option<f64>,
     /// Duration, in seconds.
     pub duration_s: u64,
@@ -212,7 +212,7 @@ pub struct IterationView {
     pub more_files: usize,
     /// Results of the checks.
     pub checks: Vec<CheckLine>,
-    /// Number of checks that passed.
+    /// Number of passed checks.
     #[serde(default)]
     pub checks_held: u32,
     /// Number of checks.
@@ -222,9 +222,9 @@ pub struct IterationView {
     pub completion_percent: u8,
     /// Completion before the iteration, in percent; `None` if unknown.
     pub previous_percent: Option<u8>,
-    /// Learnings that the agent reported.
+    /// Learnings reported by the agent.
     pub learnings: Vec<String>,
-    /// Blockers that the agent reported.
+    /// Blockers reported by the agent.
     pub blockers: Vec<String>,
     /// Next step, in a sentence.
     pub next: String,
@@ -234,11 +234,11 @@ pub struct IterationView {
     pub detections: Vec<DetectionLine>,
     /// Changes to tests and checks, compared with the base.
     pub findings: Vec<TamperFinding>,
-    /// Protected paths whose changes were reverted.
+    /// Protected paths with reverted changes.
     pub restored_paths: Vec<String>,
-    /// Hosts that the sandbox refused for the first time in this loop.
+    /// Hosts that the sandbox rejected for the first time in this loop.
     pub refused_hosts: Vec<String>,
-    /// Model requests that the key broker refused.
+    /// Model requests that the key broker rejected.
     #[serde(default)]
     pub refused_requests: Vec<String>,
     /// Tools that the agent was denied for the first time in this loop.
@@ -252,10 +252,10 @@ pub struct IterationView {
     pub duration_s: u64,
     /// Cost.
     pub cost: Option<Money>,
-    /// Existing lines that failing checks mention.
+    /// Existing lines mentioned by failing checks.
     #[serde(default)]
     pub places: Vec<FailureLocation>,
-    /// URLs of the files that the text mentions.
+    /// URLs of the files mentioned in the text.
     #[serde(default)]
     pub links: FileLinks,
     /// Link to the iteration's page in the dashboard; `None` if people cannot reach the dashboard.
@@ -263,14 +263,14 @@ pub struct IterationView {
     pub dashboard: Option<Link>,
 }
 
-/// Line of a file that a failing check mentions.
+/// Line of a file mentioned by a failing check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureLocation {
-    /// Path relative to the repository's root and line number, separated by a colon.
+    /// Path relative to the repository's root, and line number, separated by a colon.
     pub place: String,
     /// Name of the check.
     pub check: String,
-    /// Line of output that mentions the line of the file.
+    /// Output line that mentions the file's line.
     pub message: String,
 }
 
@@ -279,9 +279,9 @@ pub struct FailureLocation {
 pub struct FileLine {
     /// Path relative to the repository's root.
     pub path: String,
-    /// Number of lines added.
+    /// Number of added lines.
     pub added: u64,
-    /// Number of lines removed.
+    /// Number of removed lines.
     pub removed: u64,
 }
 
@@ -294,7 +294,7 @@ pub struct CheckLine {
     pub command: String,
     /// Whether the check passed.
     pub holds: bool,
-    /// Reason of the failure, in a sentence; empty if the check passed.
+    /// Reason for the failure, in a sentence; empty if the check passed.
     pub why: String,
     /// Whether the check failed once and passed once on the same commit.
     #[serde(default)]
@@ -302,16 +302,16 @@ pub struct CheckLine {
     /// Whether the check passed in only one run, because a second run would take too long.
     #[serde(default)]
     pub ran_once: bool,
-    /// Whether the check passed by its exit code while its output was not understood.
+    /// Whether the check passed by its exit code but its output was not understood.
     #[serde(default)]
     pub unread: bool,
-    /// Test counts; `None` if no test runner was recognized.
+    /// Test counts; `None` if no test runner was detected.
     pub tests: Option<TestCounts>,
     /// Duration, in seconds.
     pub duration_s: u64,
-    /// End of the output with secrets masked; may be empty.
+    /// End of the output with masked secrets; may be empty.
     pub output: String,
-    /// 1-based line in the iteration's transcript at which the output begins; `None` if unknown.
+    /// 1-based line in the iteration's transcript where the output starts; `None` if unknown.
     #[serde(default)]
     pub line: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Actuators: convert the control signal to effort, model, breadth, tone and memory of the next iteration.
+//! Actuators: convert the control signal to the next iteration's effort, model, breadth, tone and memory share.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,16 +8,16 @@ use super::metrics::ControlMetrics;
 use super::resources::Resources;
 use super::signal::Urgency;
 
-/// Tier of a model. If a tier is not configured, the default one is used. The rules in `models.rules` take precedence.
+/// Tier of a model. An unconfigured tier falls back to the default tier. The rules in `models.rules` take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelTier {
-    /// The cheap tier, for the last small changes.
+    /// Cheap tier, for the last small changes.
     Cheap,
-    /// The configured tier.
+    /// Configured tier.
     #[default]
     Default,
-    /// The strong tier, for tasks that other models failed.
+    /// Strong tier, for tasks on which other models failed.
     Strong,
 }
 
@@ -83,15 +83,15 @@ pub struct Movement {
 pub struct Actuation {
     /// Factor for the usual time and number of turns of a run.
     pub effort: f64,
-    /// Remaining seconds of the loop's limit; `None` without a limit.
+    /// Remaining seconds until the loop's limit; `None` without a limit.
     pub seconds_left: Option<f64>,
-    /// Remaining dollars of the loop's limit; `None` without a limit.
+    /// Remaining dollars until the loop's limit; `None` without a limit.
     pub usd_left: Option<f64>,
     /// Tier of the model.
     pub model: ModelTier,
     /// Amount of work.
     pub breadth: Breadth,
-    /// Urgency that the prompt states.
+    /// Urgency stated in the prompt.
     pub tone: Urgency,
     /// Share of the context reserved for memory, 0..1.
     pub memory_share: f64,
@@ -115,7 +115,7 @@ impl Actuation {
     }
 }
 
-/// Inputs of the actuators' laws.
+/// Inputs of the actuator laws.
 pub(super) struct ActuatorInput<'a> {
     pub(super) signal: f64,
     pub(super) profile: &'a str,

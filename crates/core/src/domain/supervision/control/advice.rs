@@ -28,8 +28,8 @@ pub enum ControlAction {
     Abort,
 }
 
-/// Returns `abort` for an emergency, `pause` for a critical alarm, `adjust` for a warning or u > 0.5, else `continue`. An
-/// acknowledged alarm causes at most `adjust`. Finished work (`gap` is 0) always gives `continue`.
+/// Returns `abort` for an emergency, `pause` for a critical alarm, `adjust` for a warning or u > 0.5, and otherwise
+/// `continue`. An acknowledged alarm causes at most `adjust`. Finished work (`gap` is 0) always returns `continue`.
 pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAction {
     if gap <= 0.0 {
         return ControlAction::Continue;
@@ -45,7 +45,7 @@ pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAct
     alarms.iter().map(asked).max().unwrap_or(ControlAction::Continue).max(of_signal)
 }
 
-/// Describes the state of the loop in one sentence, by its most severe alarm or, without alarms, by its urgency.
+/// Describes the loop's state in one sentence, by its most severe alarm or, without alarms, by its urgency.
 pub(super) fn summary(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> String {
     let open = metrics.gap > 0.0;
     match alarms.first().filter(|alarm| open && alarm.severity > AlarmSeverity::Info) {
@@ -70,7 +70,7 @@ fn standing(metrics: &ControlMetrics) -> String {
     }
 }
 
-/// Returns the sentences for the next prompt: urgency, remaining work, recurring blockers, and how to proceed. Empty for finished
+/// Returns the sentences for the next prompt: urgency, remaining work, recurring blockers, and advice. Empty for finished
 /// work.
 pub(super) fn prompt(
     metrics: &ControlMetrics,
@@ -102,7 +102,7 @@ pub(super) fn prompt(
     sentences
 }
 
-/// Returns the names of checks and tests that are known to fail.
+/// Returns the names of checks and tests known to fail.
 fn remains(record: &Record) -> Vec<String> {
     let failing: Vec<_> = record.checks.iter().filter(|check| !check.passed).collect();
     let mut sentences = Vec::new();

@@ -1,4 +1,4 @@
-//! Alarms: raised when their condition becomes true, updated while it is true, cleared when it becomes false.
+//! Alarms. An alarm is raised when its condition becomes true, updated while it is true, and cleared when it becomes false.
 
 mod conditions;
 
@@ -65,7 +65,7 @@ pub struct Alarm {
     pub severity: AlarmSeverity,
     /// Message of one sentence.
     pub message: String,
-    /// Figures that the alarm is based on, by name.
+    /// Figures on which the alarm is based, by name.
     pub context: BTreeMap<String, f64>,
     /// Possible interventions, mildest first.
     pub interventions: Vec<String>,
@@ -84,8 +84,8 @@ pub(super) struct AlarmChanges {
     pub(super) cleared: Vec<AlarmKind>,
 }
 
-/// Raises, updates and clears active alarms according to `findings`. If an acknowledged alarm becomes more severe, it loses its
-/// acknowledgement.
+/// Raises, updates and clears active alarms according to `findings`. An acknowledged alarm that becomes more severe loses
+/// its acknowledgement.
 pub(super) fn settle(standing: &mut Vec<Alarm>, findings: Vec<AlarmFinding>, iteration: u64) -> AlarmChanges {
     let mut settled = AlarmChanges::default();
     standing.retain(|alarm| {
@@ -131,7 +131,7 @@ impl AlarmKind {
         Self::DerivativeSpike,
     ];
 
-    /// Returns the name, as in traces and in the configuration.
+    /// Returns the name used in traces and in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::StuckLoop => "stuck_loop",

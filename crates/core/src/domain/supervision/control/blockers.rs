@@ -1,4 +1,4 @@
-//! Recurring blockers and how many iterations named each, in a table of bounded size.
+//! Recurring blockers and the number of iterations that named each, in a table of bounded size.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::record::MAX_BLOCKERS;
 use crate::domain::model::signature::normalize;
 
-/// Maximum number of stored blockers. If it is exceeded, the least frequent ones are removed.
+/// Maximum number of stored blockers. Beyond it, the least frequent ones are removed.
 const MAX_KEPT: usize = 64;
-/// Maximum number of characters that are read of a blocker.
+/// Maximum number of characters read from a blocker.
 const MAX_CHARS: usize = 400;
 /// Maximum length of a stored text, in bytes.
 const MAX_BYTES: usize = 128;
@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 128;
 pub struct Blocker {
     /// Key for comparison, at most 128 bytes.
     pub key: String,
-    /// Latest wording of the agent on one line, at most 128 bytes.
+    /// Agent's latest wording on one line, at most 128 bytes.
     pub name: String,
     /// Number of iterations that named the blocker, at least 1.
     pub count: u32,
@@ -33,7 +33,8 @@ pub struct Blocker {
 pub struct Blockers(Vec<Blocker>);
 
 impl Blockers {
-    /// Adds the distinct blockers of an iteration. Returns the sum of the counts of those that more than one iteration has named.
+    /// Adds the distinct blockers of an iteration. Returns the sum of the counts of blockers that more than one iteration
+    /// named.
     pub(super) fn count(&mut self, texts: &[String], iteration: u64) -> u32 {
         let mut seen = BTreeSet::new();
         let mut recurrences: u32 = 0;
@@ -60,7 +61,7 @@ impl Blockers {
         recurrences
     }
 
-    /// Returns the blockers that both this iteration and an earlier one named, most frequent first.
+    /// Returns the blockers named by this iteration and by an earlier one, most frequent first.
     pub fn recurring(&self, iteration: u64) -> Vec<&Blocker> {
         let mut found: Vec<_> =
             self.0.iter().filter(|blocker| blocker.count > 1 && blocker.last == iteration).collect();
@@ -68,7 +69,7 @@ impl Blockers {
         found
     }
 
-    /// Whether the table is within its bounds, so that `count` can have produced it. False for a damaged stored table.
+    /// Whether the table is within its bounds, so that it can come from `count`. False for a damaged stored table.
     pub(super) fn is_sound(&self) -> bool {
         let fits = |blocker: &Blocker| {
             blocker.count > 0 && !blocker.key.is_empty() && blocker.key.len().max(blocker.name.len()) <= MAX_BYTES
@@ -77,7 +78,7 @@ impl Blockers {
     }
 }
 
-/// Returns the key of a text for comparison: lower case, without parts that vary between runs.
+/// Returns a text's key for comparison: lower case, without parts that vary between runs.
 fn same_text(text: &str) -> String {
     normalize(&text.to_lowercase())
 }

@@ -8,7 +8,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Maximum number of characters of the task that are read.
+/// Maximum number of characters read from the task.
 const MAX_CHARS: usize = 20_000;
 
 config_section! {
@@ -61,7 +61,7 @@ config_section! {
     }
 }
 
-/// Returns the stated complexity, or else an estimate. `first` is the record of the first iteration, which contains the number of
+/// Returns the stated complexity, or an estimate. `first` is the first iteration's record, which contains the number of
 /// tests.
 pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettings) -> f64 {
     if let Some(stated) = facts.complexity.filter(|stated| !stated.is_nan()) {
@@ -83,7 +83,7 @@ pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettin
     (kind + settings.per_file * files + settings.per_hundred_words * hundreds - tests).clamp(1.0, 10.0)
 }
 
-/// Whether a word looks like a path (`src/lib.rs`, `setup.py`), as opposed to the end of a sentence or a URL.
+/// Whether a word looks like a path (`src/lib.rs`, `setup.py`) and not like a sentence end or a URL.
 fn names_a_file(word: &str) -> bool {
     let word = word.trim_matches(|c: char| !c.is_alphanumeric());
     let Some((stem, ending)) = word.rsplit_once('.') else { return false };

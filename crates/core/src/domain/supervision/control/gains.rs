@@ -1,4 +1,4 @@
-//! Choice of the target gain profile, and the gradual transition to it.
+//! Chooses the target gain profile and moves the gains gradually towards it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,13 +10,13 @@ use crate::domain::supervision::TaskFacts;
 
 /// Maximum complexity of a simple task.
 const SIMPLE: f64 = 3.0;
-/// Minimum complexity of a task that begins with the early profile.
+/// Minimum complexity of a task that starts with the early profile.
 const COMPLEX: f64 = 7.0;
-/// Share of the maximum number of iterations in which the loop is early.
+/// Share of the maximum number of iterations during which the loop is early.
 const EARLY: f64 = 0.2;
 /// D above which the loop is regressing.
 const REGRESSING: f64 = 0.1;
-/// P below which the loop is near completion, if completion is above `HALF`.
+/// P below which the loop is near completion if completion is above `HALF`.
 const NEAR: f64 = 0.15;
 /// Completion above which more than half is done.
 const HALF: f64 = 0.5;
@@ -24,12 +24,12 @@ const HALF: f64 = 0.5;
 const FAR: f64 = 0.7;
 /// Absolute value of D, without deadband, below which the loop does not move.
 const UNMOVED: f64 = 0.02;
-/// Number of first iterations in which a loop never counts as stuck.
+/// Number of iterations at the start during which a loop is never stuck.
 const GRACE: u64 = 3;
-/// I above which the integral is winding up.
+/// I above which the integral winds up.
 const WINDUP: f64 = 3.0;
 
-/// Gains in use, and the profile that they move towards.
+/// Gains in use, and their target profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduledGains {
     /// Name of the target profile.
@@ -51,7 +51,7 @@ pub struct ProfileTransition {
 }
 
 impl ControlSettings {
-    /// Returns the name of the profile that a loop begins with and returns to.
+    /// Returns the name of the profile at the start of a loop, to which the gains later return.
     pub(super) fn base_profile(&self, facts: &TaskFacts, complexity: f64) -> &str {
         if self.base_profile != AUTO {
             &self.base_profile
@@ -64,10 +64,10 @@ impl ControlSettings {
         }
     }
 
-    /// Returns the name of the target profile for these figures, and the reason. The first condition that is true decides.
+    /// Returns the name of the target profile for these figures, and the reason. The first true condition decides.
     fn target<'a>(&'a self, task: &ProfileInput<'a>, metrics: &ControlMetrics) -> (&'a str, String) {
         let ControlMetrics { p, i, d, d_raw, velocity, gap, trend, .. } = *metrics;
-        // I is also high in the middle of a task that goes well.
+        // I is also high in the middle of a task that makes good progress.
         let winds_up = i > WINDUP && !(self.windup_guard && velocity >= self.min_progress_rate);
         let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
         if d > REGRESSING {
@@ -89,8 +89,8 @@ impl ControlSettings {
         }
     }
 
-    /// Moves the gains by one step from `before` (`None` before the first iteration) towards the target profile. Returns the new
-    /// gains, and the change of the target profile if there is one.
+    /// Moves the gains one step from `before` (`None` before the first iteration) towards the target profile. Returns the
+    /// new gains, and the change of the target profile, if any.
     pub(super) fn scheduled(
         &self,
         before: Option<&ScheduledGains>,
@@ -114,7 +114,7 @@ impl ControlSettings {
 pub(super) struct ProfileInput<'a> {
     /// Name of the base profile.
     pub(super) base: &'a str,
-    /// Name of the profile that a recent REDIRECT requested.
+    /// Name of the profile requested by a recent REDIRECT.
     pub(super) redirected: Option<&'a str>,
     /// Complexity of the task, 1..10.
     pub(super) complexity: f64,

@@ -1,6 +1,7 @@
-//! Figures of an iteration: P, I and D, and the velocity, trend and forecast that are derived from them.
+//! Figures of an iteration: P, I and D, and the velocity, trend and forecast derived from them.
 //!
-//! P is the current error, I the accumulated error, and D the change of the error. **D > 0 means that the loop gets worse.**
+//! P is the current error, I the accumulated error, and D the change of the error. **D > 0 means that the loop is getting
+//! worse.**
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::bounds::{MAX_INTEGRAL, MIN_INTEGRAL};
 use super::settings::ControlSettings;
 
-/// Amount that a complete loss of quality adds to P.
+/// Amount added to P by a complete loss of quality.
 const QUALITY_WEIGHT: f64 = 0.2;
-/// Amount that each error adds to P.
+/// Amount added to P by each error.
 const ERROR_WEIGHT: f64 = 0.05;
-/// Maximum amount that errors add to P.
+/// Maximum amount added to P by errors.
 const MAX_ERROR_PENALTY: f64 = 0.3;
-/// Amount that each iteration of a recurring blocker adds to I.
+/// Amount added to I by each iteration with a recurring blocker.
 const BLOCKER_WEIGHT: f64 = 0.1;
-/// Amount that each learning subtracts from I.
+/// Amount subtracted from I by each learning.
 const LEARNING_CREDIT: f64 = 0.05;
 
 /// Stored figures of a past iteration.
@@ -70,7 +71,7 @@ pub struct ControlMetrics {
     pub d: f64,
     /// Change of the error per iteration without deadband, -1..1.
     pub d_raw: f64,
-    /// Share of the gap that is closed per iteration: `-d_raw`.
+    /// Share of the gap closed per iteration: `-d_raw`.
     pub velocity: f64,
     /// Trend of the error.
     pub trend: Trend,
@@ -89,8 +90,8 @@ pub(super) fn proportional(gap: f64, quality: f64, errors: f64, band: f64) -> f6
     deadband((gap + penalty).min(1.0), band)
 }
 
-/// Returns `I = clamp(decay I + P + 0.1 recurrences - 0.05 learnings, -1, 5)`. `recurrences` is the sum of the counts of this
-/// iteration's recurring blockers, where the count is the number of iterations, up to this one, that named the blocker.
+/// Returns `I = clamp(decay I + P + 0.1 recurrences - 0.05 learnings, -1, 5)`. `recurrences` is the sum of the counts of
+/// this iteration's recurring blockers. A blocker's count is the number of iterations that named it so far.
 pub(super) fn integral(before: f64, decay: f64, p: f64, recurrences: u32, learnings: usize) -> f64 {
     let blockers = BLOCKER_WEIGHT * f64::from(recurrences);
     let credit = LEARNING_CREDIT * learnings as f64;
@@ -112,7 +113,7 @@ pub(super) fn derivative(window: &[ControlSample]) -> f64 {
     if weights > 0.0 { sum / weights } else { 0.0 }
 }
 
-/// Counts how often the direction of P changes, ignoring changes of P up to `band`.
+/// Counts how often P changes direction, ignoring changes of P up to `band`.
 pub(super) fn sign_changes(history: &[ControlSample], band: f64) -> usize {
     let signs: Vec<bool> =
         changes(history).filter(|change| *change != 0.0 && change.abs() >= band).map(|change| change > 0.0).collect();
@@ -135,7 +136,7 @@ pub(super) fn last(history: &[ControlSample], len: usize) -> &[ControlSample] {
     &history[history.len().saturating_sub(len)..]
 }
 
-/// Returns the figures after the iteration whose sample is the last of `history`.
+/// Returns the figures after the iteration of the last sample in `history`.
 pub(super) fn measure(history: &[ControlSample], integral: f64, settings: &ControlSettings) -> ControlMetrics {
     let (gap, p) = history.last().map_or((0.0, 0.0), |now| (1.0 - now.completion, now.p));
     let window = settings.window_len();

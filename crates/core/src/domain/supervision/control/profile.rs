@@ -1,4 +1,4 @@
-//! Gain profiles and the choice of a profile for each purpose.
+//! Gain profiles, and the profile for each purpose.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ impl Gains {
 
 const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
 
-/// Profiles by name. The preset `pinned` has the same gains, so they do not change.
+/// Profiles by name. They never change, because the preset `pinned` has the same gains.
 pub const BUILT_IN: [(&str, Gains); 7] = [
     ("conservative", Gains::new(0.3, 0.05, 0.4)),
     ("standard", STANDARD),
@@ -48,7 +48,7 @@ pub const BUILT_IN: [(&str, Gains); 7] = [
     ("exploration", Gains::new(0.3, 0.1, 0.2)),
 ];
 
-/// Returns the gains of a profile; those of `standard` for an unknown name, which valid settings do not contain.
+/// Returns the gains of a profile. An unknown name, which valid settings do not contain, returns the gains of `standard`.
 pub(super) fn gains_of(name: &str) -> Gains {
     BUILT_IN.iter().find(|(known, _)| *known == name).map_or(STANDARD, |(_, gains)| *gains)
 }

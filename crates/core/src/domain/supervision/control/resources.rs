@@ -1,10 +1,10 @@
-//! Resources of a loop (iterations, time and money): how much was used, and whether the rest suffices.
+//! Resources of a loop (iterations, time and money): the used amounts, and whether the rest suffices.
 
 use crate::domain::supervision::TaskFacts;
 
 /// Seconds per minute.
 const MINUTE_S: f64 = 60.0;
-/// Largest plausible limit. A larger value counts as no limit.
+/// Largest plausible limit. A larger value means no limit.
 const LARGEST_LIMIT: f64 = 1e12;
 
 /// Use and limit of one resource.
@@ -44,7 +44,7 @@ impl Resource {
 }
 
 impl Resources {
-    /// Returns the resources of a loop. `rounds` is the number of iterations that used `seconds` and `usd` in total.
+    /// Returns a loop's resources. `rounds` is the number of iterations that used `seconds` and `usd` in total.
     pub(super) fn of(facts: &TaskFacts, iteration: u64, rounds: u64, seconds: f64, usd: f64) -> Self {
         let mean = |sum: f64| sum / rounds.max(1) as f64;
         let minutes = facts.timeout_minutes.and_then(limit);

@@ -93,7 +93,7 @@ config_section! {
 }
 
 impl ControlSettings {
-    /// Returns the window clamped to its valid range, as a length.
+    /// Returns the window length, clamped to its valid range.
     pub(super) fn window_len(&self) -> usize {
         self.window.clamp(2, MAX_WINDOW) as usize
     }

@@ -1,4 +1,4 @@
-//! Control signal: the sum of the three terms, and the urgency that corresponds to it.
+//! Control signal: the sum of the three terms, and its urgency.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! State of control between iterations, and its update by one iteration.
+//! State of control between iterations, and its update after an iteration.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub const MAX_STATE: usize = 64 * 1024;
 /// State of control of a loop. The default is the state before the first iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ControlState {
-    /// Number of iterations that were processed.
+    /// Number of processed iterations.
     rounds: u64,
     /// Number of the last iteration.
     iteration: u64,
@@ -38,7 +38,7 @@ pub struct ControlState {
     alarms: Vec<Alarm>,
     /// Best completion, 0..1.
     best: f64,
-    /// Number of consecutive iterations whose completion is far below the best.
+    /// Number of consecutive iterations with a completion far below the best one.
     slide: u32,
     /// Number of consecutive iterations whose control signal selects the strong model.
     strong_run: u32,
@@ -51,15 +51,15 @@ pub struct ControlState {
     redirected: Option<RedirectedProfile>,
 }
 
-/// Target profile that a REDIRECT requested.
+/// Target profile requested by a REDIRECT.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RedirectedProfile {
     profile: String,
-    /// Last iteration in which the request applies.
+    /// Last iteration for which the request applies.
     until: u64,
 }
 
-/// Number of iterations in which the profile of a REDIRECT is the target.
+/// Number of iterations for which the profile of a REDIRECT is the target.
 const REDIRECT_LASTS: u64 = 3;
 
 impl ControlState {
@@ -111,8 +111,8 @@ impl ControlState {
         if settings.enabled { decision } else { decision.without_advice(settings) }
     }
 
-    /// Rebuilds the state from all records, to replace one that cannot be read. Acknowledgements of alarms are not in the records
-    /// and are lost.
+    /// Rebuilds the state from all records if the stored one is unreadable. Acknowledgements of alarms are lost, because the
+    /// records do not contain them.
     pub fn rebuild(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Self {
         let mut state = Self::default();
         for record in records {
@@ -121,24 +121,24 @@ impl ControlState {
         state
     }
 
-    /// Serializes the state, for storing with the loop.
+    /// Serializes the state, to be stored with the loop.
     pub fn export(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Parses an exported state; `None` if the text is no valid state.
+    /// Parses an exported state; `None` if the text is not a valid state.
     pub fn import(text: &str) -> Option<Self> {
         let state = (text.len() <= MAX_STATE).then(|| serde_json::from_str::<Self>(text).ok())??;
         state.is_sound().then_some(state)
     }
 
-    /// Sets the target profile for the next iterations, in place of the base profile. Called after a REDIRECT.
+    /// Sets the target profile for the next iterations instead of the base profile. Called after a REDIRECT.
     pub fn redirect(&mut self, profile: &str) {
         let until = self.iteration.saturating_add(REDIRECT_LASTS);
         self.redirected = Some(RedirectedProfile { profile: profile.to_owned(), until });
     }
 
-    /// Undoes [`ControlState::redirect`], so that the figures of the next iteration depend only on the records.
+    /// Reverts [`ControlState::redirect`], so that the figures of the next iteration depend only on the records.
     pub fn forget_redirect(&mut self) {
         self.redirected = None;
     }
@@ -159,7 +159,7 @@ impl ControlState {
         self.rounds
     }
 
-    /// Adds the figures of an iteration to the state.
+    /// Adds an iteration's figures to the state.
     fn take(&mut self, record: &Record, figures: &Record, settings: &ControlSettings) {
         self.rounds = self.rounds.saturating_add(1);
         let counted = self.iteration.saturating_add(1);
@@ -204,7 +204,7 @@ impl ControlState {
         next
     }
 
-    /// Whether the figures of the state are plausible, so that `step` can have produced it. False for a damaged stored state.
+    /// Whether the state's figures are plausible, so that they can come from `step`. False for a damaged stored state.
     pub fn is_sound(&self) -> bool {
         let part = |x: f64| (0.0..=1.0).contains(&x);
         let sample = |s: &ControlSample| part(s.completion) && part(s.quality) && part(s.p);

@@ -1,4 +1,4 @@
-//! Validation of the settings of control: ranges, contradictory thresholds, names of profiles.
+//! Validates control's settings: ranges, contradictory thresholds, and names of profiles.
 
 use super::bounds::MAX_INTEGRAL;
 use super::profile::BUILT_IN;
@@ -15,7 +15,7 @@ impl Settings for ControlSettings {
 }
 
 impl ControlSettings {
-    /// Adds a problem for each threshold that can never be reached.
+    /// Adds a problem for each unreachable threshold.
     fn check_reachable(&self, problems: &mut SectionProblems) {
         for (key, value, most) in [
             ("stuck_critical", self.stuck_critical, 1.0),
@@ -66,7 +66,7 @@ impl ControlSettings {
     }
 }
 
-/// Adds a problem if there is no profile with this name.
+/// Adds a problem if the profile does not exist.
 fn check_profile_name(problems: &mut SectionProblems, key: &str, name: &str) {
     let known = || BUILT_IN.iter().map(|(name, _)| *name);
     if !known().any(|known| known == name) {

@@ -1,4 +1,4 @@
-//! Audit log of oversight: each action with its reason and iteration. Entries are only appended; the store adds the time.
+//! Audit log of oversight: each action with its reason and iteration. It is append-only; the store adds the time.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub enum AuditEvent {
     Intervened,
     /// People were notified.
     Escalated,
-    /// The tests or checks of a regression pass again, so that the detection was withdrawn.
+    /// The tests or checks of a regression pass again, so the detection was withdrawn.
     Withdrawn,
     /// Restoring the state after the best iteration was requested.
     Restored,
@@ -29,7 +29,7 @@ pub enum AuditEvent {
     ProfileChanged,
     /// Control raised an alarm.
     AlarmRaised,
-    /// The condition of an alarm is no longer true, so that the alarm was cleared.
+    /// The condition of an alarm became false, so the alarm was cleared.
     AlarmCleared,
     /// Another model was asked for a second opinion.
     SecondOpinion,
@@ -46,16 +46,16 @@ pub struct AuditEntry {
     pub event: AuditEvent,
     /// Level of the intervention; `None` for other events.
     pub level: Option<InterventionLevel>,
-    /// Kind of the detection that caused the event; `None` if no detection did.
+    /// Kind of the detection that caused the event; `None` without a detection.
     pub kind: Option<DetectionKind>,
-    /// Cause, as in `Detection::cause`; `None` if no detection caused the event.
+    /// Cause, as in `Detection::cause`; `None` without a detection.
     pub cause: Option<String>,
     /// Reason, in one sentence.
     pub reason: String,
 }
 
 impl AuditEntry {
-    /// Creates an entry that belongs to no detection.
+    /// Creates an entry without a detection.
     pub fn new(iteration: u32, event: AuditEvent, reason: String) -> Self {
         Self { iteration, event, level: None, kind: None, cause: None, reason }
     }

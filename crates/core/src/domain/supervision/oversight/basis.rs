@@ -19,7 +19,7 @@ impl Basis {
     /// All values, most direct first.
     pub const ALL: [Self; 3] = [Self::Measured, Self::Derived, Self::Words];
 
-    /// Returns the name, as in the documentation.
+    /// Returns the name used in the documentation.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",

@@ -1,4 +1,4 @@
-//! Definition of a detection (its table row, settings and condition), and the macros that derive everything else from it.
+//! Definition of a detection (table row, settings and condition), and the macros that derive all other code from it.
 
 use super::basis::Basis;
 use super::detection::Detection;
@@ -12,26 +12,26 @@ use crate::domain::supervision::control::ProfileSchedule;
 pub struct DetectionRow {
     /// Title for people and agents, without a full stop.
     pub title: &'static str,
-    /// Pattern that the detection finds, for the documentation; without a full stop.
+    /// Pattern to detect, for the documentation; without a full stop.
     pub pattern: &'static str,
     /// Names of the signals, each with its basis.
     pub signals: &'static [(&'static str, Basis)],
-    /// Effect in addition to the intervention, for the documentation; empty if there is none.
+    /// Effect in addition to the intervention, for the documentation; may be empty.
     pub effect: &'static str,
-    /// Instruction to the agent for a REDIRECT.
+    /// Instruction to the agent with a REDIRECT.
     pub order: &'static str,
     /// Recommendations, most useful first.
     pub advice: &'static [&'static str],
     /// Level of intervention for the severity `High`.
     pub high: InterventionLevel,
-    /// Selects the gain profile that control uses after a REDIRECT.
+    /// Selects control's gain profile after a REDIRECT.
     pub profile: fn(&ProfileSchedule) -> &String,
-    /// Whether the detection concerns the agent's approach, so that a REDIRECT ends the current approach.
+    /// Whether the detection concerns the agent's approach, so that a REDIRECT ends this approach.
     pub of_approach: bool,
 }
 
 impl DetectionRow {
-    /// Returns the basis of the signal with this name. For an unknown name, returns the least direct basis of all signals.
+    /// Returns the basis of the signal with this name, or the least direct basis of all signals for an unknown name.
     pub fn basis_of(&self, signal: &str) -> Basis {
         let known = self.signals.iter().find(|(name, _)| *name == signal).map(|(_, basis)| *basis);
         known.or_else(|| self.signals.iter().map(|(_, basis)| *basis).max()).unwrap_or(Basis::Words)
@@ -43,12 +43,12 @@ impl DetectionRow {
     }
 }
 
-/// Definition of a detection. Each detection implements it once, for its settings, in its own file.
+/// Definition of a detection. Each detection implements it for its settings, in a separate file.
 pub(super) trait DetectionDefinition {
     /// Row in the table of detections.
     const ROW: DetectionRow;
 
-    /// Examines the history after the newest iteration. Returns `None` if the pattern is not found.
+    /// Examines the history after the newest iteration. Returns `None` if the pattern does not occur.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection>;
 
     /// Whether a critical detection ends the loop instead of pausing it.
@@ -103,7 +103,7 @@ macro_rules! detectors {
             /// All kinds, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$Kind),+];
 
-            /// Returns the name, as in configuration and traces.
+            /// Returns the name used in configuration and traces.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$Kind => stringify!($file)),+
@@ -130,7 +130,7 @@ macro_rules! detectors {
         }
 
         impl $Settings {
-            /// Returns two switches of a detection: whether it is enabled, and whether it is only observed.
+            /// Returns a detection's two switches: whether it is enabled, and whether it is only observed.
             pub fn switches(&self, kind: DetectionKind) -> (bool, bool) {
                 match kind {
                     $(DetectionKind::$Kind => (self.$file.enabled, self.$file.observe)),+

@@ -45,12 +45,12 @@ impl fmt::Display for DetectionSeverity {
     }
 }
 
-/// Signal that exceeded its threshold, with its value.
+/// Signal beyond its threshold, with its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DetectionEvidence {
     /// Name of the signal.
     pub signal: String,
-    /// Measured value, in the unit of the threshold.
+    /// Measured value, in the threshold's unit.
     pub value: f64,
     /// Threshold that the value crossed.
     pub threshold: f64,
@@ -67,18 +67,18 @@ impl DetectionEvidence {
     }
 }
 
-/// Problem that was detected in a loop's history.
+/// Problem detected in a loop's history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detection {
     /// Kind of the detection.
     pub kind: DetectionKind,
     /// Severity.
     pub severity: DetectionSeverity,
-    /// Signals that exceeded their thresholds, at least one; the most directly measured first.
+    /// Signals beyond their thresholds, at least one, most directly measured first.
     pub evidence: Vec<DetectionEvidence>,
     /// Recommendations, most useful first.
     pub recommendations: Vec<String>,
-    /// Identifier of the cause, which stays the same while the cause does: the kind, possibly with a subject (`stuck:` and the
+    /// Identifier of the cause, constant while the cause persists: the kind, possibly with a subject (`stuck:` and the
     /// error).
     pub cause: String,
 }
@@ -87,7 +87,7 @@ pub struct Detection {
 const MAX_CAUSE: usize = 80;
 
 impl Detection {
-    /// Creates a detection from its evidence; `None` if there is no evidence.
+    /// Creates a detection from its evidence; `None` without evidence.
     pub(super) fn of(
         kind: DetectionKind,
         severity: DetectionSeverity,

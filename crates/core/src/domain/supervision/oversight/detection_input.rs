@@ -1,4 +1,4 @@
-//! Inputs of detections: the history, the task, and the view of control. Also has the queries that several detections share.
+//! Inputs of detections: the history, the task, and control's results. Also has queries shared by several detections.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{AlarmKind, Trend};
 use crate::domain::supervision::progress_rate::ProgressRate;
 
-/// Result of control for an iteration, as seen by the overseer.
+/// Control's result for an iteration, as used by the overseer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlView {
-    /// Active alarms by kind, with their severity as that of a detection. `Info` becomes `Low`, `Warning` becomes `Medium`, and
-    /// `Critical` and `Emergency` become `Critical`.
+    /// Active alarms by kind, with their severity converted to a detection's severity. `Info` becomes `Low`, `Warning`
+    /// becomes `Medium`, and `Critical` and `Emergency` become `Critical`.
     pub alarms: Vec<(AlarmKind, DetectionSeverity)>,
     /// Trend of the error.
     pub trend: Trend,
-    /// Number of iterations still needed; `None` if it cannot be estimated.
+    /// Number of iterations still needed; `None` without an estimate.
     pub forecast: Option<f64>,
 }
 
@@ -35,7 +35,7 @@ impl ControlView {
 
 /// Maximum length of untrusted text in evidence, in bytes.
 const MAX_LINE: usize = 200;
-/// Number of newest records from which the current direction of completion is computed.
+/// Number of newest records used to compute the current direction of completion.
 const IMPROVING_OVER: u32 = 3;
 
 /// Inputs of a detection.
@@ -43,24 +43,24 @@ const IMPROVING_OVER: u32 = 3;
 pub(super) struct DetectionInput<'a> {
     /// Iterations to examine, oldest first; at least one.
     pub history: &'a [Record],
-    /// Whether `history` lacks iterations, because their checks were weakened.
+    /// Whether `history` lacks iterations with weakened checks.
     pub partial: bool,
     /// Newest iteration of `history`.
     pub last: &'a Record,
     pub facts: &'a TaskFacts,
     pub control: &'a ControlView,
     pub settings: &'a OversightSettings,
-    /// Kinds that caused a REDIRECT, each with the iteration after which the last REDIRECT was given.
+    /// Kinds that caused a REDIRECT, each with the iteration after which its last REDIRECT was given.
     pub redirected: &'a BTreeMap<DetectionKind, u32>,
 }
 
 impl<'a> DetectionInput<'a> {
-    /// Returns the newest records, at most `records` of them.
+    /// Returns at most `records` of the newest records.
     pub fn recent(&self, records: u32) -> &'a [Record] {
         &self.history[self.history.len().saturating_sub(records as usize)..]
     }
 
-    /// Returns the mean gain of completion per iteration over the newest `records` records; 0 if there is only one record.
+    /// Returns the mean gain of completion per iteration over the newest `records` records; 0 for a single record.
     pub fn rate(&self, records: u32) -> f64 {
         match self.recent(records) {
             [first, .., last] => {
@@ -70,8 +70,9 @@ impl<'a> DetectionInput<'a> {
         }
     }
 
-    /// Whether the loop makes progress: in completion, failing tests or errors, one of the last two iterations was better than
-    /// all before. If nothing is counted, a new error is progress as well. Also true with fewer than three iterations.
+    /// Whether the loop makes progress: one of the last two iterations was better than all previous ones in completion,
+    /// failing tests or errors. If nothing is counted, a new error is progress as well. Also true for fewer than three
+    /// iterations.
     pub fn progressing(&self) -> bool {
         let (before, new) = self.history.split_at(self.history.len().saturating_sub(2));
         if before.is_empty() {
@@ -84,7 +85,7 @@ impl<'a> DetectionInput<'a> {
             || self.is_all_or_nothing() && self.progress_rate().still < 2
     }
 
-    /// Whether nothing is counted, so that completion changes only when a whole check passes or fails.
+    /// Whether nothing is counted, so completion changes only when a whole check passes or fails.
     pub fn is_all_or_nothing(&self) -> bool {
         Record::is_all_or_nothing(self.history)
     }
@@ -94,12 +95,12 @@ impl<'a> DetectionInput<'a> {
         ProgressRate::of(self.history, self.facts.experience.step_threshold(self.settings.step_threshold()))
     }
 
-    /// Whether completion currently rises, even if it only recovers from an earlier loss.
+    /// Whether completion currently increases, even if it only recovers from a loss.
     pub fn improving(&self) -> bool {
         self.progressing() || self.rate(IMPROVING_OVER) >= self.settings.min_progress
     }
 
-    /// Whether the minimum of a count over the last two iterations is lower than its minimum over the preceding iterations of the
+    /// Whether the minimum of a count in the last two iterations is below its minimum in the previous iterations of the
     /// window.
     fn fewer(&self, count: impl Fn(&Record) -> Option<f64>) -> bool {
         let window = self.recent(self.settings.stuck.window);
@@ -109,7 +110,7 @@ impl<'a> DetectionInput<'a> {
     }
 }
 
-/// Returns the number of the newest iteration; if its record has none, the length of the history.
+/// Returns the newest iteration's number, or the length of the history if its record has none.
 pub(super) fn number(history: &[Record]) -> u32 {
     match history.last() {
         // A cast from a float saturates.
@@ -118,7 +119,7 @@ pub(super) fn number(history: &[Record]) -> u32 {
     }
 }
 
-/// Returns the outcome of the check `name` in a record. `at` is the index where the check probably is.
+/// Returns the outcome of the check `name` in a record. `at` is the check's probable index.
 pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a CheckFact> {
     match record.checks.get(at) {
         Some(check) if check.name == name => Some(check),
@@ -126,7 +127,8 @@ pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a
     }
 }
 
-/// Returns untrusted text on one line, at most 200 bytes. Replaces `; ` by `, `, because `; ` separates pieces of evidence.
+/// Returns untrusted text on one line, at most 200 bytes. Replaces `; ` with `, `, because `; ` separates pieces of
+/// evidence.
 pub(super) fn line(text: &str) -> String {
     let start = &text[..text.floor_char_boundary(MAX_LINE)];
     visible(start).0.split_whitespace().collect::<Vec<_>>().join(" ").replace("; ", ", ")
@@ -138,8 +140,8 @@ pub(super) fn percent(share: f64) -> String {
     format!("{tenths} %")
 }
 
-/// Returns a clause with some of the files that each of these iterations changed, beginning with `; `. Empty if no files were
-/// changed.
+/// Returns a clause, starting with `; `, with some of the files that each of these iterations changed. Empty if they changed
+/// no files.
 pub(super) fn named_files<'a>(records: impl Iterator<Item = &'a Record>) -> String {
     const NAMED: usize = 3;
     let of = |record: &Record| {

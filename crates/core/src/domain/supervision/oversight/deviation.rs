@@ -1,7 +1,7 @@
-//! Deviation: the work has little similarity to the objective, or most of it is outside of the task's scope.
+//! Deviation: the work has little similarity to the objective, or most of it is outside the task's scope.
 //!
-//! Similarity of words is weak evidence, because the work can be described in other words than the objective. A loop whose checks
-//! improve therefore never deviates, and an iteration without text is not judged.
+//! Similarity of words is weak evidence, because the work and the objective can be described with different words. A loop
+//! with improving checks therefore never deviates, and an iteration without text is not judged.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::domain::model::record::Record;
 use crate::domain::model::similarity::{Rarity, WordCounts};
 use crate::domain::supervision::TaskFacts;
 
-/// Maximum length of the objective that is compared, in bytes.
+/// Maximum length of the objective for the comparison, in bytes.
 const MAX_TASK: usize = 500;
-/// Maximum length that is compared of an iteration's text, and of its paths, in bytes.
+/// Maximum length of an iteration's text, and of its paths, for the comparison, in bytes.
 const MAX_TEXT: usize = 300;
-/// Maximum number of files per iteration that are examined.
+/// Maximum number of examined files per iteration.
 const MAX_FILES: usize = 20;
-/// Minimum number of words that a text needs to be judged.
+/// Minimum number of words in a text for a judgement.
 const MIN_WORDS: usize = 2;
 
 detection_settings! {
@@ -105,8 +105,8 @@ fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
     let by_words = |text: &str| {
         let words = WordCounts::of(text);
         let comparable = objective.len().min(words.len()) >= MIN_WORDS && is_latin(task) == is_latin(text);
-        // All words weigh the same: among the few texts of one loop a word is common because the loop is about it. Texts
-        // about the same have few words in common; a cosine of 1/8 is half alike.
+        // All words have equal weights, because a word that is common in the few texts of one loop is relevant to it. Texts
+        // about the same subject share few words: a cosine of 1/8 means half similar.
         comparable.then(|| Rarity::default().cosine(&words, &objective).cbrt())
     };
     let judge = |record: &Record| {
@@ -117,7 +117,7 @@ fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
     input.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
 }
 
-/// Whether most letters are basic Latin ones. Texts in different scripts cannot be compared by their words.
+/// Whether most letters are basic Latin. Texts in different scripts cannot be compared by their words.
 fn is_latin(text: &str) -> bool {
     let letters = || text.chars().filter(|character| character.is_alphabetic());
     2 * letters().filter(char::is_ascii).count() >= letters().count()
@@ -143,7 +143,7 @@ fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// Returns evidence that many more files outside of the task's scope were changed than inside; `None` otherwise.
+/// Returns evidence that many more files were changed outside the task's scope than inside; otherwise `None`.
 fn scope_creep(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.deviation;
     let scope = scope(input.facts);
@@ -161,7 +161,7 @@ fn scope_creep(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     creeps.then(|| DetectionEvidence::new("scope", ratio, settings.scope_creep_ratio, text))
 }
 
-/// Returns the scope of the task: as stated, or else the files and folders that its text names.
+/// Returns the task's scope: the stated scope, or the files and folders named in its text.
 fn scope(facts: &TaskFacts) -> Vec<&str> {
     if !facts.scope.is_empty() {
         return facts.scope.iter().map(|place| place.trim_end_matches('/')).collect();
@@ -169,7 +169,7 @@ fn scope(facts: &TaskFacts) -> Vec<&str> {
     named_places(&facts.task)
 }
 
-/// Returns the files and folders that the text of a task names.
+/// Returns the files and folders named in a task's text.
 pub fn named_places(text: &str) -> Vec<&str> {
     let is_edge = |c: char| !(c.is_alphanumeric() || matches!(c, '/' | '_' | '-'));
     let words = cut(text, MAX_TASK).split_whitespace().map(|word| word.trim_matches(is_edge));
@@ -180,8 +180,8 @@ pub fn named_places(text: &str) -> Vec<&str> {
     words.filter(is_path).map(|word| word.trim_end_matches('/')).collect()
 }
 
-/// Whether a changed file belongs to a place of the scope: it is the place, is in it or next to it, or has a related name (such
-/// as that of its tests).
+/// Whether a changed file belongs to a place in the scope: it is the place, is inside or next to it, or has a related name
+/// (for example a test of the place).
 fn is_within(file: &str, place: &str) -> bool {
     let stem = place.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(place);
     file == place

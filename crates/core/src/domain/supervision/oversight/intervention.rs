@@ -1,4 +1,4 @@
-//! Interventions: five levels, the notifications that each causes, and the directives for the next prompt.
+//! Interventions: five levels, the notifications of each level, and directives for the next prompt.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl InterventionLevel {
         }
     }
 
-    /// Returns the most severe level that a basis justifies. Text alone neither pauses nor ends a loop.
+    /// Returns the most severe level justified by a basis. Text alone neither pauses nor ends a loop.
     pub fn strongest_by(basis: Basis) -> Self {
         match basis {
             Basis::Measured | Basis::Derived => Self::Abort,
@@ -94,8 +94,8 @@ pub enum EscalationLevel {
 pub struct Escalation {
     /// Urgency.
     pub level: EscalationLevel,
-    /// Whether the escalation issue, webhooks and the desktop are used too. If false, people are notified only on the loop's own
-    /// issue.
+    /// Whether the escalation issue, webhooks and the desktop are used as well. If false, only the loop's issue notifies
+    /// people.
     pub outside: bool,
 }
 
@@ -141,7 +141,7 @@ impl DirectiveLevel {
     }
 }
 
-/// Directive for the next prompt. Its text form begins with the prefix of its level; text without a prefix is a warning.
+/// Directive for the next prompt. Its text form starts with the prefix of its level; text without a prefix is a warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub struct Directive {
@@ -152,7 +152,7 @@ pub struct Directive {
 }
 
 impl Directive {
-    /// Returns the directive for a detection; `None` for levels that give no directive.
+    /// Returns the directive for a detection; `None` for levels without a directive.
     pub(super) fn of(level: InterventionLevel, detection: &Detection) -> Option<Self> {
         let (level, opening) = match level {
             InterventionLevel::Warn => (DirectiveLevel::Warning, format!("{}.", detection.kind.title())),

@@ -53,8 +53,8 @@ impl DetectionDefinition for NoChangeSettings {
     }
 }
 
-/// Whether the agent changed nothing in the newest iteration. Uses the recorded origin of the change; if there is none, compares
-/// the trees; if trees are unknown, requires that no file and no figure changed. False if the agent's run failed.
+/// Whether the agent changed nothing in the newest iteration, according to the recorded origin of the change or a comparison
+/// of the trees. If both are unknown, no file and no figure may have changed. False if the agent's run failed.
 fn unchanged(records: &[Record]) -> bool {
     let Some((last, before)) = records.split_last() else { return false };
     if last.agent_failure.is_some() {

@@ -1,4 +1,4 @@
-//! Oscillation: the tree returns to earlier states, files are changed back and forth, or completion rises and falls.
+//! Oscillation: the tree returns to earlier states, files change back and forth, or completion rises and falls.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::intervention::InterventionLevel;
 use crate::domain::model::record::{Record, TreeChange};
 use crate::domain::supervision::control::Trend;
 
-/// Maximum number of files per iteration that are compared.
+/// Maximum number of compared files per iteration.
 const MAX_FILES: usize = 64;
 
 detection_settings! {
@@ -69,9 +69,9 @@ impl DetectionDefinition for OscillationSettings {
         of_approach: true,
     };
 
-    /// Detects oscillation. Returns of the work tree to earlier states are sufficient evidence, unless there is only one. A
-    /// single return, like the weaker signals, counts only without other progress, and not if it undoes a loss. Oscillation in
-    /// which the newest iteration takes no part is ignored.
+    /// Detects oscillation. Two or more returns of the work tree to earlier states are sufficient evidence. A single return
+    /// and the weaker signals count only without other progress, and not if the return undoes a loss. Oscillation is ignored
+    /// if the newest iteration is not part of it.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         let window = input.recent(self.window);
         let progressing = input.progressing();
@@ -100,7 +100,7 @@ impl DetectionDefinition for OscillationSettings {
             let text = format!("completion changed direction {turns} times in the last {} iterations", window.len());
             evidence.push(DetectionEvidence::new("sign_changes", turns, self.sign_changes, text));
         }
-        // A single error of a tool moves P as well; completion has to turn too.
+        // A single tool error also changes P, so completion must turn as well.
         if !progressing && input.control.trend == Trend::Oscillating && turns >= self.trend_turns {
             evidence.push(DetectionEvidence::new("trend", 1, 1, "the trend oscillates".to_owned()));
         }
@@ -116,8 +116,8 @@ impl DetectionDefinition for OscillationSettings {
     }
 }
 
-/// Returns the index of the newest earlier iteration that has the same tree as the last one, with a different tree in between.
-/// `None` if there is no such iteration, or if the service, not the agent, restored that tree.
+/// Returns the index of the newest earlier iteration with the last iteration's tree and a different tree in between. `None`
+/// if there is none, or if the service and not the agent restored this tree.
 fn returned_to(records: &[Record]) -> Option<usize> {
     let (last, before) = records.split_last()?;
     let newest = last.tree.as_deref()?;
@@ -135,12 +135,13 @@ fn returned_to(records: &[Record]) -> Option<usize> {
     })
 }
 
-/// Whether the newest iteration is better than the one before, so that the return undid a loss.
+/// Whether the newest iteration is better than the previous one, which means that the return undid a loss.
 fn takes_back_a_loss(records: &[Record]) -> bool {
     matches!(records, [.., before, last] if last.completion > before.completion)
 }
 
-/// Whether the newest iteration changed most of the files of two iterations ago again, while the iteration between did not.
+/// Whether the newest iteration again changed most of the files from two iterations ago, while the previous iteration did
+/// not.
 fn churned(records: &[Record], threshold: f64) -> bool {
     let [.., first, between, last] = records else { return false };
     if first.files.is_empty() || last.files.is_empty() {
@@ -156,7 +157,8 @@ fn files(record: &Record) -> HashSet<&str> {
     record.files.iter().take(MAX_FILES).map(String::as_str).collect()
 }
 
-/// Counts how often completion turned from gain to loss or back, ignoring small changes. 0 if the newest change is no such turn.
+/// Counts how often completion turned from gain to loss or back, ignoring small changes. 0 if the newest change is not such
+/// a turn.
 fn turns(records: &[Record], min_swing: f64) -> u32 {
     let changes = records.windows(2).map(|pair| pair[1].completion.get() - pair[0].completion.get());
     let (mut turns, mut turned) = (0, false);

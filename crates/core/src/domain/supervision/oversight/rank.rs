@@ -1,4 +1,4 @@
-//! Rank of the causes of an iteration: the order in which they are reported to people and agents.
+//! Rank of an iteration's causes: the order in which they are reported to people and agents.
 
 use std::cmp::Reverse;
 
@@ -7,10 +7,10 @@ use super::basis::Basis;
 use super::detection::DetectionSeverity;
 use super::intervention::InterventionLevel;
 
-/// Returns the sort key of a cause among those of its iteration. The lowest key is the headline. No other code orders causes.
-/// Causes that are only recorded come last, and causes that are based on text alone come after the others. Then follow, in this
-/// order, the level of the intervention, the basis, the severity, and the order in the table of detections, which begins with the
-/// most specific ones.
+/// Returns a cause's sort key among its iteration's causes. The lowest key is the headline. No other code orders causes.
+/// Causes that are only recorded come last, and causes based on text alone come after the others. The remaining criteria
+/// are, in order: the level of the intervention, the basis, the severity, and the order in the table of detections, which
+/// starts with the most specific ones.
 pub fn cause_rank(
     kind: DetectionKind,
     basis: Basis,

@@ -78,7 +78,7 @@ impl DetectionDefinition for RegressionSettings {
         }
         evidence.extend(lost_coverage(input));
         evidence.extend(falling_completion(input));
-        // Control knows nothing of weakened checks: what comes after them looks like a fall.
+        // Control ignores weakened checks, so later iterations look like a regression to it.
         let best = || input.history.iter().map(|record| record.completion.get()).fold(0.0, f64::max);
         let seeming = input.partial && input.last.completion.get() >= best();
         if !seeming && input.control.alarm(AlarmKind::Regression) == Some(DetectionSeverity::Critical) {
@@ -98,9 +98,9 @@ impl DetectionDefinition for RegressionSettings {
     }
 }
 
-/// Returns the number of the best earlier iteration: that with the most passing checks, then with the highest completion, then
-/// the newest. 0 stands for the state before the first iteration, if more checks passed there. `None` if no earlier state is
-/// better than the newest iteration. Iterations that weakened checks are ignored.
+/// Returns the number of the best earlier iteration: most passing checks, then highest completion, then newest. 0 is the
+/// state before the first iteration, if more checks passed there. `None` if no earlier state is better than the newest
+/// iteration. Ignores iterations that weakened checks.
 pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
     let passed = |record: &Record| record.checks.iter().filter(|check| check.passed).count();
     let rank = |record: &Record| (passed(record), record.completion);
@@ -120,8 +120,8 @@ pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
     }
 }
 
-/// Returns the checks that passed earlier and failed in each of the last iterations, each with a flag whether it passed before
-/// the first iteration.
+/// Returns the checks that passed earlier and failed in each of the last iterations. A flag states whether a check passed
+/// before the first iteration.
 fn lost_checks(input: &DetectionInput<'_>) -> Vec<(String, bool)> {
     let runs = input.settings.regression.consecutive;
     let (recent, history) = (input.recent(runs), input.history);
@@ -141,8 +141,9 @@ fn lost_checks(input: &DetectionInput<'_>) -> Vec<(String, bool)> {
     lost
 }
 
-/// Returns evidence that fewer tests pass than in the best iteration. Either many fewer pass in the newest iteration, or fewer
-/// pass and some fail in each of the last `consecutive` iterations. `None` if more tests pass than in the previous iteration.
+/// Returns evidence that fewer tests pass than in the best iteration. Either far fewer pass in the newest iteration, or
+/// fewer pass and some fail in each of the last `consecutive` iterations. `None` if more tests pass than in the previous
+/// iteration.
 fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.regression;
     let now = input.last.tests_passing?;
@@ -164,8 +165,8 @@ fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     (sudden || lasting).then(|| DetectionEvidence::new("tests", now, best, text))
 }
 
-/// Returns evidence of more failures that are known by name but not counted. In each of the last iterations, everything fails
-/// that failed in an earlier one, and something else as well.
+/// Returns evidence of additional failures that are known by name but not counted. In each of the last iterations, all
+/// failures of an earlier iteration recur, with at least one new failure.
 fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let runs = input.settings.regression.consecutive;
     let recent = input.recent(runs);
@@ -181,7 +182,7 @@ fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     Some(DetectionEvidence::new("failures", many as f64, few as f64, text))
 }
 
-/// Returns evidence that coverage fell by more than `coverage_drop_percent` percentage points, in one step or in several.
+/// Returns evidence that coverage fell by more than `coverage_drop_percent` percentage points, in one or several steps.
 fn lost_coverage(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let allowed = input.settings.regression.coverage_drop_percent;
     let now = input.last.coverage?;
@@ -190,7 +191,7 @@ fn lost_coverage(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     (best - now > allowed).then(|| DetectionEvidence::new("coverage", best - now, allowed, text))
 }
 
-/// Returns evidence that completion fell in each of the last iterations, in total by more than noise.
+/// Returns evidence that completion fell in each of the last iterations, and in total by more than noise.
 fn falling_completion(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.regression;
     let newest_first = input.history.windows(2).rev();

@@ -1,4 +1,4 @@
-//! Statistics of oversight for tuning its thresholds: detections, interventions, and progress after them.
+//! Statistics of oversight for tuning its thresholds: detections, interventions, and the progress after them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::DetectionKind;
 use super::intervention::InterventionLevel;
 use super::state::{OverseerState, ProgressCounts};
 
-/// Statistics of oversight for one loop or for several.
+/// Statistics of oversight for one or several loops.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OversightReport {
     /// Number of iterations with a detection, by kind.

@@ -91,7 +91,7 @@ impl DetectionDefinition for ResourceBurnSettings {
             let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
             evidence.push(DetectionEvidence::new("tool_calls", calls, self.tool_calls, text));
         }
-        // A loop that still gets better is left to its limits.
+        // A loop that still improves may use its limits.
         let slow = input.rate(ALARM_OVER) < self.alarm_below;
         if slow && input.control.alarm(AlarmKind::ResourceBurn).is_some() {
             evidence.push(DetectionEvidence::new(
@@ -112,7 +112,7 @@ impl DetectionDefinition for ResourceBurnSettings {
         Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
     }
 
-    /// Whether the used resources brought so little completion that the loop should end.
+    /// Whether the used resources achieved so little completion that the loop should end.
     fn ends_loop(&self, input: &DetectionInput<'_>, _: &OverseerState) -> bool {
         let efficiency = input.last.completion.get() / f64::from(number(input.history));
         efficiency < self.abort_efficiency && input.last.completion.get() < self.abort_completion
@@ -121,7 +121,7 @@ impl DetectionDefinition for ResourceBurnSettings {
 
 type Use = (&'static str, f64, Option<f64>, f64, &'static str);
 
-/// Returns the use of each resource: signal, used amount, estimate, multiple of the estimate that is too much, and unit.
+/// Returns the use of each resource: signal, used amount, estimate, excessive multiple of the estimate, and unit.
 fn uses(input: &DetectionInput<'_>) -> [Use; 3] {
     let (facts, settings) = (input.facts, &input.settings.resource_burn);
     let iterations = f64::from(number(input.history));

@@ -1,4 +1,4 @@
-//! State of the overseer between iterations, of bounded size.
+//! State of the overseer between iterations, with bounded size.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::audit::{AuditEntry, AuditEvent};
 use super::detection::Detection;
 use super::intervention::InterventionLevel;
 
-/// Maximum number of reported causes that are remembered per detection.
+/// Maximum number of remembered reported causes per detection.
 const MAX_TOLD: usize = 8;
-/// Maximum number of interventions whose effect is not yet known.
+/// Maximum number of interventions with a pending effect.
 const MAX_AWAITED: usize = 16;
-/// Number of iterations within which progress counts as a result of an intervention.
+/// Number of iterations within which progress counts as an effect of an intervention.
 const FOLLOW_WITHIN: u32 = 2;
 
 /// Health of a loop.
@@ -48,7 +48,7 @@ impl Health {
     }
 }
 
-/// Number of interventions that were followed by progress within two iterations, and of those that were not.
+/// Number of interventions with and without progress in the next two iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgressCounts {
     /// Number of interventions after which completion exceeded its previous best.
@@ -58,7 +58,7 @@ pub struct ProgressCounts {
 }
 
 impl ProgressCounts {
-    /// Returns the share of interventions that were followed by progress, 0..1; `None` if there were none.
+    /// Returns the share of interventions with subsequent progress, 0..1; `None` without interventions.
     pub fn rate(self) -> Option<f64> {
         let known = self.progress + self.none;
         (known > 0).then(|| f64::from(self.progress) / f64::from(known))
@@ -81,27 +81,27 @@ pub struct OverseerState {
     /// Iteration after which the last REDIRECT was given, by kind of the detection.
     pub(super) redirected: BTreeMap<DetectionKind, u32>,
     standing: BTreeMap<DetectionKind, ActiveDetection>,
-    /// Last iteration in which a detection only warns because a person resumed the loop in spite of it, by kind.
+    /// Last iteration in which a detection only warns, because a person resumed the loop despite it, by kind.
     acknowledged: BTreeMap<DetectionKind, u32>,
     awaited: Vec<PendingIntervention>,
 }
 
-/// Active detection, with the level of its intervention.
+/// Active detection with the level of its intervention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct ActiveDetection {
     level: InterventionLevel,
-    /// Iteration after which the current level was reached.
+    /// Iteration after which the detection reached its level.
     since: u32,
-    /// Iteration after which the detection was last seen.
+    /// Iteration after which the detection last occurred.
     seen: u32,
-    /// Causes that were reported at the current level.
+    /// Causes reported at the current level.
     told: Vec<String>,
     /// Number of REDIRECTs so far.
     #[serde(default)]
     redirects: u32,
 }
 
-/// Intervention whose effect is not yet known.
+/// Intervention whose effect is not known yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct PendingIntervention {
     level: InterventionLevel,
@@ -111,9 +111,9 @@ struct PendingIntervention {
 }
 
 impl OverseerState {
-    /// Records that a person resumed the loop after an iteration. The detections that paused the loop only warn for the next
-    /// iterations. A resource burn only warns for the rest of the loop, because waiting does not reduce it; the limits of the
-    /// loop still apply.
+    /// Records that a person resumed the loop after an iteration. The detections that paused the loop only warn in the next
+    /// iterations. A resource burn only warns for the rest of the loop, because waiting does not reduce it; the loop's
+    /// limits still apply.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &OversightSettings) -> AuditEntry {
         let paused = std::mem::take(&mut self.standing);
         for (kind, standing) in paused.into_iter().filter(|(_, standing)| standing.level >= InterventionLevel::Pause) {
@@ -122,7 +122,7 @@ impl OverseerState {
                 _ => iteration.saturating_add(settings.grace_iterations),
             };
             self.acknowledged.insert(kind, until);
-            // The redirects that did not help count on, until it is gone.
+            // The ineffective REDIRECTs still count until the detection ends.
             let anew = ActiveDetection {
                 level: InterventionLevel::Log,
                 since: iteration,
@@ -137,7 +137,7 @@ impl OverseerState {
         AuditEntry::new(iteration, AuditEvent::Resumed, format!("resumed by {by}"))
     }
 
-    /// Removes active detections that were not seen for `climb_after` iterations. A regression is removed as soon as one
+    /// Removes active detections that did not occur for `climb_after` iterations. Removes a regression as soon as an
     /// iteration does not show it. Returns the audit entries.
     pub(super) fn forget(&mut self, iteration: u32, detections: &[Detection], climb_after: u32) -> Vec<AuditEntry> {
         let mut withdrawn = Vec::new();
@@ -158,9 +158,9 @@ impl OverseerState {
         withdrawn
     }
 
-    /// Records a detection and returns the level that it reaches, and whether that level is new for its cause. The level is one
-    /// higher than `asked` if the detection persisted for `climb_after` iterations. A pause is reached only after `redirects`
-    /// REDIRECTs. The level never exceeds what the basis justifies.
+    /// Records a detection and returns its level, and whether the level is new for its cause. The level is one higher than
+    /// `asked` if the detection persisted for `climb_after` iterations. A pause requires `redirects` previous REDIRECTs. The
+    /// level never exceeds the level justified by the basis.
     pub(super) fn reach(
         &mut self,
         iteration: u32,
@@ -205,7 +205,7 @@ impl OverseerState {
         (level, fresh)
     }
 
-    /// Counts findings that are only informative. Returns their audit entries, which have the level LOG.
+    /// Counts informative findings. Returns their audit entries with the level LOG.
     pub(in crate::domain::supervision) fn log<'a>(
         &mut self,
         iteration: u32,
@@ -229,13 +229,13 @@ impl OverseerState {
             self.redirected.insert(kind, iteration);
         }
         if matches!(level, InterventionLevel::Warn | InterventionLevel::Redirect) && self.awaited.len() < MAX_AWAITED {
-            // Kept to a millionth, which reads back as it was written.
+            // Rounded to a millionth, so that the stored value reads back unchanged.
             let completion = (best.clamp(0.0, 1.0) * 1e6).round() / 1e6;
             self.awaited.push(PendingIntervention { level, iteration, completion });
         }
     }
 
-    /// Determines which tracked interventions were followed by progress.
+    /// Determines which tracked interventions led to progress.
     pub(super) fn follow(&mut self, iteration: u32, completion: f64, min_progress: f64) {
         let followed = &mut self.followed;
         self.awaited.retain(|awaited| {
@@ -249,12 +249,13 @@ impl OverseerState {
         });
     }
 
-    /// Returns the iteration after which the last REDIRECT was given since a person resumed the loop; `None` if there was none.
+    /// Returns the iteration after which the last REDIRECT was given since a person resumed the loop; `None` without a
+    /// REDIRECT.
     pub fn last_redirect(&self) -> Option<u32> {
         self.redirected.values().copied().max()
     }
 
-    /// Whether the loop is paused or aborted, so that a person has to act before it continues.
+    /// Whether the loop is paused or aborted and continues only after a person acts.
     pub fn is_held(&self) -> bool {
         matches!(self.health, Health::Paused | Health::Aborted)
     }

@@ -1,4 +1,4 @@
-//! Stuck: the same error or reflection recurs, there is no progress, or a standstill lasts unusually long for this loop.
+//! Stuck: the same error or reflection recurs, there is no progress, or a standstill is unusually long for this loop.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -10,7 +10,7 @@ use crate::domain::model::record::Record;
 use crate::domain::model::signature::normalize;
 use crate::domain::supervision::control::AlarmKind;
 
-/// Maximum length of an error or reflection that is compared, in bytes. Error signatures are shorter.
+/// Maximum compared length of an error or reflection, in bytes. Error signatures are shorter.
 const MAX_TEXT: usize = 400;
 
 detection_settings! {
@@ -59,7 +59,7 @@ detection_settings! {
 }
 
 impl StuckSettings {
-    /// Returns the number of occurrences of the same error that is critical in this loop.
+    /// Returns the number of occurrences of the same error that is critical for this loop.
     fn critical_count(&self, input: &DetectionInput<'_>) -> u32 {
         let least = self.same_error_count.saturating_add(2);
         input.facts.within_limit(self.critical_error_count, self.limit_share, least)
@@ -89,7 +89,7 @@ impl DetectionDefinition for StuckSettings {
         of_approach: true,
     };
 
-    /// Detects a stuck loop. A loop that makes progress is not stuck, even if an error or reflection recurs, unless its latest
+    /// Detects a stuck loop. A loop with progress is not stuck, even if an error or reflection recurs, unless its latest
     /// gains are too small to be a step.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         let rate = input.progress_rate();
@@ -125,7 +125,7 @@ impl DetectionDefinition for StuckSettings {
                 format!("the agent drew the same conclusion {times} times: {}", line(&reflection)),
             ));
         }
-        // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
+        // The alarm considers few iterations, so it alone could mistake a plateau for a stuck loop.
         let enough = evidence.len() >= self.alarm_signals as usize;
         if slow && enough && input.control.alarm(AlarmKind::StuckLoop).is_some() {
             evidence.push(DetectionEvidence::new(
@@ -146,21 +146,21 @@ impl DetectionDefinition for StuckSettings {
     }
 }
 
-/// Returns the newest error and the number of its occurrences in the window; `None` if they are fewer than the threshold.
+/// Returns the newest error and its number of occurrences in the window; `None` if below the threshold.
 fn repeated_error(input: &DetectionInput<'_>) -> Option<(String, u32)> {
     let settings = &input.settings.stuck;
     let (same, error) = occurrences(input.recent(settings.window), |record| record.error_signature.as_deref())?;
     (same >= settings.same_error_count).then_some((error, same))
 }
 
-/// Returns the newest reflection if the reflections before it are the same; `None` otherwise.
+/// Returns the newest reflection if the previous reflections are the same; otherwise `None`.
 fn repeated_reflection(input: &DetectionInput<'_>) -> Option<String> {
     let times = input.settings.stuck.same_reflection_count;
     let (same, reflection) = occurrences(input.recent(times), |record| record.reflection.as_deref())?;
     (same >= times).then_some(reflection)
 }
 
-/// Counts the records whose normalized text (without numbers and the like) equals that of the newest record. Returns the count
+/// Counts the records whose normalized text (for example without numbers) equals the newest record's text. Returns the count
 /// and the normalized text.
 fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'a str>) -> Option<(u32, String)> {
     let beginning = |record| text(record).map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]);
@@ -171,7 +171,7 @@ fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'
     (!normal.is_empty()).then_some((u32::try_from(count).unwrap_or(u32::MAX), normal))
 }
 
-/// Returns the total gain of completion over the last iterations if it is too small; `None` otherwise, or if there are too few
+/// Returns the total gain of completion in the last iterations if it is too small; `None` otherwise, or with too few
 /// iterations.
 fn gain_without_progress(input: &DetectionInput<'_>) -> Option<f64> {
     let settings = &input.settings.stuck;
@@ -179,7 +179,7 @@ fn gain_without_progress(input: &DetectionInput<'_>) -> Option<f64> {
     if unseen || input.recent(settings.no_progress_iterations).len() < settings.no_progress_iterations as usize {
         return None;
     }
-    // From where they started, which is the record before them where there is one.
+    // The start is the record before these iterations, if there is one.
     let (start, after) = input.recent(settings.no_progress_iterations.saturating_add(1)).split_first()?;
     let best = after.iter().map(|record| record.completion.get()).fold(start.completion.get(), f64::max);
     let gain = best - start.completion.get();

@@ -1,5 +1,5 @@
-//! Test tampering: the change of an iteration weakened the checks that measure it. This is the only detection that also applies
-//! to finished work.
+//! Test tampering: an iteration's change weakened the checks that measure it. Only this detection also applies to finished
+//! work.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -9,7 +9,7 @@ use super::detection_input::{DetectionInput, line, number};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 
-/// Maximum number of findings that are listed in the evidence; the others are only counted.
+/// Maximum number of findings listed in the evidence; the rest are only counted.
 const MAX_NAMED: usize = 3;
 
 detection_settings! {
@@ -63,7 +63,7 @@ impl DetectionDefinition for TestTamperingSettings {
     }
 }
 
-/// Returns evidence that tests that ran earlier are skipped now.
+/// Returns evidence that tests are skipped now that ran earlier.
 fn skipped(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let least = input.settings.test_tampering.skipped;
     let ran = |record: &Record| Some(record.tests_passing? + record.tests_failing?);

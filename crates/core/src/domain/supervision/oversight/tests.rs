@@ -14,7 +14,7 @@ use crate::domain::model::ids::Ratio;
 use crate::domain::supervision::control::AlarmKind;
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// Returns a trace with these completions, numbered from 1. `change` completes each record, and gets its 0-based index.
+/// Returns a trace with these completions, numbered from 1. `change` completes each record, given its 0-based index.
 fn trace(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
     let record = |(at, completion): (usize, &f64)| {
         let mut record =
@@ -30,12 +30,12 @@ fn flat(length: usize, change: impl Fn(usize, &mut Record)) -> Vec<Record> {
     trace(&vec![0.3; length], change)
 }
 
-/// Returns the thresholds of the preset `pinned`, which do not change with the defaults.
+/// Returns the thresholds of the preset `pinned`, which are independent of the defaults.
 fn pinned_settings() -> OversightSettings {
     SupervisionSettings::of(SupervisionPreset::Pinned).oversight
 }
 
-/// Loop that is reviewed after each iteration.
+/// Loop with a review after each iteration.
 struct ReviewedLoop {
     facts: TaskFacts,
     control: ControlView,
@@ -72,17 +72,17 @@ impl ReviewedLoop {
     }
 }
 
-/// Returns the severity of the detection of this kind in a verdict.
+/// Returns the severity of this kind's detection in a verdict.
 fn severity(verdict: &OversightVerdict, kind: DetectionKind) -> Option<DetectionSeverity> {
     verdict.detections.iter().find(|found| found.kind == kind).map(|found| found.severity)
 }
 
-/// Returns the level of the intervention for this kind in a verdict.
+/// Returns the level of this kind's intervention in a verdict.
 fn level(verdict: &OversightVerdict, kind: DetectionKind) -> Option<InterventionLevel> {
     verdict.interventions.iter().find(|done| done.kind == kind).map(|done| done.level)
 }
 
-/// Returns the names of the signals for this kind in all verdicts.
+/// Returns the names of this kind's signals in all verdicts.
 fn signals(verdicts: &[OversightVerdict], kind: DetectionKind) -> Vec<&str> {
     let found = verdicts.iter().flat_map(|verdict| &verdict.detections).filter(|found| found.kind == kind);
     found.flat_map(|found| &found.evidence).map(|evidence| evidence.signal.as_str()).collect()

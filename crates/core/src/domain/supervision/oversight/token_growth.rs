@@ -1,5 +1,5 @@
-//! Token growth: iterations use many times as many tokens as earlier ones, without progress. A typical cause is a session whose
-//! context fills up; a fresh session starts from the task again.
+//! Token growth: iterations use many times as many tokens as earlier ones, without progress. A typical cause is a session
+//! whose context fills up; a fresh session starts again from the task.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -44,8 +44,8 @@ impl DetectionDefinition for TokenGrowthSettings {
         of_approach: false,
     };
 
-    /// Compares each of the newest iterations with the median of earlier ones, so that a single large iteration is no growth.
-    /// Iterations whose run failed are ignored, because they show nothing about the session.
+    /// Compares each of the newest iterations with the median of earlier ones, so a single large iteration is not growth.
+    /// Ignores iterations with a failed run, because they are no evidence about the session.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         if input.improving() {
             return None;

@@ -1,4 +1,4 @@
-//! Comparison of settings over recorded traces: iterations saved, and healthy loops that were disturbed.
+//! Compares settings over recorded traces: iterations saved, and healthy loops disturbed.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ use crate::domain::supervision::oversight::InterventionLevel;
 /// Result of replaying one trace with some settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceOutcome {
-    /// Point at which the loop would end; `None` if it would continue.
+    /// Predicted end of the loop; `None` if it would continue.
     pub ended: Option<PredictedEnd>,
-    /// Number of iterations that would not have run, because the loop never finished and would have been paused or ended before.
+    /// Number of iterations saved, because the loop never finished and would have been paused or ended earlier.
     pub saved: u64,
-    /// Number of interventions above LOG. An intervention that lasts several iterations is counted once.
+    /// Number of interventions above LOG. An intervention over several iterations counts once.
     pub interventions: u64,
     /// Whether the loop finished, but only after an intervention.
     pub disturbed: bool,
-    /// Whether the loop finished, but would have been stopped before.
+    /// Whether the loop finished, but would have been stopped earlier.
     pub stopped: bool,
 }
 

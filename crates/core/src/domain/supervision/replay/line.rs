@@ -7,7 +7,7 @@ use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, ControlActio
 use crate::domain::supervision::oversight::{self, DetectionKind, Health, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
-/// Output of the replay for one iteration. The keys are part of the format; their order is not.
+/// Output of the replay for one iteration. The format defines the keys but not their order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayLine {
     /// 1-based number of the iteration.
@@ -24,19 +24,19 @@ pub struct ReplayLine {
     pub velocity: f64,
     /// Trend of the error.
     pub trend: Trend,
-    /// Profile that the gains approach.
+    /// Target profile of the gains.
     pub profile: String,
-    /// Gain of P that was used.
+    /// Gain of P in use.
     pub kp: f64,
-    /// Gain of I that was used.
+    /// Gain of I in use.
     pub ki: f64,
-    /// Gain of D that was used.
+    /// Gain of D in use.
     pub kd: f64,
     /// Control signal u, 0..1.
     pub control_signal: f64,
-    /// Urgency that corresponds to u.
+    /// Urgency corresponding to u.
     pub urgency: Urgency,
-    /// Action that control recommends.
+    /// Action recommended by control.
     pub action: ControlAction,
     /// Number of iterations still needed; null if the gap does not shrink.
     pub forecast: Option<u64>,

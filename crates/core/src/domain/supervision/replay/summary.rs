@@ -1,4 +1,4 @@
-//! Totals of a replay, and the point at which the loop would have ended.
+//! Totals of a replay, and the predicted end of the loop.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel, Ov
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndKind {
-    /// The loop finished: every check passes, and no check was weakened.
+    /// The loop finished: all checks pass, and none were weakened.
     Finished,
     /// The loop would wait for a person.
     Pause,
@@ -30,8 +30,8 @@ pub struct PredictedEnd {
     pub by: EndKind,
 }
 
-/// Returns how the loop would end after an iteration; `None` if it would continue. Finished work ends the loop whatever the
-/// decision is, unless checks were weakened.
+/// Returns how the loop would end after an iteration; `None` if it would continue. Finished work ends the loop regardless of
+/// the decision, unless checks were weakened.
 pub fn end(record: &Record, review: &SupervisionReview) -> Option<EndKind> {
     let weakened = review.verdict.detections.iter().any(|found| found.kind == DetectionKind::TestTampering);
     match review.decision() {
@@ -50,15 +50,15 @@ pub struct ReplaySummary {
     pub iterations: u64,
     /// Number of raised alarms, by kind.
     pub alarms: BTreeMap<AlarmKind, u64>,
-    /// Number of raised alarms, by the highest severity that the alarm reached.
+    /// Number of raised alarms, by the highest severity of each alarm.
     pub severities: BTreeMap<AlarmSeverity, u64>,
-    /// Number of iterations, by the recommended action of control.
+    /// Number of iterations, by control's recommended action.
     pub actions: BTreeMap<ControlAction, u64>,
     /// Number of iterations with a detection, by kind.
     pub detections: BTreeMap<DetectionKind, u64>,
-    /// Number of new interventions, by level. An intervention that lasts several iterations is counted once.
+    /// Number of new interventions, by level. An intervention over several iterations counts once.
     pub interventions: BTreeMap<InterventionLevel, u64>,
-    /// Point at which the loop would first have ended; `None` if it would continue.
+    /// First predicted end of the loop; `None` if it would continue.
     pub ended: Option<PredictedEnd>,
 }
 

@@ -1,4 +1,4 @@
-//! Parsing, replay, totals and comparison of traces.
+//! Tests of parsing, replay, totals and comparison of traces.
 
 use serde_json::Value;
 
@@ -68,13 +68,13 @@ fn summary_has_counts_and_first_end() {
     assert_eq!(ReplaySummary::of(&[]), ReplaySummary::default());
 }
 
-/// Returns a trace of eight iterations without progress, with the same error.
+/// Returns a trace of eight iterations without progress and with the same error.
 fn stuck() -> String {
     let line = |n: u32| format!("{{\"iteration\": {n}, \"completion\": 0.3, \"error_signature\": \"E0308\"}}\n");
     (1..=8).map(line).collect()
 }
 
-/// Returns a trace of five iterations that finish.
+/// Returns a trace of five iterations that finishes.
 fn healthy() -> String {
     [0.2, 0.45, 0.6, 0.85, 1.0].iter().map(|completion| format!("{{\"completion\": {completion}}}\n")).collect()
 }

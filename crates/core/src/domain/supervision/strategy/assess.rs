@@ -10,13 +10,13 @@ use crate::domain::model::signature::{first_error, normalize};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
 
-/// Number of newest iterations in which blockers are counted.
+/// Number of newest iterations whose blockers are counted.
 const BLOCKER_WINDOW: usize = 10;
 
 /// Maximum length of a blocker's text, in characters.
 const MAX_BLOCKER: usize = 300;
 
-/// Phase of the loop, by its used budget and its completion.
+/// Phase of the loop, determined by its used budget and its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -28,23 +28,23 @@ pub enum Phase {
     Late,
 }
 
-/// Blocker, as worded by the agent.
+/// Blocker in the agent's words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenBlocker {
     /// Text of the blocker.
     pub text: String,
-    /// Number of iterations among the last ten that named the blocker.
+    /// Number of the last ten iterations that named the blocker.
     pub seen: u32,
 }
 
-/// A failing check.
+/// Failing check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingCheck {
     /// Name of the check.
     pub name: String,
-    /// First error in the output of the check, normalized; `None` if no error was found.
+    /// First error in the check's output, normalized; `None` if no error was found.
     pub error: Option<String>,
-    /// Number of other failing checks that probably depend on this one.
+    /// Number of other failing checks that probably depend on this check.
     pub waiting: usize,
 }
 
@@ -68,9 +68,9 @@ pub struct StateAssessment {
     pub progress: f64,
     /// Phase of the loop.
     pub phase: Phase,
-    /// Used share of the budget, from 0; may exceed 1. The highest share of iterations, time and money.
+    /// Used share of the budget, from 0; may exceed 1. It is the highest share among iterations, time and money.
     pub budget_used: f64,
-    /// Number of iterations that the remaining budget allows, at the average use per iteration so far.
+    /// Number of iterations within the remaining budget, at the average use per iteration so far.
     pub iterations_left: f64,
     /// Number of iterations since the last progress.
     pub without_progress: u32,
@@ -78,13 +78,13 @@ pub struct StateAssessment {
     pub escalates_after: u32,
     /// Open blockers, most frequent first.
     pub blockers: Vec<OpenBlocker>,
-    /// Failing checks; those that most others depend on come first.
+    /// Failing checks; checks on which most others depend come first.
     pub failing: Vec<FailingCheck>,
     /// Size of the last change; `None` before the first iteration.
     pub last_change: Option<LastChange>,
 }
 
-/// Assesses the loop after `history`. `checks` and `change` are those of the last iteration; `None` if they are not available.
+/// Assesses the loop after `history`. `checks` and `change` belong to the last iteration; `None` if unavailable.
 pub fn assess(
     history: &[Record],
     facts: &TaskFacts,
@@ -124,7 +124,7 @@ pub fn assess(
     }
 }
 
-/// Returns the number of iterations so far: the newest record's number, or else the number of records.
+/// Returns the number of iterations so far: the newest record's number, or the number of records.
 fn taken(history: &[Record]) -> f64 {
     history.last().map_or(0.0, |last| last.iteration.max(history.len() as f64))
 }
@@ -139,7 +139,7 @@ fn budget_used(history: &[Record], facts: &TaskFacts) -> f64 {
     uses.into_iter().filter_map(share).fold(0.0, f64::max)
 }
 
-/// Returns the number of newest iterations without progress, that is, without a sufficient gain of completion and, if nothing is
+/// Returns the number of newest iterations without progress: without a sufficient gain of completion and, if nothing is
 /// counted, without a new error.
 fn without_progress(history: &[Record], min_progress: f64) -> u32 {
     let (mut reached, mut without) = (0.0, 0);
@@ -208,8 +208,8 @@ fn failing(last: Option<&Record>, checks: Option<&CheckReport>) -> Vec<FailingCh
     failing.into_iter().map(|(check, _)| check).collect()
 }
 
-/// Returns the stage of a check (setup, build, test, ...), derived from words in its command. Checks of a later stage depend on
-/// those of an earlier one.
+/// Returns the stage of a check (setup, build, test, ...), derived from words in its command. Later stages depend on earlier
+/// ones.
 fn stage(words: &str) -> u8 {
     let words = words.to_lowercase();
     let has = |all: &[&str]| all.iter().any(|word| words.contains(word));

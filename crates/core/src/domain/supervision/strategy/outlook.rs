@@ -1,4 +1,4 @@
-//! Outlook: estimates whether the remaining work is worth its likely cost. Uses the loop's measured rate of progress and the
+//! Outlook: estimates whether the remaining work is worth its likely cost, from the loop's measured rate of progress and the
 //! rates of earlier loops.
 
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use crate::domain::supervision::progress_rate::ProgressRate;
 
 /// Prior weight of the assumption that the loop resembles no earlier loop, in loops.
 const UNKNOWN_LOOPS: f64 = 3.0;
-/// Maximum rate of progress that is assumed for a loop that resembles no earlier one, in completion per iteration. All rates from
-/// 0 to this are equally likely.
+/// Maximum assumed rate of progress of a loop that resembles no earlier one, in completion per iteration. All rates from 0
+/// to this value are equally likely.
 const UNKNOWN_PACE: f64 = 0.3;
-/// Rate of progress that is assumed for such a loop before it has made progress, in completion per iteration.
+/// Assumed rate of progress of such a loop before it has made progress, in completion per iteration.
 const USUAL_PACE: f64 = 0.1;
 /// Minimum standard deviation of the completion gained in an iteration, 0..1. It corresponds to the effect of a flaky test.
 const LEAST_DEVIATION: f64 = 0.005;
-/// Maximum number of iterations that the remaining work is estimated to take.
+/// Maximum estimated number of iterations for the remaining work.
 const MOST_NEEDED: f64 = 1000.0;
 
 /// Expected outcome of continuing a loop.
@@ -24,21 +24,21 @@ const MOST_NEEDED: f64 = 1000.0;
 pub struct Outlook {
     /// Probability that the work is done within the remaining iterations, 0..1.
     pub chance: f64,
-    /// Number of iterations that the remaining work takes at the current rate.
+    /// Number of iterations for the remaining work at the current rate.
     pub needs: f64,
     /// Number of remaining iterations.
     pub left: f64,
-    /// Expected value of continuing, in typical iterations; negative if continuing costs more than it yields.
+    /// Expected value of continuing, in typical iterations; negative if the cost exceeds the benefit.
     #[serde(alias = "worth")]
     pub expected_gain: f64,
-    /// Number of earlier loops that were considered.
+    /// Number of considered earlier loops.
     #[serde(default)]
     pub earlier: u32,
 }
 
 impl Outlook {
-    /// Estimates the outlook of a loop with this rate of progress and `left` remaining iterations. `experience` has the earlier
-    /// loops of the repository. `None` if the rate is not known yet and there are no earlier loops.
+    /// Estimates the outlook of a loop with this rate of progress and `left` remaining iterations. `experience` has the
+    /// repository's earlier loops. `None` if the rate is still unknown and there are no earlier loops.
     pub fn of(rate: &ProgressRate, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
         let alone = Self::alone(rate, left, settings);
         let learns = settings.learned_after_iterations > 0 && rate.later >= settings.learned_after_iterations;
@@ -48,7 +48,7 @@ impl Outlook {
         Some(Self::among(experience, rate, left, alone, settings))
     }
 
-    /// Estimates the outlook from the loop's own rate alone.
+    /// Estimates the outlook from the loop's rate alone.
     fn alone(rate: &ProgressRate, left: f64, settings: &OutlookSettings) -> Option<Self> {
         if rate.steps < settings.steps || rate.gain <= 0.0 {
             return None;
@@ -60,9 +60,9 @@ impl Outlook {
         Some(Self { chance, needs, left, expected_gain: chance * settings.task_value - needs.min(left), earlier: 0 })
     }
 
-    /// Estimates the outlook by Bayes' rule. The loop resembles one of the earlier loops, or none of them; each possibility is
-    /// weighted by how well it explains the progress so far. The next iterations show which one is true, and the loop can be
-    /// stopped then. Continuing therefore costs at most those iterations (option value).
+    /// Estimates the outlook by Bayes' rule. The loop resembles one of the earlier loops, or none of them; each possibility
+    /// is weighted by how well it explains the progress so far. The next iterations show which one is true, and the loop can
+    /// then be stopped. Continuing therefore costs at most these iterations (option value).
     fn among(
         experience: &Experience,
         rate: &ProgressRate,
@@ -71,7 +71,7 @@ impl Outlook {
         settings: &OutlookSettings,
     ) -> Self {
         let (rest, paced) = ((1.0 - rate.level).max(0.0), f64::from(rate.paced));
-        // A loop that has gained nothing yet tells none of them from another.
+        // Without a gain so far, the loop does not distinguish between earlier loops.
         let weight_of = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
         let mut all = Mixture { settings, left, loops: 0, weight: 0.0, chance: 0.0, needs: 0.0, expected_gain: 0.0 };
         for earlier in experience.paces() {
@@ -129,7 +129,7 @@ impl Mixture<'_> {
     }
 }
 
-/// Returns the density of a normal distribution with this variance, at this distance from its mean, up to a constant factor.
+/// Returns the density of a normal distribution with this variance at this distance from its mean, up to a constant factor.
 fn likelihood(distance: f64, variance: f64) -> f64 {
     let deviation = variance.sqrt().max(LEAST_DEVIATION);
     (-(distance / deviation).powi(2) / 2.0).exp() / deviation
@@ -206,10 +206,10 @@ mod tests {
         let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
         assert!(slow.expected_gain < 0.0 && fast.expected_gain > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
         assert!(slow.text().starts_with("at its rate and those of 50 earlier loops the rest takes "));
-        // A few slow ones are no rule, and one that could be like a good one is expected_gain some iterations more.
+        // A few slow loops do not determine the result: the chance of a good loop is worth some more iterations.
         assert!(among(&[0.01; 5], standing).unwrap().expected_gain > 0.0);
         assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().expected_gain > 0.0);
-        // What it showed itself outweighs what others were like.
+        // The loop's measured progress outweighs the earlier loops.
         let going = pace(5, 0.5, 0.6);
         assert!(among(&[0.01; 40], going).unwrap().expected_gain > 0.0);
         let crawling = pace(12, 0.12, 0.13);
@@ -227,7 +227,7 @@ mod tests {
             Outlook::of(pace, 18.0, &loops(&[0.01; 50]), &settings)
         };
         assert!(of(&young, 4).is_none() && of(&old, 4).is_some() && of(&old, 0).is_none());
-        // What cannot be is no loop.
+        // Impossible figures are ignored.
         let wrong = loops(&[f64::NAN, -1.0, f64::INFINITY]);
         assert_eq!(Outlook::of(&old, 18.0, &wrong, &OutlookSettings::default()), None);
         for (left, gain) in [(0.0, 0.0), (1e300, 0.9), (18.0, 1e-300)] {

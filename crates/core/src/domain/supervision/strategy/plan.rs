@@ -1,4 +1,4 @@
-//! Plan of the next iteration. The first rule that applies determines it.
+//! Plan of the next iteration, determined by the first matching rule.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{StateAssessment, StrategySettings, StrategyState};
 use crate::domain::model::signature::normalize;
 use crate::domain::supervision::oversight::{Basis, Intervention};
 
-/// Alternative approaches, each with a name and the instruction for the agent.
+/// Alternative approaches, each with a name and an instruction for the agent.
 const PIVOTS: [(&str, &str); 7] = [
     (
         "find the cause first",
@@ -42,7 +42,7 @@ pub enum Approach {
 pub struct PlanInput<'a> {
     /// Assessment of the loop's current state.
     pub assessment: &'a StateAssessment,
-    /// The active REDIRECT, if any
+    /// Active REDIRECT, if any
     /// ([`OversightVerdict::redirect`](crate::domain::supervision::oversight::OversightVerdict::redirect)).
     pub redirect: Option<&'a Intervention>,
     /// Whether the loop is stuck.
@@ -51,7 +51,7 @@ pub struct PlanInput<'a> {
     pub oscillating: bool,
     /// Open review comments, oldest first.
     pub reviews: &'a [String],
-    /// Reflections and antipatterns that describe failures. An approach that one of them names is not proposed.
+    /// Reflections and antipatterns that describe failures. An approach named in one of them is not proposed.
     pub failed: &'a [String],
 }
 
@@ -59,11 +59,11 @@ pub struct PlanInput<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "text", rename_all = "snake_case")]
 pub enum WorkPriority {
-    /// A failing check, by name.
+    /// Failing check, by name.
     Check(String),
-    /// A blocker, as worded by the agent.
+    /// Blocker in the agent's words.
     Blocker(String),
-    /// A review comment.
+    /// Review comment.
     Review(String),
 }
 
@@ -115,11 +115,11 @@ fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &S
     let redirect = situation.redirect?;
     let because = format!("the overseer redirected the loop: {}", redirect.reason);
     let plan = pivot(state, situation, settings, redirect.kind.name(), &because);
-    // Words alone do not stop a loop, neither by the overseer nor for lack of another approach.
+    // Text alone does not stop a loop, neither through the overseer nor for lack of another approach.
     (plan.approach != Approach::Escalate || redirect.basis != Basis::Words).then_some(plan)
 }
 
-/// Plans to resolve a blocker that was named repeatedly. Each blocker is planned for only once.
+/// Plans to resolve a repeatedly named blocker. Each blocker is planned for only once.
 fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let iteration = situation.assessment.iteration;
     let repeated = situation.assessment.blockers.iter().filter(|blocker| blocker.seen >= settings.blocker_count);
@@ -154,9 +154,9 @@ fn nearly_done(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &Stra
     (progress > settings.near_completion).then(|| StrategyPlan::new(Approach::Persist, "", reasoning, &[step]))
 }
 
-/// Plans the approach for a cause. Keeps the current approach until its iterations are used up or a new REDIRECT requests another
-/// one. Then takes the first approach that was neither tried nor reported as failed. If there is none, plans to ask a person. The
-/// prompt contains the name of the approach, so that the agent can refer to it.
+/// Plans the approach for a cause. Keeps the current approach until its iterations are used up or a new REDIRECT requests
+/// another one. Then selects the first approach that was neither tried nor reported as failed. Without such an approach,
+/// plans to ask a person. The prompt contains the approach's name, so that the agent can refer to it.
 fn pivot(
     state: &mut StrategyState,
     situation: &PlanInput<'_>,

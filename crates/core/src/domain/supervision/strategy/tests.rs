@@ -1,4 +1,4 @@
-//! Tests of each rule, and of the order of the rules.
+//! Tests of each rule, and of the rules' order.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::oversight::{Basis, DetectionKind, DetectionSeverity, Intervention, InterventionLevel};
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// Returns the thresholds of the preset `pinned`, which do not change with the defaults.
+/// Returns the thresholds of the preset `pinned`, which are independent of the defaults.
 fn pinned_settings() -> StrategySettings {
     SupervisionSettings::of(SupervisionPreset::Pinned).strategy
 }
@@ -134,7 +134,7 @@ fn blockers_are_counted_ignoring_digits() {
 
 #[test]
 fn first_matching_rule_decides() {
-    // Everything holds at once; from the top, each rule is taken away in turn.
+    // All rules match at the start; then each is disabled in turn, from the first to the last.
     let redirect = redirected("The loop oscillates between approaches: 2 returns");
     let mut all = history(&[0.85; 8]);
     blocked(&mut all, 3, "no database");
@@ -188,7 +188,7 @@ fn no_approach_is_proposed_twice() {
         assert!(!found.reasoning.is_empty());
         names.push(found.name);
     }
-    // Each has its two iterations, one after the other; what failed elsewhere is left out.
+    // Each approach has its two iterations, one after another; approaches that failed elsewhere are omitted.
     assert_eq!(names.len(), 12);
     names.dedup();
     assert_eq!(names.len(), 6);

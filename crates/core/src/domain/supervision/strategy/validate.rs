@@ -1,4 +1,4 @@
-//! Validation before and after an iteration: whether it may start, and problems in how it ended.
+//! Validates whether an iteration may start, and how it ended.
 
 use std::collections::BTreeSet;
 
@@ -39,8 +39,8 @@ impl PreValidation {
     }
 }
 
-/// Validates whether the next iteration may start. `forecast` is control's estimate of the number of iterations still needed;
-/// `None` if unknown.
+/// Validates whether the next iteration may start. `forecast` is control's estimate of the remaining iterations; `None` if
+/// unknown.
 pub fn validate_before(
     plan: &StrategyPlan,
     assessment: &StateAssessment,
@@ -81,10 +81,10 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
     Some(IterationIssue::new(DetectionSeverity::Medium, format!("the plan does not address a blocker: {first}{more}")))
 }
 
-/// Returns the problems in how an iteration ended.
+/// Returns the problems with the end of an iteration.
 pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<IterationIssue> {
     let mut found = Vec::new();
-    // The agent is told of that by how often it was so, and its claims are scored (`intelligence::ClaimSums`).
+    // No advice here, because the agent receives the statistics of its claims (`intelligence::ClaimSums`).
     if record.completion_signal && !record.is_finished() {
         found.push(IterationIssue::new(
             DetectionSeverity::Medium,

@@ -1,4 +1,4 @@
-//! Review remarks and proposals of conventions on a real database.
+//! Tests of review comments and proposals of conventions on a real database.
 
 use super::*;
 use crate::domain::knowledge::memory::{
@@ -39,7 +39,7 @@ async fn recurring_remark_is_proposed_once_and_is_in_no_prompt() {
     assert_eq!(known(&store).await, [(1, ProposalState::Open, 4)]);
     assert_eq!(counted(&store).await, LearningCounts::default());
     assert!(super::told(&store, query(1, RULE), MemorySettings::default()).await.is_empty());
-    // Another repository knows nothing of it.
+    // Another repository has no such comments.
     remarked(&store, 2, "r-9", RULE, NOW).await;
     assert_eq!(known(&store).await.len(), 1);
 }
@@ -53,14 +53,14 @@ async fn known_rule_is_not_proposed() {
 }
 
 #[tokio::test]
-async fn proposals_are_told_once_by_one_loop() {
+async fn proposal_is_published_once_by_one_loop() {
     let store = Store::in_memory().expect("opened");
     recurring(&store).await;
     let reserved = async |id: &'static str| {
         let found = store.write(move |c| reserve_untold(c, &repository(1), &LoopId::new(id), 3)).await.expect("read");
         found.into_iter().map(|one| (one.number, one.loops)).collect::<Vec<_>>()
     };
-    // Neither loop is stored, which is like having ended.
+    // Neither loop is stored, which counts as ended.
     assert_eq!(reserved("r-7").await, [(1, 3)]);
     assert_eq!(reserved("r-7").await, [(1, 3)], "the same loop after a restart");
     assert_eq!(reserved("r-8").await, [(1, 3)], "the other one ended without telling it");

@@ -1,4 +1,4 @@
-//! Tests of learning from the steps of stored loops, exactly once.
+//! Tests that each step of a stored loop is learned from exactly once.
 
 use super::*;
 use crate::domain::knowledge::memory::{LearningKind, ReflectionOutcome};
@@ -14,7 +14,7 @@ use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
 use crate::store::loops;
 
-/// A loop in a store, with the settings of learning.
+/// Loop in a store, with its learning settings.
 struct LearningRun {
     store: Store,
     memory: StepMemory,
@@ -85,7 +85,7 @@ impl LearningRun {
             let before = loops::get(c, &id)?.expect("there");
             assert!(loops::enqueue_input(c, &id, &origin, &input, at)?);
             let after = loops::step_next(c, &[], &memory, at)?.expect("a step").next;
-            // The same input again is none.
+            // The repeated input has no effect.
             assert!(
                 !loops::enqueue_input(c, &id, &origin, &input, at)? && loops::step_next(c, &[], &memory, at)?.is_none()
             );
@@ -129,7 +129,7 @@ impl LearningRun {
         self.tell(LoopInput::Checked { ticket, report: report(8) }).await;
     }
 
-    /// Runs one iteration, up to the step that judges it.
+    /// Runs one iteration, including the step that judges it.
     async fn iterate(&mut self, approach: &str, failing: u64) -> (Loop, Loop) {
         assert_eq!(self.now().await.step, LoopStep::Agent);
         let agent_report = AgentReport { approach: approach.into(), ..AgentReport::default() };
@@ -215,7 +215,7 @@ async fn step_is_learnt_once() {
         .expect("read");
     assert_eq!(own.values().map(|estimate| estimate.samples).collect::<Vec<_>>(), [1]);
     assert!(others.is_empty(), "of another repository");
-    // The very same steps once more, as after a crash or from a copy.
+    // Run the same steps again, as after a crash or from a copy.
     let known = exported(&store).await;
     for (before, after, input) in [(before, after, LoopInput::SlotGranted), (pending, merged, LoopInput::PullMerged)] {
         let memory = StepMemory::default();
@@ -306,7 +306,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;
     let settings = MemorySettings::default;
     assert_eq!(told(&store, query(1, "anything"), settings()).await, ["Sign entries with ***"]);
-    // Archived manually, and reported again by another loop.
+    // A rule that was archived manually and then reported by another loop.
     let rule = by_line(&store, "Sign entries").await.expect("learnt");
     let id = rule.id.clone();
     store.write(move |c| set_state(c, &id, LearningState::Archived, NOW)).await.expect("archived");
@@ -345,7 +345,7 @@ async fn learnings_of_a_prompt_are_credited() {
     assert!(after_success > 0.9, "{after_success}");
     run.tell(LoopInput::PullMerged).await;
     assert!(confidence(&good).await > after_success, "the loop's end counts as well");
-    // The sample's task is of another sort than the learning, so it is measured over all sorts.
+    // The sample's task has another type than the learning, so measure over all types.
     let learning = Learning { task_type: TaskType::Other, ..good.clone() };
     let measured = store.read(move |c| uplift(c, &learning)).await.expect("measured");
     assert_eq!((measured.with.succeeded, measured.with.loops), (1, 1));

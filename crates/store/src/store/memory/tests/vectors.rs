@@ -1,4 +1,4 @@
-//! Vectors of learnings: computed once, again after a change of words or model, and used by searches.
+//! Tests of learnings' vectors: computed once, recomputed after a change of words or model, and used by searches.
 
 use super::*;
 use crate::domain::knowledge::memory::Embedding;
@@ -41,7 +41,7 @@ async fn learning_without_common_words_is_found_by_vector() {
     assert!(gists(&store, query(1, "groundhog")).await.is_empty());
     assert_eq!(fill(&store, "one").await.len(), 3);
     assert_eq!(gists(&store, by_meaning("one", "groundhog")).await, ["Feed the marmot"]);
-    // A word in common and the meaning are more than the meaning alone.
+    // A common word plus the meaning ranks above the meaning alone.
     keep_all(&store, "Count each groundhog").await;
     fill(&store, "one").await;
     assert_eq!(gists(&store, by_meaning("one", "groundhog")).await, ["Count each groundhog", "Feed the marmot"]);
@@ -68,10 +68,10 @@ async fn vectors_are_updated_after_changes_only() {
     store.write(move |c| save(c, &reworded)).await.expect("saved");
     assert_eq!(fill(&store, "one").await, [text]);
     assert_eq!(gists(&store, by_meaning("one", "parser")).await.len(), 1);
-    // Another model, and back.
+    // Switch to another model and back.
     assert!(gists(&store, by_meaning("two", "groundhog")).await.is_empty());
     assert_eq!((fill(&store, "two").await.len(), fill(&store, "one").await.len()), (2, 2));
-    // What is forgotten is in no answer, and its row may be taken by another.
+    // A deleted learning is in no result, and another learning may reuse its row.
     let id = marmot.id;
     store.write(move |c| forget(c, &[id])).await.expect("forgotten");
     assert!(gists(&store, by_meaning("one", "groundhog")).await.is_empty());

@@ -1,4 +1,4 @@
-//! Tests of the search over all loops: rights, order, pages, early ends, and what retention removes.
+//! Tests of the search over all loops: permissions, order, pages, early ends, and the effect of retention.
 
 use super::*;
 use crate::domain::knowledge::session::transcript::TextSource;
@@ -111,7 +111,7 @@ fn words_are_found_in_all_kinds_of_texts_with_their_line() {
 }
 
 #[test]
-fn kind_and_state_restrict_what_is_found() {
+fn search_is_restricted_by_kind_and_state() {
     let c = database();
     let of = |kind| found(&c, &TextQuery { kind: Some(kind), ..query("zebra") });
     assert_eq!(of(TextKind::Title), [(2, "title", 1)]);
@@ -152,7 +152,7 @@ fn found_row_leads_to_its_text() {
 }
 
 #[test]
-fn rights_decide_what_is_found() {
+fn search_results_depend_on_rights() {
     let c = database();
     let cases: [(RepoScope, RepoScope, Vec<(u64, &str, u32)>); 5] = [
         (only(&[]), only(&[]), vec![]),
@@ -218,7 +218,7 @@ fn pages_have_each_result_once() {
 }
 
 #[test]
-fn search_that_takes_too_long_returns_what_it_found() {
+fn slow_search_returns_partial_results() {
     let c = database();
     for iteration in 2..300 {
         add(&c, 1, iteration, "Look.", "zebra");
@@ -253,7 +253,7 @@ fn texts_that_retention_removes_are_not_found() {
     assert_eq!(found(&c, &query("zebra")), [(2, "title", 1)]);
 }
 
-/// A mark in the middle of a secret would hide its parts from the masker.
+/// A highlight in the middle of a secret would hide its parts from the masker.
 #[test]
 fn secrets_are_masked_before_snippets_are_cut() {
     let c = database();

@@ -1,4 +1,4 @@
-//! Kinds of texts to which a search can be limited, and identifiers of matching rows.
+//! Kinds of texts that can restrict a search, and identifiers of matching rows.
 
 use std::fmt;
 
@@ -65,8 +65,8 @@ impl TextKind {
         }
     }
 
-    /// Returns the columns to search and the SQL condition on the rows `t` of a tier; `None` if the tier contains no
-    /// such texts.
+    /// Returns the columns to search and the SQL condition on the rows `t` of a tier; `None` if the tier has no texts of
+    /// this kind.
     pub(super) fn within(self, tier: TextTier) -> Option<(&'static str, &'static str)> {
         let TextTier::Session(tier) = tier else { return (self == Self::Title).then_some(("", "1")) };
         Some(match (tier, self) {

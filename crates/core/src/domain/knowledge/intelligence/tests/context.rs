@@ -1,4 +1,4 @@
-//! The context block: order of facts, token budget, and harmless rendering of untrusted texts.
+//! Tests of the context block: order of facts, token budget, and safe rendering of untrusted texts.
 
 use crate::domain::knowledge::agent_message::reported;
 use crate::domain::knowledge::memory::LearningKind;
@@ -83,18 +83,18 @@ fn memory_gets_requested_share_of_block() {
     };
     let by_share = [0.0, 0.2, 0.5].map(|share| carried(Some(share), 470));
     assert!(by_share[0] < by_share[1] && by_share[1] < by_share[2], "{by_share:?}");
-    // Room that the other part does not need is nobody's loss, and no figure can break it.
+    // Each part can use the other's unused space, and invalid shares do no harm.
     assert_eq!(carried(Some(0.0), 5000), 10);
     assert_eq!(carried(Some(f64::NAN), 470), carried(None, 470));
     assert_eq!(carried(Some(1.0), 60), 0);
 }
 
 #[test]
-fn news_are_the_facts_that_were_not_told() {
+fn resumed_session_gets_only_new_facts() {
     let mut context = rich();
     let first = context.block(5_000);
     assert_eq!(first.left_out, 0);
-    // Nothing happened since: only the line with the figures.
+    // Nothing has changed since: the block contains only the figures line.
     let nothing = context.news(&first.told, 800);
     assert!(nothing.text.starts_with("Now: iteration 10") && nothing.text.lines().count() == 1, "{}", nothing.text);
     context.history.reflections.push("The lexer drops commas; repair it first.".into());
@@ -105,7 +105,7 @@ fn news_are_the_facts_that_were_not_told() {
     Learned: The lexer drops commas; repair it first.
     Decided: The grammar stays as it is.
     ");
-    // Those are told now; the next news have none of them.
+    // The next block omits facts of earlier blocks.
     let digests: Vec<String> = first.told.iter().chain(&news.told).cloned().collect();
     assert_eq!(context.news(&digests, 800).text.lines().count(), 1);
 }
@@ -130,7 +130,7 @@ fn news_leave_out_the_background_and_keep_failures_first() {
 }
 
 #[test]
-fn learning_is_told_once_whatever_its_words_and_confidence_become() {
+fn reworded_learning_is_not_repeated() {
     let mut context = rich();
     let digests = context.block(5_000).told;
     context.recall[0].text = "Run `make format` and `make lint` before the checks.".into();

@@ -1,4 +1,4 @@
-//! Questions to models and the validation of their answers.
+//! Tests of questions to models, and of the validation of their answers.
 
 use proptest::prelude::*;
 
@@ -74,7 +74,7 @@ fn questions_frame_data_and_close_schemas() {
         assert_eq!(asked.schema["required"].as_array().unwrap().len(), fields);
         assert!(kind.max_output_tokens() > 0 && kind.timeout_s() > 0);
     }
-    // A second opinion has no share of its own: it is asked for if the loop's budget covers it.
+    // A second opinion has no share, because it is only requested if the loop's budget covers it.
     let shares = JobKind::ALL.iter().filter(|kind| **kind != JobKind::SecondOpinion).map(|kind| kind.budget_share());
     assert!(shares.sum::<f64>() <= 0.1);
 }

@@ -1,4 +1,4 @@
-//! Report that a model extracts from a final message.
+//! Tests of reports that a model extracts from a final message.
 
 use crate::domain::knowledge::intelligence::*;
 

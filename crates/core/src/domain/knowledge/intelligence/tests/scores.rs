@@ -1,4 +1,4 @@
-//! Claims, the best state, and usual budgets.
+//! Tests of claims, the best state, and usual budgets.
 
 use crate::domain::loops::Estimate;
 use proptest::prelude::*;
@@ -83,7 +83,7 @@ fn best_state_has_no_hidden_regression() {
     assert_eq!(carried(&by_completion), Some(1));
     let latest = [state(1, 0.6, &[true, false]), state(2, 0.6, &[true, false])];
     assert_eq!(carried(&latest), Some(2));
-    // More checks hold, but one that held before the first iteration does not.
+    // More checks pass, but a check that passed before the first iteration now fails.
     let lost = [state(1, 0.3, &[true, false, false]), state(2, 0.7, &[false, true, true])];
     assert_eq!(carried(&lost), Some(1));
     let mut fewer_tests = [state(1, 0.5, &[true, false]), state(2, 0.8, &[true, true])];

@@ -1,4 +1,4 @@
-//! Learnings from the first sighting to a prompt, and on to the archive.
+//! Tests of learnings from the first sighting to a prompt and on to the archive.
 
 use crate::domain::model::dispersion::Dispersion;
 use proptest::prelude::*;
@@ -112,7 +112,7 @@ fn loop_end_yields_learnings_by_outcome() {
         assert_eq!(learnt.iter().map(|one| (one.kind(), one.state)).collect::<Vec<_>>(), expected, "{how:?}");
     }
     let mut facts = ended(LoopEnding::Stopped);
-    // Remarks of reviews become rules only if a maintainer accepts them.
+    // Review comments become rules only if a maintainer accepts them.
     facts.comments = vec!["Do not unwrap in handlers".into()];
     facts.guidelines = vec!["Run cargo fmt first".into(), "Keep the API as it is".into()];
     let learnt = from_loop(&facts, &settings, Timestamp(5));
@@ -134,7 +134,7 @@ fn second_sighting_promotes_candidate() {
     let unsure = Learning { confidence: 0.5, ..first.clone() };
     let merged = absorb(&unsure, &Learning { confidence: 0.5, ..second }, &settings, Timestamp(9));
     assert_eq!(merged.state, LearningState::Candidate, "seen twice, and not sure enough");
-    // Seen three times at 0.9 and once at 0.5: no more than a fifth of the way down.
+    // Three sightings at 0.9 and one at 0.5: the confidence falls by at most a fifth of the difference.
     let often = Learning { seen: 3, confidence: 0.9, ..first };
     let once = Learning { confidence: 0.5, sources: vec![source("r-7")], ..unsure };
     assert!((absorb(&often, &once, &settings, Timestamp(0)).confidence - 0.82).abs() < 1e-9);
@@ -344,7 +344,7 @@ fn reflection_is_made_without_model() {
 
 #[test]
 fn uplift_has_confidence_interval() {
-    // Newcombe (1998), table II, (a): 56/70 against 48/80 gives 0.0524 to 0.3339.
+    // Newcombe (1998), table II, (a): 56/70 and 48/80 give 0.0524 to 0.3339.
     let uplift = Uplift { with: Tally { succeeded: 56, loops: 70 }, without: Tally { succeeded: 48, loops: 80 } };
     let (low, high) = uplift.interval().expect("both sides have loops");
     assert!((low - 0.0524).abs() < 1e-4 && (high - 0.3339).abs() < 1e-4, "{low} {high}");

@@ -1,4 +1,4 @@
-//! Observations of the steps of sample loops.
+//! Tests of observations from the steps of sample loops.
 
 use super::*;
 use crate::domain::lifecycle::samples::{agent_report, begin, checks, ended, fresh, guide, judged, sha};
@@ -11,7 +11,7 @@ use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::oversight::{DetectionKind as Detected, DetectionSeverity, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
-/// Returns the loop before and after its last iteration was judged; `failing` has the number of failing tests of each
+/// Returns the loop before and after the judgement of its last iteration; `failing` has the number of failing tests per
 /// iteration.
 fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     let mut current = fresh();
@@ -25,7 +25,7 @@ fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     (before, current)
 }
 
-/// Returns the observations of a step whose input does not matter.
+/// Returns the observations from a step whose input is irrelevant.
 fn observed_step(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
     observed(before, after, &LoopInput::SlotGranted)
 }
@@ -72,7 +72,7 @@ fn judged_iteration_is_observed_once() {
         "{}",
         reflection.line()
     );
-    // Whatever follows shows it no more.
+    // Later steps do not repeat the observation.
     assert_eq!(observed_step(&now, &now), []);
     let mut next = now.clone();
     begin(&mut next);
@@ -179,7 +179,7 @@ fn redirect_of_the_iteration_before_is_followed() {
     assert_eq!(followed(InterventionLevel::Redirect, true, way, true), None, "what it was about is discarded");
 }
 
-/// A loop's steps lead to a learning, because the approach of a REDIRECT gained more than a quarter.
+/// The loop's steps produce a learning, because the approach of a REDIRECT gained more than a quarter.
 #[test]
 fn followed_redirect_that_helped_becomes_a_learning() {
     let (before, now) = after(&[8, 1], |current| {
@@ -239,7 +239,7 @@ fn each_outcome_is_classified() {
             assert_eq!(facts.approach, "mend one case after the other");
         }
     }
-    // The overseer gives up in the same step in which it judges.
+    // The overseer gives up in the step of its judgement.
     let (mut before, mut now) = after(&[8], |_| {});
     (before.state, now.state) = (Stage::Running, Stage::Aborted);
     let observations = observed_step(&before, &now);
@@ -310,7 +310,7 @@ fn accepted_proposal_is_a_rule_even_after_the_end() {
         assert_eq!(observed(&before, &after, &input), [MemoryObservation::Rule { text, by, proposal: Some(7) }]);
         assert_eq!((after.state, after.guidance.len()), (state, 0));
     }
-    // A number without a proposal is no rule.
+    // A number without a proposal is not a rule.
     let guide = Guide { remember: true, text: String::new(), proposal: Some(8) };
     let (by, command) = (before.requested_by.clone(), LoopCommand::Guide(guide));
     let input = LoopInput::Command { by, command, comment: None };
@@ -319,7 +319,7 @@ fn accepted_proposal_is_a_rule_even_after_the_end() {
 }
 
 #[test]
-fn proposals_are_told_with_the_review() {
+fn published_proposals_are_observed_with_the_review() {
     let (_, mut before) = after(&[8, 0], |_| {});
     before.proposals = vec![crate::domain::loops::PublishedProposal { number: 3, text: "x".into(), loops: 3 }];
     let mut after = before.clone();
@@ -345,7 +345,7 @@ fn returning_guidance_is_not_learnt_twice() {
         observed_step(&before, &with_rules),
         [MemoryObservation::Rule { text: "Run the linter".into(), by: "maja".into(), proposal: None }]
     );
-    // The next iteration takes it along, is cut off, and gives it back.
+    // The next iteration takes the rule, is interrupted, and returns it.
     let mut taken = with_rules.clone();
     last(&mut taken).guidance = std::mem::take(&mut taken.guidance);
     assert_eq!(observed_step(&with_rules, &taken), []);

@@ -1,4 +1,4 @@
-//! Proposals of conventions from review remarks.
+//! Tests of proposals of conventions from review comments.
 
 use crate::domain::knowledge::memory::*;
 use crate::domain::loops::SEE_REMARKS;
@@ -51,7 +51,7 @@ fn threshold_is_configurable() {
     assert_eq!(ProposalState::parse("gone"), None);
 }
 
-/// Returns labeled pairs of review remarks: whether they ask for the same change, and both remarks.
+/// Returns labeled pairs of review comments: whether they request the same change, and both comments.
 fn labeled() -> Vec<(bool, &'static str, &'static str)> {
     let lines = include_str!("../../../../../../../tests/fixtures/memory/remarks.tsv").lines();
     let pair = |line: &'static str| {
@@ -63,8 +63,8 @@ fn labeled() -> Vec<(bool, &'static str, &'static str)> {
     lines.map(pair).collect()
 }
 
-/// Returns the numbers of pairs that are rightly and wrongly recognized as equal requests, among those whose index `counts`
-/// selects.
+/// Returns the numbers of pairs that are correctly and wrongly recognized as equal requests, among the pairs whose index
+/// `counts` selects.
 fn found(remark_similarity: f64, counts: impl Fn(usize) -> bool) -> (usize, usize) {
     let settings = MemorySettings { remark_similarity, ..MemorySettings::default() };
     let pairs = labeled().into_iter().enumerate().filter(|(at, _)| counts(*at)).map(|(_, pair)| pair);
@@ -80,7 +80,7 @@ fn default_similarity_has_the_published_precision_and_recall() {
     assert_eq!((same, pairs.len()), (50, 100));
     let default = MemorySettings::default().remark_similarity;
     assert_eq!(found(default, |_| true), (44, 16), "precision 73 %, recall 88 %");
-    // The default was chosen on every second pair; the others are the result.
+    // Every second pair was used to choose the default; the others are the result.
     assert_eq!(found(default, |at| at % 2 == 0), (21, 9));
     assert_eq!(found(default, |at| at % 2 == 1), (23, 7), "precision 77 %, recall 92 %");
     for (threshold, figures) in [(0.4, (47, 21)), (0.55, (33, 12)), (0.6, (28, 7)), (0.7, (20, 2))] {

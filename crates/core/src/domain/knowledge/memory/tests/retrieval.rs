@@ -1,4 +1,4 @@
-//! Retrieval of learnings: candidates, ranking, and queries of people.
+//! Tests of the retrieval of learnings: candidates, ranking, and people's queries.
 
 use std::convert::Infallible;
 
@@ -40,7 +40,7 @@ fn rare_terms_are_selected_within_posting_limit() {
 fn rows_are_ordered_by_term_weight() {
     let weight = |learnings: u64| Term { word: "pool".to_owned(), learnings }.weight(1_000);
     assert!(weight(1) > weight(40) && weight(40) > weight(999) && weight(999) > 0.0);
-    // By hand: ln(1 + 990.5 / 10.5).
+    // Manual calculation: ln(1 + 990.5 / 10.5).
     assert!((weight(10) - 4.557_379).abs() < 1e-6, "{}", weight(10));
     assert!(Term { word: "pool".to_owned(), learnings: 7 }.weight(0) > 0.0, "a count that lags behind does no harm");
     let holding =

@@ -1,11 +1,11 @@
-//! The condition of each alarm.
+//! Conditions of the alarms.
 
 use super::{AlarmFinding, AlarmKind, AlarmSeverity};
 use crate::domain::supervision::control::metrics::{ControlMetrics, ControlSample, Trend, changes, last, sign_changes};
 use crate::domain::supervision::control::resources::{Resource, Resources};
 use crate::domain::supervision::control::settings::ControlSettings;
 
-/// Tolerance of a forecast for rounding errors. A loop that is forecast to end exactly at its limit stays within the limit.
+/// Tolerance of a forecast for rounding errors. A loop with a forecast end exactly at its limit is within the limit.
 const ROUNDING: f64 = 1e-9;
 
 /// Inputs of the conditions.
@@ -16,11 +16,11 @@ pub(in crate::domain::supervision::control) struct AlarmFacts<'a> {
     pub(in crate::domain::supervision::control) resources: &'a Resources,
     /// Best completion so far, 0..1.
     pub(in crate::domain::supervision::control) best: f64,
-    /// Number of consecutive iterations whose completion is at least `slide_drop` below the best one.
+    /// Number of consecutive iterations with a completion at least `slide_drop` below the best one.
     pub(in crate::domain::supervision::control) slide: u32,
 }
 
-/// Evaluates all conditions; returns those that are true. Returns none if the work is finished.
+/// Evaluates all conditions and returns those that are true. Returns none for finished work.
 pub(in crate::domain::supervision::control) fn check(
     facts: &AlarmFacts<'_>,
     settings: &ControlSettings,
@@ -42,7 +42,7 @@ fn warning_or_critical(critical: bool) -> AlarmSeverity {
     if critical { AlarmSeverity::Critical } else { AlarmSeverity::Warning }
 }
 
-/// True if each of the last changes of P is smaller than the minimum progress.
+/// True if each of the last changes of P is below the minimum progress.
 fn stuck_loop(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let needed = settings.stuck_iterations.max(1) as usize;
     let mut latest = changes(facts.history).rev().take(needed);
@@ -66,7 +66,7 @@ fn oscillation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Ala
     finding(AlarmKind::Oscillation, AlarmSeverity::Warning, message, &[("turns", turns as f64)])
 }
 
-/// True if D is above its threshold, or if completion has been below its best for several iterations.
+/// True if D is above its threshold, or if completion stayed below its best value for several iterations.
 fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let rate = facts.metrics.d_raw;
     let lost = facts.best - (1.0 - facts.metrics.gap);
@@ -85,7 +85,7 @@ fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Alar
     finding(AlarmKind::Regression, severity, message, &[("d_raw", rate), ("best", facts.best), ("lost", lost)])
 }
 
-/// True if too much of a resource is used and the forecast exceeds the rest of it.
+/// True if too much of a resource is used and the forecast exceeds the rest.
 fn resource_burn(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let Resources { iterations, seconds, usd } = facts.resources;
     let ControlMetrics { gap, velocity, forecast, .. } = *facts.metrics;
@@ -123,7 +123,7 @@ fn quality_degradation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Op
     finding(AlarmKind::QualityDegradation, severity, message, &[("from", best), ("to", now)])
 }
 
-/// True if I is high and P does not fall. I is also high at the beginning of a task; that is normal while P falls.
+/// True if I is high and P does not fall. At the start of a task, I is also high, which is normal while P falls.
 fn integral_windup(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let ControlMetrics { i, velocity, .. } = *facts.metrics;
     if i <= settings.integral_windup_limit || velocity >= settings.min_progress_rate {

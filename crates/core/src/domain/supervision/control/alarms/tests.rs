@@ -1,4 +1,4 @@
-//! Each alarm: raised, updated, cleared.
+//! Tests that each alarm is raised, updated and cleared.
 
 use super::*;
 use crate::domain::supervision::TaskFacts;
@@ -10,7 +10,7 @@ use AlarmKind::{
 };
 use AlarmSeverity::{Critical, Emergency, Info, Warning};
 
-/// Returns the severity of one kind of alarm after each iteration.
+/// Returns the severity of one alarm kind after each iteration.
 fn course(kind: AlarmKind, decisions: &[ControlDecision]) -> Vec<Option<AlarmSeverity>> {
     let find = |decision: &ControlDecision| {
         decision.alarms.iter().find(|alarm| alarm.kind == kind).map(|alarm| alarm.severity)

@@ -1,4 +1,4 @@
-//! Healthy loops get no interventions.
+//! Tests that healthy loops get no interventions.
 
 use super::{completions, long, run};
 use crate::domain::model::record::Record;
@@ -15,7 +15,7 @@ impl SignalNoise {
     }
 }
 
-/// Returns records that gain 5 % per iteration from 0, with noise of 2 points, until the work is done.
+/// Returns records that gain 5 % per iteration from 0, with noise of 2 percentage points, until the work is done.
 fn healthy(seed: u64) -> Vec<Record> {
     let mut noise = SignalNoise(seed);
     let mut values: Vec<f64> = (1..20).map(|n| 0.05 * f64::from(n) + 0.02 * noise.next()).collect();

@@ -1,4 +1,4 @@
-//! Properties for any input.
+//! Property tests for arbitrary input.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{ControlSettings, ControlState, MAX_STATE};
 
-/// Generates any number, with plausible ones more often.
+/// Generates numbers, mostly plausible ones.
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![3 => 0.0..1.0, 1 => -10.0..100.0, 1 => proptest::num::f64::ANY]
 }
@@ -49,7 +49,7 @@ prop_compose! {
     }
 }
 
-/// Whether no figure in a value is null, except optional ones. JSON represents NaN and infinity as null.
+/// Whether all required figures in a value are non-null. JSON represents NaN and infinity as null.
 fn finite(value: &serde_json::Value, key: &str) -> bool {
     const MAY_BE_MISSING: [&str; 4] = ["forecast", "transition", "seconds_left", "usd_left"];
     match value {

@@ -1,4 +1,4 @@
-//! Traces that reach every alarm, severity, profile, action, trend, urgency and actuator position.
+//! Tests with traces that reach every alarm, severity, profile, action, trend, urgency and actuator position.
 
 use super::{completions, long, run};
 use crate::domain::model::ids::Ratio;
@@ -10,7 +10,7 @@ use crate::domain::supervision::control::{
 };
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// Returns the thresholds of the preset `pinned`, with every actuator enabled.
+/// Returns the thresholds of the preset `pinned` with all actuators enabled.
 fn pinned_settings() -> ControlSettings {
     SupervisionSettings::of(SupervisionPreset::Pinned).control
 }

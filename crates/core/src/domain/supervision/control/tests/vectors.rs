@@ -1,4 +1,4 @@
-//! Figures of control compared with recorded vectors.
+//! Compares control's figures with recorded vectors.
 
 use std::path::Path;
 

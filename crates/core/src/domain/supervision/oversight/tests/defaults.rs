@@ -1,4 +1,4 @@
-//! Every signal, severity and level can be reached with the default thresholds.
+//! Tests that the default thresholds can reach every signal, severity and level.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
@@ -9,7 +9,7 @@ fn usual() -> ReviewedLoop {
     ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() }
 }
 
-/// Asserts that one review of the whole trace detects the kind, by this signal and with this severity.
+/// Asserts that one review of the whole trace detects the kind with this signal and severity.
 fn reached(mut it: ReviewedLoop, kind: DetectionKind, signal: &str, wanted: DetectionSeverity, records: &[Record]) {
     let verdict = it.review(records);
     let found = verdict.detections.iter().find(|found| found.kind == kind);

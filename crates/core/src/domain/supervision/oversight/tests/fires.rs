@@ -1,11 +1,11 @@
-//! Traces with a problem. Each must be detected by the intended signal with the thresholds of the preset `pinned`, and with the
-//! defaults if those are equal.
+//! Tests with traces that contain a problem. The intended signal must detect each with the thresholds of the preset
+//! `pinned`, and with the defaults if they are equal.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::{AlarmKind, Trend};
 
-/// Kinds whose thresholds are equal in the defaults, so that the defaults must detect the traces here as well.
+/// Kinds with equal thresholds in the defaults, which must therefore detect these traces as well.
 const SAME_BY_DEFAULT: [DetectionKind; 5] = [
     DetectionKind::Deviation,
     DetectionKind::TestTampering,
@@ -14,7 +14,7 @@ const SAME_BY_DEFAULT: [DetectionKind; 5] = [
     DetectionKind::TokenGrowth,
 ];
 
-/// Asserts that the kind is detected at the end of the trace by the signal, and not before the iteration `from`.
+/// Asserts that the signal detects the kind at the end of the trace, and not before the iteration `from`.
 fn fires(it: ReviewedLoop, kind: DetectionKind, signal: &str, from: usize, records: &[Record]) {
     if SAME_BY_DEFAULT.contains(&kind) {
         let (facts, control, state) = (it.facts.clone(), it.control.clone(), OverseerState::default());
@@ -93,7 +93,7 @@ fn tree(record: &mut Record, hash: &str) {
 #[test]
 fn oscillation_fires_on_its_patterns() {
     let reviewed_loop = ReviewedLoop::default;
-    // One file, always the same: only its content shows it.
+    // The changed file is always the same; only its content differs.
     fires(reviewed_loop(), DetectionKind::Oscillation, "undo_redo", 4, &flat(4, |at, r| tree(r, ["a", "b"][at % 2])));
     fires(
         reviewed_loop(),
@@ -275,7 +275,7 @@ fn test_tampering_fires_on_its_patterns() {
     };
     let now = || ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
     fires(now(), DetectionKind::TestTampering, "skipped_tests", 2, &trace(&[0.3, 0.4], counted(19.0, 2.0)));
-    // Tests that are new and skipped, and tests that are gone, took nothing from what ran.
+    // New skipped tests and removed tests do not reduce the tests that ran.
     for (passing, skipped) in [(20.0, 3.0), (18.0, 1.0), (25.0, 0.0)] {
         let verdicts = now().run(&trace(&[0.3, 0.4], counted(passing, skipped)));
         assert!(signals(&verdicts, DetectionKind::TestTampering).is_empty(), "{passing} {skipped}");
@@ -348,7 +348,7 @@ fn token_growth_fires_on_its_patterns() {
     };
     fired(6, &[60.0, 70.0, 80.0, 150.0, 160.0, 170.0]);
     fired(8, &[60.0, 60.0, 60.0, 80.0, 90.0, 150.0, 150.0, 170.0]);
-    // A run that failed at once says nothing.
+    // A run that failed immediately is no evidence.
     let failed = flat(7, |at, r| {
         r.tokens_out = [60_000.0, 70_000.0, 80_000.0, 150_000.0, 500.0, 160_000.0, 170_000.0][at];
         r.agent_failure = (at == 4).then(|| "crashed".to_owned());

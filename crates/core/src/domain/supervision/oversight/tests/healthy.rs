@@ -1,11 +1,12 @@
-//! Healthy traces, and traces that almost satisfy the condition of a detection. No intervention above LOG may follow.
+//! Tests with healthy traces, and traces that almost satisfy a detection's condition. They must cause no intervention above
+//! LOG.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::{AlarmKind, Trend};
 use crate::domain::supervision::{ReviewContext, Supervision};
 
-/// Asserts that the findings in a trace are at most recorded.
+/// Asserts that findings in a trace are at most recorded.
 fn quiet(name: &str, it: ReviewedLoop, records: &[Record]) {
     let ReviewedLoop { facts, control, .. } = &it;
     let (facts, control, state) = (facts.clone(), control.clone(), OverseerState::default());
@@ -25,7 +26,7 @@ fn rising(length: u32, step: f64) -> Vec<f64> {
     (1..=length).map(|n| step * f64::from(n)).collect()
 }
 
-/// Sets the facts that every agent run leaves: a new tree and a changed file.
+/// Sets the facts common to all agent runs: a new tree and a changed file.
 fn work(at: usize, record: &mut Record) {
     record.tree = Some(format!("tree-{at}"));
     record.files = vec![format!("src/module{at}.rs")];
@@ -293,7 +294,7 @@ fn loops_near_no_change_and_agent_failure_are_left_alone() {
 #[test]
 fn loops_near_token_growth_are_left_alone() {
     let mut it = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
-    // Otherwise what is found would be no more than recorded.
+    // By default, findings of this detection are only recorded.
     it.settings.token_growth.observe = false;
     (it.settings.stuck.enabled, it.settings.no_change.enabled) = (false, false);
     let mut silent = |name: &str, completions: &[f64], thousands: &[f64]| {
@@ -331,11 +332,11 @@ fn uneven_use_of_tokens_is_not_growth() {
     assert!(found * 10 < loops as u32, "{found} of {loops} standing loops with uneven iterations");
 }
 
-/// Pseudo-random number generator (xorshift), whose results are the same on every machine.
+/// Pseudo-random number generator (xorshift) with the same results on every machine.
 struct TraceNoise(u64);
 
 impl TraceNoise {
-    /// Returns a number that is uniformly distributed between -1 and 1.
+    /// Returns a uniformly distributed number between -1 and 1.
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -347,7 +348,7 @@ impl TraceNoise {
 /// Returns a trace that gains 5 % per iteration in all figures, with noise of 2 percentage points.
 fn noisy(seed: u64, bell: bool) -> Vec<Record> {
     let mut noise = TraceNoise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    // Three even ones with this weight have a standard deviation of 1.
+    // The sum of three uniform numbers with this weight has a standard deviation of 1.
     let mut draw = move || if bell { noise.next() + noise.next() + noise.next() } else { noise.next() };
     let mut record = |n: u32| {
         let completion = (0.05 * f64::from(n) + 0.02 * draw()).clamp(0.0, 0.99);
@@ -379,7 +380,7 @@ fn noise_is_left_alone() {
     }
 }
 
-/// Returns a loop whose iterations gain 5 percentage points, plus or minus 2, for at most 30 iterations.
+/// Returns a loop that gains 5 percentage points per iteration, plus or minus 2, for at most 30 iterations.
 fn walking(seed: u64) -> Vec<Record> {
     let mut noise = TraceNoise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut draw = move || noise.next();
@@ -412,7 +413,7 @@ fn walking(seed: u64) -> Vec<Record> {
     records
 }
 
-/// Returns the first iteration at which the pipeline disturbs a healthy loop, with the kind of disturbance.
+/// Returns the first iteration in which the pipeline disturbs a healthy loop, with the kind of disturbance.
 fn disturbed(records: &[Record]) -> Option<String> {
     let facts = TaskFacts {
         task: "Let the parser read nested lists".to_owned(),

@@ -1,4 +1,4 @@
-//! Interventions: the level for each severity and kind, rising levels, decisions, restoring, pausing, resuming, notifying.
+//! Tests of interventions: levels by severity and kind, rising levels, decisions, restoring, pausing, resuming, notifying.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
@@ -8,7 +8,7 @@ fn same_error(at: usize, record: &mut Record) {
     record.error_signature = Some("error: no such table".to_owned());
 }
 
-/// Returns severity and level of a kind at each iteration, as `high/redirect`; `-` if it is not detected.
+/// Returns the severity and level of a kind in each iteration, as `high/redirect`; `-` if it is not detected.
 fn course(it: &mut ReviewedLoop, kind: DetectionKind, records: &[Record]) -> String {
     let word = |verdict: &OversightVerdict| match (severity(verdict, kind), level(verdict, kind)) {
         (Some(severity), Some(level)) => format!("{severity:?}/{level:?}").to_lowercase(),
@@ -24,7 +24,7 @@ fn stuck_is_redirected_then_paused() {
         course(&mut it, DetectionKind::Stuck, &flat(5, same_error)),
         "- - high/redirect high/redirect critical/pause"
     );
-    // Without five times the same error it is persistence that pauses.
+    // Without five occurrences of the same error, persistence causes the pause.
     let others = flat(8, |at, r| {
         same_error(at, r);
         r.error_signature = Some("x".repeat(at + 1));
@@ -33,7 +33,7 @@ fn stuck_is_redirected_then_paused() {
         course(&mut ReviewedLoop::default(), DetectionKind::Stuck, &others),
         "- - - - high/redirect high/redirect critical/pause critical/pause"
     );
-    // Progress after the redirect ends it.
+    // Progress after the REDIRECT ends the detection.
     let recovered = trace(&[0.3, 0.3, 0.3, 0.36, 0.42, 0.48], same_error);
     assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Stuck, &recovered), "- - high/redirect - - -");
 }
@@ -49,7 +49,7 @@ fn same_error_is_critical_within_a_loop_of_ten_iterations() {
             |verdict: &OversightVerdict| severity(verdict, DetectionKind::Stuck) == Some(DetectionSeverity::Critical);
         verdicts.iter().position(is_critical).map(|at| at + 1)
     };
-    // 7 tenths of the limit, where that is less than `critical_error_count`.
+    // Seven tenths of the limit, if less than `critical_error_count`.
     assert_eq!(first_critical(10.0), Some(7));
     assert_eq!(first_critical(30.0), Some(10));
     assert_eq!(first_critical(0.0), Some(10), "the limit is not known");
@@ -68,7 +68,7 @@ fn oscillation_of_four_cycles_pauses() {
 }
 
 #[test]
-fn what_is_over_is_not_held_against_the_loop_again() {
+fn ended_detection_causes_no_further_intervention() {
     let trees = ["a", "b", "a", "b", "c", "d", "e"];
     let back_and_on = flat(7, |at, r| r.tree = Some(trees[at].to_owned()));
     assert_eq!(
@@ -77,7 +77,7 @@ fn what_is_over_is_not_held_against_the_loop_again() {
     );
     let swings = trace(&[0.3, 0.5, 0.3, 0.5, 0.3, 0.32, 0.34], |_, _| {});
     assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &swings), "- - - - high/redirect - -");
-    // Tests that were lost come back, and are lost again.
+    // Lost tests are restored, then lost again.
     let passing = [60.0, 50.0, 40.0, 44.0, 48.0, 47.0];
     let fallen = trace(&passing.map(|passing| passing / 100.0), |at, r| {
         (r.tests_passing, r.tests_failing) = (Some(passing[at]), Some(100.0 - passing[at]));
@@ -91,7 +91,7 @@ fn deviation_warns_and_is_redirected_but_never_pauses() {
     it.settings.climb_after = 10;
     let strange = |_: usize, r: &mut Record| r.objective_similarity = Some(0.1);
     assert_eq!(course(&mut it, DetectionKind::Deviation, &flat(5, strange)), "- - medium/warn high/warn high/warn");
-    // Words alone never pause the loop, however long they stand.
+    // Text alone never pauses the loop, regardless of its duration.
     assert_eq!(
         course(&mut ReviewedLoop::default(), DetectionKind::Deviation, &flat(9, strange)),
         "- - medium/warn high/warn high/redirect high/redirect high/redirect high/redirect high/redirect"
@@ -142,7 +142,7 @@ fn a_critical_regression_restores_the_best_iteration_and_pauses() {
     );
     assert_eq!((last.restore, it.state.restores), (Some(2), 1));
     assert!(last.audit.iter().any(|entry| entry.event == AuditEvent::Restored && entry.reason.contains("iteration 2")));
-    // What still stands is not restored again.
+    // A persistent regression is not restored again.
     let again = it.review(&broken(6));
     assert_eq!((again.restore, again.decision), (None, OversightDecision::Pause));
 }
@@ -246,7 +246,7 @@ fn token_growth_is_recorded_and_climbs_once_it_may_intervene() {
     );
 }
 
-/// Returns the text form of the directives, in which they are stored.
+/// Returns the stored text form of the directives.
 fn texts(verdict: &OversightVerdict) -> String {
     let texts: Vec<String> = verdict.directives.iter().map(ToString::to_string).collect();
     let stored = serde_json::to_value(&verdict.directives).unwrap();
@@ -303,7 +303,7 @@ fn the_most_severe_wins_and_the_others_are_recorded() {
 }
 
 #[test]
-fn people_are_told_by_level() {
+fn notifications_depend_on_the_level() {
     let cases = [
         (InterventionLevel::Log, EscalationLevel::Info, false),
         (InterventionLevel::Warn, EscalationLevel::Warning, false),
@@ -318,7 +318,7 @@ fn people_are_told_by_level() {
 }
 
 #[test]
-fn what_is_observed_is_only_recorded() {
+fn observed_detections_are_only_recorded() {
     let mut it = ReviewedLoop::default();
     it.settings.stuck.observe = true;
     let verdicts = it.run(&flat(9, same_error));
@@ -343,7 +343,7 @@ fn a_pause_stays_until_a_person_resumes() {
     assert_eq!(it.review(&flat(6, same_error)).decision, OversightDecision::Pause);
     let entry = it.state.resume(6, "ann", &it.settings);
     assert_eq!((entry.reason.as_str(), it.state.health), ("resumed by ann", Health::Healthy));
-    // What paused it only warns for a while; then it counts in full.
+    // The cause of the pause only warns for a while, and then counts in full.
     let levels: Vec<_> =
         (7..=10).map(|length| level(&it.review(&flat(length, same_error)), DetectionKind::Stuck)).collect();
     assert_eq!(

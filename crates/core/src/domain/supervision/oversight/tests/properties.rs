@@ -1,4 +1,4 @@
-//! Properties for any history: no panic, deterministic results, and a state that survives export and import.
+//! Property tests for arbitrary histories: no panic, deterministic results, and a state that survives export and import.
 
 use proptest::prelude::*;
 
@@ -68,7 +68,7 @@ proptest! {
                 twin.resume(until as u32, "ann", &settings);
             }
             let verdict = review(&mut state, &records[..until], &facts, &control, &settings);
-            // The twin goes through storage after each iteration.
+            // The twin is stored and read back after each iteration.
             let stored = serde_json::to_string(&twin).expect("a state is JSON");
             twin = serde_json::from_str(&stored).expect("and comes back");
             let again = review(&mut twin, &records[..until], &facts, &control, &settings);

@@ -1,4 +1,4 @@
-//! Order of detections, interventions and directives of one review.
+//! Tests of the order of detections, interventions and directives in one review.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn directives_stand_in_the_order_of_the_rank() {
     let mut it = ReviewedLoop::on("Fix the authentication tests of the login service");
     it.settings.stuck.enabled = false;
-    // Both are new in the third iteration; words ask for more than the measurement.
+    // Both are new in the third iteration; the text alone would cause a higher level than the measurement.
     it.settings.no_change.iterations = 3;
     it.settings.no_change.high_iterations = 4;
     it.settings.deviation.high_after = 3;

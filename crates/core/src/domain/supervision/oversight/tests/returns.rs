@@ -1,9 +1,10 @@
-//! Returns to exactly an earlier tree. They are detected at the second occurrence of the tree, and only if the agent restored it.
+//! Tests of returns to exactly an earlier tree. They are detected at the tree's second occurrence, and only if the agent
+//! restored it.
 
 use super::*;
 use crate::domain::model::record::TreeChange;
 
-/// Returns the severity of oscillation at each iteration with the defaults; `-` if it is not detected. Each iteration is given as
+/// Returns the severity of oscillation in each iteration with the defaults; `-` if not detected. Each iteration is given as
 /// its tree, the origin of the tree's change, and its completion.
 fn severities(iterations: &[(&str, TreeChange, f64)]) -> String {
     let completions: Vec<f64> = iterations.iter().map(|(_, _, completion)| *completion).collect();
@@ -57,17 +58,17 @@ fn unchanged_tree_is_no_return() {
 #[test]
 fn tree_that_the_service_restored_is_no_return() {
     let (agent, nothing, service) = (TreeChange::Agent, TreeChange::Nothing, TreeChange::Service);
-    // The best state was restored after the second iteration; then the agent changes nothing.
+    // The best state was restored after the second iteration, and then the agent changed nothing.
     let restored = [("a", agent, 0.3), ("b", agent, 0.2), ("a", nothing, 0.3), ("c", agent, 0.3)];
     assert_eq!(severities(&restored), "- - - -");
-    // That is an iteration without a change, although its neighbor has another tree.
+    // This iteration contains no change, although its neighbor has another tree.
     let idle = [("a", agent, 0.3), ("b", agent, 0.2), ("a", nothing, 0.3), ("a", nothing, 0.3)];
     let records = trace(&idle.map(|(_, _, completion)| completion), |at, record| {
         (record.tree, record.change) = (Some(idle[at].0.to_owned()), idle[at].1);
     });
     let mut it = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
     assert_eq!(severity(&it.review(&records), DetectionKind::NoChange), Some(DetectionSeverity::Medium));
-    // The service put the tests of the base back, which is the tree before they were changed.
+    // The service restored the base's tests, which gives the tree before their change.
     let put_back = [("a", agent, 0.3), ("b", agent, 0.3), ("a", service, 0.3), ("c", agent, 0.3)];
     assert_eq!(severities(&put_back), "- - - -");
     // The agent makes the same change again.
@@ -91,7 +92,7 @@ fn return_that_takes_back_a_loss_or_comes_with_progress_is_none() {
     assert_eq!(severities(&worse_and_back), "- - -");
     let better_and_back = [("a", TreeChange::Agent, 0.3), ("b", TreeChange::Agent, 0.4), ("a", TreeChange::Agent, 0.3)];
     assert_eq!(severities(&better_and_back), "- - -");
-    // Who goes there and back twice oscillates all the same.
+    // Two round trips count as oscillation regardless.
     let twice = [0.5, 0.3, 0.5, 0.3].iter().zip(["a", "b", "a", "b"]);
     let twice: Vec<_> = twice.map(|(completion, tree)| (tree, TreeChange::Agent, *completion)).collect();
     assert_eq!(severities(&twice), "- - - high");

@@ -1,4 +1,4 @@
-//! Settings: defaults, deep merging, and errors that name the key, its value and the allowed values.
+//! Tests of settings: defaults, deep merging, and errors that name the key, its value and the allowed values.
 
 use super::*;
 use crate::domain::model::settings::{Settings, lines, without_range};
@@ -37,7 +37,7 @@ fn every_detection_has_its_switches() {
 }
 
 #[test]
-fn faults_say_what_is_allowed() {
+fn setting_errors_name_the_allowed_values() {
     let faults = |over: serde_json::Value| match pinned_settings().merged(&over) {
         Ok(_) => String::new(),
         Err(problems) => lines(&problems),
