@@ -92,8 +92,8 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
         }
         let then = at_base.tests.get(&outcome.name).copied()?;
         let passes = then.passing > 0 || outcome.tests.is_some_and(|now| now.passing > 0);
-        // A counter that never saw a test pass does not count all of them.
-        let then = Some(then).filter(|_| passes)?;
+        // A counter that never saw a test pass does not count all of them, unless it says now that there are none.
+        let then = Some(then).filter(|_| passes || outcome.contradicted)?;
         let skipped = outcome.tests.map_or(0, |now| now.skipped);
         let (then, more_skipped) = (ran(then), skipped.saturating_sub(then.skipped));
         let now = outcome.tests.map_or(0, ran);
