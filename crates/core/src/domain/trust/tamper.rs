@@ -26,6 +26,7 @@ mod marks;
 mod neutralized;
 mod new_tests;
 mod program_code;
+mod role;
 mod starts;
 mod stricter;
 mod summary;
@@ -47,6 +48,7 @@ pub use manifests::{SettingsMerge, is_manifest, with_base_settings};
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
 pub use new_tests::NewTests;
 pub use program_code::{ChangedTexts, files_to_read};
+pub use role::{has_role_by_content, role_by_content};
 pub use starts::{CheckStart, ImportedName, is_missing};
 
 /// Default maximum number of findings of one diff.

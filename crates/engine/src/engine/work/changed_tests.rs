@@ -1,7 +1,7 @@
 //! Tests and files that start checks of a branch, compared with the base's: which files the run with the base's tests replaces,
 //! and the findings about the branch.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::branch_state::BranchState;
 use super::program_tests::MergedFile;
@@ -58,10 +58,19 @@ impl Engine {
         let modules = self.test_modules((&current.id, repo), base, &changed).await?;
         // A test may read any data. The run with the base's tests shows whether the deleted data matters.
         let deleted: HashSet<&str> = paths.deleted().collect();
+        let by_content = changed.iter().map(String::as_str).filter(|path| tamper::has_role_by_content(path)).collect();
+        let contents = self.workspaces.contents_at(&current.id, repo, base, &by_content).await?;
+        let role = |path: &String| {
+            let content = String::from_utf8_lossy(contents.get(path)?).into_owned();
+            tamper::role_by_content(path, &content, start)
+        };
+        let roles: HashMap<String, bool> =
+            changed.iter().filter_map(|path| Some((path.clone(), role(path)?))).collect();
         changed.retain(|path| {
             let is_module = || modules.iter().any(|module| module.contains(path));
             let is_deleted_data = || !tamper::is_code(path) && deleted.contains(path.as_str());
-            tamper::is_test_file(path) || start.depends_on(path) || is_module() || is_deleted_data()
+            let is_test = || roles.get(path).copied().unwrap_or_else(|| tamper::is_test_file(path));
+            is_test() || start.depends_on(path) || is_module() || is_deleted_data()
         });
         Ok(changed)
     }

@@ -70,8 +70,10 @@ impl Engine {
         let BranchState { repo, current, base, to, .. } = branch;
         let names = (&current.id, repo);
         let all: BTreeSet<&str> = branch.paths.all().collect();
-        let is_program =
-            |path: &&str| !replaced.contains(path) && !tamper::is_test_file(path) && !start.depends_on(path);
+        let added: BTreeSet<&str> = branch.paths.added().collect();
+        // A changed file that is named like a test and not replaced is part of the program.
+        let is_new_test = |path: &&str| added.contains(path) && tamper::is_test_file(path);
+        let is_program = |path: &&str| !replaced.contains(path) && !is_new_test(path) && !start.depends_on(path);
         let paths: Vec<&str> = all.into_iter().filter(is_program).collect();
         let mut old = self.contents(names, base, &paths).await?;
         let new = self.contents(names, to, &paths).await?;

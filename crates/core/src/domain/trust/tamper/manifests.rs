@@ -192,9 +192,17 @@ fn json(base: &str, branch: &str, of_package: &[&str]) -> Option<SettingsMerge> 
     } else {
         merged.insert("scripts".to_owned(), Value::Object(new));
     }
+    // Names by which tests import modules of the package.
+    replace_known(&mut merge, "imports", &base, &mut merged);
     replace(&mut merge, "", &base, &mut merged, |name| name != "scripts" && !of_package.contains(&name));
     let text = serde_json::to_string_pretty(&Value::Object(merged)).ok()?;
     merge.finish(text + "\n")
+}
+
+/// Gives the entries of an object that also `base` has the values that they have there.
+fn replace_known(merge: &mut SettingsMerge, key: &str, base: &Map<String, Value>, merged: &mut Map<String, Value>) {
+    let (Some(Value::Object(old)), Some(Value::Object(new))) = (base.get(key), merged.get_mut(key)) else { return };
+    replace(merge, &format!("{key}."), old, new, |name| old.contains_key(name));
 }
 
 /// Gives the fields of `merged` that `is_setting` selects the values that they have in `base`.
@@ -363,6 +371,9 @@ mod tests {
         assert_eq!(names, ["scripts.pretest", "scripts.test", "jest", "nyc"]);
         let wanted = r#"{ "name": "b", "scripts": { "test": "node --test", "build": "tsc", "docs": "typedoc" }, "dependencies": { "x": "1" }, "jest": { "bail": false } }"#;
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::from_str::<Value>(wanted).unwrap());
+        let imports = |to: &str| format!("{{ \"imports\": {{ \"#check\": \"{to}\", \"#new\": \"./{to}\" }} }}");
+        let old = "{ \"imports\": { \"#check\": \"./check.js\" } }";
+        assert_eq!(merged("package.json", old, &imports("./lenient.js")).0, ["imports.#check"]);
         let merge = with_base_settings("package.json", base, branch).expect("settings differ");
         assert!(
             merge.branch.contains("scripts.test: \"echo pass 6\"\n") && !merge.base.contains("pretest"),

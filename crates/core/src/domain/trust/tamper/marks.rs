@@ -17,7 +17,7 @@ const DATA_FOLDERS: [&str; 9] =
 // Files that are tests of another language, or data of tests, by the conventions of their runners.
 pattern!(
     CONVENTION,
-    r"(?:^|/)[\w.-]*\.(?:Unit|Integration|Functional)?Tests?/.*\.(?:cs|fs|vb)$|(?:^|/)\w*Tests?\.(?:cs|fs|vb|swift)$|(?:^|/)Tests/.*\.swift$|_(?:test|spec)\.(?:exs|dart|lua|jl|clj|cljs|cljc|ml|hs|zig|nim)$|_SUITE\.erl$|(?:Test|Spec)\.(?:hs|elm)$|\.(?:feature|robot)$|\.t$"
+    r"(?:^|/)[\w.-]*\.(?:Unit|Integration|Functional)?Tests?/.*\.(?:cs|fs|vb)$|(?:^|/)\w*Tests?\.(?:cs|fs|vb|swift)$|(?:^|/)Tests/.*\.swift$|_(?:test|spec)\.(?:exs|dart|lua|jl|clj|cljs|cljc|ml|hs|zig|nim)$|_(?:SUITE|tests)\.erl$|(?:^|/)test_\w+\.(?:lua|d|jl|nim|hs)$|_tests?\.d$|(?:^|/)\w+\.test$|(?:Test|Spec)\.(?:hs|elm)$|\.(?:feature|robot)$|\.t$"
 );
 pattern!(
     CASES,

@@ -10,7 +10,7 @@ use super::marks::is_test_code;
 // Files that runners, build tools, package managers, shells and interpreters read without being told.
 pattern!(
     READ,
-    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|\.pnp\.(?:c?js|loader\.mjs|data\.json)|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\..+)?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.(?:Build|Packages)\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|info\.rkt|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc|\.rspec-local|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.swcrc|init\.gradle(?:\.kts)?|(?:docker-)?compose\.override\.ya?ml)$"
+    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|\.pnp\.(?:c?js|loader\.mjs|data\.json)|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\.(?:test|testing|ci|local|development|production|staging|[\w-]+\.local))?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.(?:Build|Packages)\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|info\.rkt|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc|\.rspec-local|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.swcrc|init\.gradle(?:\.kts)?|(?:docker-)?compose\.override\.ya?ml)$"
 );
 // Folders of such files, of installed programs and of wrappers.
 pattern!(
@@ -54,14 +54,14 @@ const MANIFESTS: [&str; 4] = ["package.json", "pyproject.toml", "setup.cfg", "co
 const PYTHON_MODULES: &str = "abc aifc antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb \
     binascii bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys compileall \
     concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes curses dataclasses datetime dbm decimal difflib \
-    dis distutils doctest email encodings ensurepip enum errno faulthandler fcntl filecmp fileinput fnmatch formatter fractions \
-    ftplib functools gc genericpath getopt getpass gettext glob graphlib grp gzip hashlib heapq hmac html http imaplib imghdr imp \
+    dis distutils doctest email encodings ensurepip enum errno faulthandler fcntl filecmp fileinput fnmatch fractions \
+    ftplib functools gc genericpath getopt getpass gettext glob graphlib grp gzip hashlib heapq hmac html http imaplib imghdr \
     importlib inspect io ipaddress itertools json keyword lib2to3 linecache locale logging lzma mailbox mailcap marshal math \
-    mimetypes mmap modulefinder multiprocessing netrc nis nntplib ntpath nturl2path numbers opcode operator optparse os parser \
+    mimetypes mmap modulefinder multiprocessing netrc nis nntplib ntpath nturl2path numbers opcode operator optparse os \
     pathlib pdb pickle pickletools pipes pkgutil platform plistlib poplib posix posixpath pprint profile pstats pty pwd \
     py_compile pyclbr pydoc pyexpat queue quopri random re readline reprlib resource rlcompleter runpy sched secrets select \
     selectors shelve shlex shutil signal site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile sre_constants \
-    sre_parse ssl stat statistics string stringprep struct subprocess sunau symbol symtable sys sysconfig syslog tabnanny tarfile \
+    sre_parse ssl stat statistics string stringprep struct subprocess sunau symtable sys sysconfig syslog tabnanny tarfile \
     telnetlib tempfile termios textwrap this threading time timeit tkinter token tokenize tomllib trace traceback tracemalloc tty \
     turtle types typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser wsgiref xdrlib xml xmlrpc \
     zipapp zipfile zipimport zlib zoneinfo";
@@ -159,10 +159,14 @@ impl<'a> CheckStart<'a> {
     /// command executes or reads is the subject of the check and does not count.
     fn executes(&self, path: &str) -> bool {
         let shell = matches!(extension(path), "" | "sh" | "bash" | "zsh" | "ksh" | "ps1" | "bat" | "cmd");
-        let executed = || self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path);
         // What a makefile, a manifest or another task runner calls is out of sight.
         let called = || self.commands.iter().any(|command| INDIRECT.is_match(command)) && is_script_about_checks(path);
-        (shell || ABOUT_CHECKS.is_match(path)) && executed() || called() || self.compiles(path)
+        (shell || ABOUT_CHECKS.is_match(path)) && self.runs(path) || called() || self.compiles(path)
+    }
+
+    /// Whether a command starts a file: its path, or its Python module or package.
+    pub(super) fn runs(&self, path: &str) -> bool {
+        self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path)
     }
 
     /// Whether a command compiles and runs a program about checks that contains the file, such as `go run ./tools/check`.
