@@ -12,12 +12,23 @@ use crate::domain::model::task::TamperFinding;
 const TEST_FOLDERS: [&str; 9] =
     ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "snapshots", "__snapshots__"];
 /// Folders that contain test data, which may also be code.
-const DATA_FOLDERS: [&str; 9] =
-    ["fixtures", "__fixtures__", "testdata", "test_data", "test-data", "golden", "goldens", "testfixtures", "cases"];
+const DATA_FOLDERS: [&str; 11] = [
+    "suite",
+    "suites",
+    "fixtures",
+    "__fixtures__",
+    "testdata",
+    "test_data",
+    "test-data",
+    "golden",
+    "goldens",
+    "testfixtures",
+    "cases",
+];
 // Files that are tests of another language, or data of tests, by the conventions of their runners.
 pattern!(
     CONVENTION,
-    r"(?:^|/)[\w.-]*\.(?:Unit|Integration|Functional)?Tests?/.*\.(?:cs|fs|vb)$|(?:^|/)\w*Tests?\.(?:cs|fs|vb|swift)$|(?:^|/)Tests/.*\.swift$|_(?:test|spec)\.(?:exs|dart|lua|jl|clj|cljs|cljc|ml|hs|zig|nim)$|_(?:SUITE|tests)\.erl$|(?:^|/)test_\w+\.(?:lua|d|jl|nim|hs)$|_tests?\.d$|(?:^|/)\w+\.test$|(?:Test|Spec)\.(?:hs|elm)$|\.(?:feature|robot)$|\.t$"
+    r"(?:^|/)[\w.-]*\.(?:Unit|Integration|Functional)?Tests?/.*\.(?:cs|fs|vb)$|(?:^|/)\w*Tests?\.(?:cs|fs|vb|swift)$|(?:^|/)Tests/.*\.swift$|_(?:test|spec)\.(?:exs|dart|lua|jl|clj|cljs|cljc|ml|hs|zig|nim)$|_(?:SUITE|tests)\.erl$|(?:^|/)test_\w+\.(?:lua|d|jl|nim|hs)$|\w*tests?\.d$|(?:^|/)\w+\.test$|(?:Test|Spec)\.(?:hs|elm)$|\.(?:feature|robot)$|\.t$"
 );
 pattern!(
     CASES,

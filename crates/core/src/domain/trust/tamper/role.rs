@@ -13,7 +13,7 @@ pattern!(
 // A test, or data of a test in the form of code.
 pattern!(
     TESTS,
-    r"(?i)assert|expect|\bunittest\b|\bpytest\b|junit|\btesting\b|describe\s*\(|\btest\w*\s*[\(:\x22']|\bit\s*\(|\bcheck\w*\s*\(|\bshould|\bfail"
+    r"(?im)assert|expect|\bcases\b|^\s*\[\s|\bunittest\b|\bpytest\b|junit|\btesting\b|describe\s*\(|\btest\w*\s*[\(:\x22']|\bit\s*\(|\bcheck\w*\s*\(|\bshould|\bfail|\bexit\s+1\b|\|\|\s*(?:exit|return)\b"
 );
 // What makes a test fail: functions of a test framework, or an error of an assertion that the file raises or defines.
 pattern!(
@@ -29,7 +29,7 @@ pattern!(
 pattern!(REPORTS, r#"(?i)["'`][^"'`\n]*\b(?:fail(?:ed|s|ure|ures)?|passed|expected|wanted|not ok|mismatch)\b"#);
 pattern!(
     ENDS_WITH_FAILURE,
-    r"(?i)\bexit\w*\s*\(?\s*(?:[1-9]|\w*fail|\w*err|!|\w+\s*\?|Number|int\()|exitCode\s*=|exit_code|AssertionError|\bassert\b|\bpanic|\bdie\b"
+    r"(?i)\bexit\w*\s*\(?\s*(?:[1-9]|\$?\w*fail|\$?\w*err|!|\$?\w+\s*\?|Number|int\()|exitCode\s*=|exit_code|AssertionError|\bassert\b|\bpanic|\bdie\b"
 );
 
 /// Whether a file of the base belongs to the tests, according to its path and content. `start` has the commands of the checks.
@@ -42,9 +42,29 @@ pub fn role_by_content(path: &str, content: &str, start: &CheckStart<'_>) -> Opt
         return Some(TESTS.is_match(content));
     }
     let has_tests = test_regions(content);
-    let asserts = || content.lines().any(|line| FAILS_TESTS.is_match(line));
+    let asserts = || content.lines().any(|line| FAILS_TESTS.is_match(line)) || only_asserts(path, content);
     let judges = || start.runs(path) && REPORTS.is_match(content) && ENDS_WITH_FAILURE.is_match(content);
     (!has_tests && (asserts() || judges())).then_some(true)
+}
+
+/// Whether a file does nothing but assert: functions named after assertions that fail, exported macros of assertions, a Python module
+/// that asserts when it is imported or whose functions return nothing.
+fn only_asserts(path: &str, content: &str) -> bool {
+    pattern!(NAME, r"(?i)(?:^|/)(?:expect\w*|assert\w*|should|want|matchers?)\.\w+$");
+    pattern!(FAILS, r"\b(?:throw|raise|panic|exit|fail)\w*\b");
+    pattern!(MACRO, r"(?s)#\[macro_export\].*\bassert");
+    pattern!(RUST_ITEM, r"(?m)^\s*pub\s+(?:fn|struct|enum|trait)\b");
+    pattern!(PYTHON_ASSERT, r"(?m)^([ \t]*)assert\b");
+    pattern!(RESULT, r"(?m)^\s*(?:return|yield)\s+\S");
+    let python = || {
+        let mut asserts = PYTHON_ASSERT.captures_iter(content).peekable();
+        asserts.peek().is_some() && (asserts.any(|found| found[1].is_empty()) || !RESULT.is_match(content))
+    };
+    match Language::of(path) {
+        Some(Language::Python) if python() => true,
+        Some(Language::Rust) => MACRO.is_match(content) && !RUST_ITEM.is_match(content),
+        _ => NAME.is_match(path) && FAILS.is_match(content),
+    }
 }
 
 /// Whether a program file has tests, which are compared one by one.
@@ -88,6 +108,11 @@ mod tests {
             ),
             ("src/minunit.h", "#define mu_assert(message, test) do { if (!(test)) return message; } while (0)\n"),
             ("src/lib.rs", "#[macro_export]\nmacro_rules! assert_pairs {\n    () => {};\n}\n"),
+            ("harness/same.py", "def same(a, b):\n    assert a == b, f\"{a} is not {b}\"\n"),
+            ("calc/selftest.py", "from calc import mul\n\nassert mul(2, 3) == 6\n"),
+            ("Expect.java", "if (a != b) { throw new IllegalStateException(); }"),
+            ("src/support.rs", "#[macro_export]\nmacro_rules! pairs {\n    () => { assert_eq!(1, 1) };\n}\n"),
+            ("suite/clamp.sh", ". ./calc.sh\n[ $(clamp 9) = 5 ]\n"),
             ("run.js", "if (slug(\"A\") !== \"a\") { console.log(\"FAIL: expected a\"); process.exitCode = 1; }\n"),
             ("checks/__main__.py", "if clamp(9, 1, 5) != 5:\n    print(\"failed: clamp\")\n    sys.exit(1)\n"),
             ("fixtures/case.py", "def test_a():\n    assert f() == 1\n"),
@@ -95,7 +120,7 @@ mod tests {
             assert_eq!(role(path, content), Some(true), "{path}");
         }
         for (path, content) in [
-            ("cases/model.py", "class Case:\n    pass\n"),
+            ("fixtures/model.py", "class Lamp:\n    pass\n"),
             ("src/snapshots/store.js", "export const take = (tree) => ({ ...tree });\n"),
             ("fixtures/fixtures.go", "package fixtures\n\nfunc Lamps() int { return 3 }\n"),
         ] {
