@@ -35,7 +35,7 @@ pattern!(
 /// Whether a file of the base belongs to the tests, according to its path and content. `start` has the commands of the checks.
 /// `None` if the path decides.
 pub fn role_by_content(path: &str, content: &str, start: &CheckStart<'_>) -> Option<bool> {
-    if Language::of(path).is_none() || TEST_PATH.is_match(path) {
+    if !has_role_by_content(path) {
         return None;
     }
     if is_test_file(path) {
@@ -78,7 +78,7 @@ fn test_regions(content: &str) -> bool {
 
 /// Whether the role of a changed file of the base depends on its content.
 pub fn has_role_by_content(path: &str) -> bool {
-    Language::of(path).is_some() && !TEST_PATH.is_match(path)
+    Language::of(path).is_some() && !(TEST_PATH.is_match(path) && is_test_file(path))
 }
 
 #[cfg(test)]
