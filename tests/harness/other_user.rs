@@ -7,16 +7,21 @@ const OTHER_USER: u32 = 2_000_100_000;
 /// Message of the supervisor where the kernel has no Landlock, or too old a version.
 pub const NO_LANDLOCK: &str = "the kernel cannot confine it by Landlock";
 
-/// Whether the calling test, given with its modules, goes on: not as root, who runs it again as another user, and not where the
-/// kernel lacks Landlock.
+/// Whether the calling test, given with its modules, continues: not as root, who runs it again as another user, and not
+/// where the kernel lacks Landlock.
 pub fn goes_on_confined(test: &str) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        return true;
-    }
     let listed = std::fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
     if !listed.is_empty() && !listed.contains("landlock") {
         skipped_tests::skip_in_ci_as_well("the kernel runs without Landlock");
         return false;
+    }
+    goes_on_as_other_user(test)
+}
+
+/// Whether the calling test, given with its modules, continues: not as root, who runs it again as another user.
+pub fn goes_on_as_other_user(test: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return true;
     }
     #[expect(clippy::disallowed_methods, reason = "the test itself, as another user")]
     let mut again = std::process::Command::new(std::env::current_exe().expect("a path"));
