@@ -20,10 +20,15 @@ const IN_NAMESPACE: [(&str, &str); 2] = [
     ("inotify/max_user_watches", "/proc/sys/user/max_inotify_watches"),
 ];
 
+/// Bytes of the kernel for an epoll watch.
+const EPOLL_WATCH: u64 = 192;
+
 /// Maximum numbers of what the kernel counts for each user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UserShare {
     pub(super) epoll_watches: u64,
+    /// Memory of the kernel for half of the user's epoll watches, in KiB.
+    pub(super) half_of_watches_kib: u64,
     inotify_instances: u64,
     inotify_watches: u64,
 }
@@ -31,9 +36,11 @@ pub(super) struct UserShare {
 impl UserShare {
     /// Returns a part of this machine's limits. `in_namespace` states that the kernel enforces [`of_namespace`].
     pub(super) fn here(in_namespace: bool) -> Self {
+        let epoll = part_of("epoll/max_user_watches").unwrap_or(u64::MAX);
         let inotify = IN_NAMESPACE.map(|(name, _)| part_of(name).filter(|_| !in_namespace).unwrap_or(u64::MAX));
         Self {
-            epoll_watches: part_of("epoll/max_user_watches").unwrap_or(u64::MAX).min(MOST_EPOLL_WATCHES),
+            epoll_watches: epoll.min(MOST_EPOLL_WATCHES),
+            half_of_watches_kib: epoll.saturating_mul(PART / 2 * EPOLL_WATCH) >> 10,
             inotify_instances: inotify[0],
             inotify_watches: inotify[1],
         }
@@ -72,7 +79,7 @@ mod tests {
 
     #[test]
     fn run_exceeds_its_share_above_the_number() {
-        let share = UserShare { epoll_watches: 10, inotify_instances: 2, inotify_watches: 5 };
+        let share = UserShare { epoll_watches: 10, half_of_watches_kib: 1, inotify_instances: 2, inotify_watches: 5 };
         let open = |epoll_watches, inotify_instances, inotify_watches| OpenFiles {
             epoll_watches,
             inotify_instances,

@@ -40,6 +40,10 @@ const INODE: u64 = 1 << 10;
 /// Prefixes of the names of mappings whose file is in memory and in no folder.
 const NAMELESS: [&str; 3] = ["/dev/zero (deleted)", "/memfd:", "/SYSV"];
 
+/// Fields of `/proc/meminfo`: files in memory with shared memory, and objects of the kernel that it cannot free.
+const FILES_IN_MEMORY: &str = "Shmem:";
+const KERNEL_OBJECTS: &str = "SUnreclaim:";
+
 /// Memory in files of all runs that is visible in folders or as open files, in bytes.
 static VISIBLE: AtomicU64 = AtomicU64::new(0);
 
@@ -49,6 +53,8 @@ struct Usage {
     memory_mib: u64,
     processes: u64,
     open: OpenFiles,
+    /// Whether files in transit through sockets may be instances with most of the user's epoll watches.
+    hides_watches: bool,
     /// Bytes that wait in TCP sockets of the run.
     queued: u64,
 }
@@ -76,6 +82,11 @@ fn reason(limits: SandboxLimits, share: Option<&UserShare>, usage: Usage, socket
         ))
     } else if usage.processes > limits.processes {
         Some(format!("it had {} processes and threads; the limit is {}", usage.processes, limits.processes))
+    } else if usage.hides_watches {
+        Some(
+            "it passed files through sockets while the kernel's memory grew as for millions of epoll watches"
+                .to_owned(),
+        )
     } else {
         share.and_then(|share| share.exceeded(&usage.open))
     }
@@ -99,7 +110,7 @@ pub(super) struct MeasuredRun {
 pub(super) async fn exceeded(run: MeasuredRun) -> String {
     let MeasuredRun { root, limits, folders, group, share } = run;
     let mut disk = DiskWatch::new(folders, limits.disk_mib << 20);
-    let memory_files = Arc::new(MemoryFiles::new());
+    let memory = Arc::new(MachineMemory::now());
     let devices = Arc::new(disk.devices());
     let socket = if group.is_none() { bytes_of_socket() } else { 0 };
     loop {
@@ -107,10 +118,9 @@ pub(super) async fn exceeded(run: MeasuredRun) -> String {
         if let Some(reason) = group.as_deref().and_then(RunCgroup::exceeded) {
             return reason;
         }
-        let (devices, memory_files, is_counted) = (devices.clone(), memory_files.clone(), group.is_some());
+        let (devices, memory, is_counted) = (devices.clone(), memory.clone(), group.is_some());
         let measured = tokio::task::spawn_blocking(move || {
-            let most_watches = share.map(|share| share.epoll_watches);
-            let usage = measure(root, limits, &devices, &memory_files, most_watches, is_counted);
+            let usage = measure(root, limits, &devices, &memory, share.as_ref(), is_counted);
             let reason = reason(limits, share.as_ref(), usage, socket).or_else(|| disk.exceeded(usage.open.deleted));
             (disk, reason)
         });
@@ -122,14 +132,13 @@ pub(super) async fn exceeded(run: MeasuredRun) -> String {
     }
 }
 
-/// Measures a run. `most_watches` is the number of epoll watches up to which they are counted; `None` to count none.
-/// Memory that the kernel holds for its processes is left out if a control group counts it.
+/// Measures a run. `share` is its share of the limits of the service's user; `None` if it has a separate user. Memory that the kernel holds for its processes is left out if a control group counts it.
 fn measure(
     root: u32,
     limits: SandboxLimits,
     devices: &BTreeSet<u64>,
-    memory_files: &MemoryFiles,
-    most_watches: Option<u64>,
+    memory: &MachineMemory,
+    share: Option<&UserShare>,
     is_counted: bool,
 ) -> Usage {
     let running = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -146,7 +155,7 @@ fn measure(
         // Pages that several processes share were counted several times; dividing them takes longer to read.
         memory_mib = pids().filter_map(proportional_kib).sum::<u64>() >> 10;
     }
-    let open = open_files(root, pids(), devices, MOST_OPEN, most_watches);
+    let open = open_files(root, pids(), devices, MOST_OPEN, share.map(|share| share.epoll_watches));
     let tables_kib: u64 = pids().filter_map(page_tables_kib).sum();
     let last = pids().max();
     let kernel = if is_counted { 0 } else { mappings(pids(), MOST_MAPPINGS.min(limits.memory_mib << 12)) * MAPPING };
@@ -156,44 +165,57 @@ fn measure(
     memory_mib += (visible + kernel + (tables_kib << 10)) >> 20;
     // A file in memory that only a socket or a mapping holds is open in no process, and its pages may be mapped in none.
     // Only the machine's sum shows its size.
-    let held_mib = (memory_files.unseen_kib(visible) + (visible >> 10)) >> 10;
+    let held_mib = (memory.files_kib(visible) + (visible >> 10)) >> 10;
     if held_mib > limits.memory_mib && pids().any(|pid| has_files_in_flight(pid) || maps_nameless_file(pid)) {
         memory_mib = memory_mib.max(held_mib);
     }
     let processes = found.iter().map(|process| process.threads).sum();
-    Usage { memory_mib, processes, open, queued }
+    let hides_watches =
+        share.is_some_and(|share| memory.kernel_kib() > share.half_of_watches_kib) && pids().any(has_files_in_flight);
+    Usage { memory_mib, processes, open, hides_watches, queued }
 }
 
-/// Growth of the machine's files in memory since a run started, without the visible files of all runs.
+/// Growth of the machine's memory since a run started.
 #[derive(Debug)]
-struct MemoryFiles {
-    at_start_kib: u64,
-    /// Bytes of the run's own visible files at the last measurement.
+struct MachineMemory {
+    files_at_start_kib: u64,
+    kernel_at_start_kib: u64,
+    /// Bytes of the run's own visible files in memory at the last measurement.
     visible: AtomicU64,
 }
 
-impl MemoryFiles {
-    fn new() -> Self {
-        Self { at_start_kib: unseen_kib(), visible: AtomicU64::new(0) }
+impl MachineMemory {
+    fn now() -> Self {
+        Self {
+            files_at_start_kib: unseen_files_kib(),
+            kernel_at_start_kib: meminfo_kib(KERNEL_OBJECTS),
+            visible: AtomicU64::new(0),
+        }
     }
 
-    /// Returns the growth, in KiB. `visible` are the bytes of the run's own visible files.
-    fn unseen_kib(&self, visible: u64) -> u64 {
+    /// Returns the growth of files in memory without the visible files of all runs, in KiB. `visible` are the bytes of
+    /// the run's own visible files.
+    fn files_kib(&self, visible: u64) -> u64 {
         VISIBLE.fetch_add(visible, Ordering::Relaxed);
         VISIBLE.fetch_sub(self.visible.swap(visible, Ordering::Relaxed), Ordering::Relaxed);
-        unseen_kib().saturating_sub(self.at_start_kib)
+        unseen_files_kib().saturating_sub(self.files_at_start_kib)
+    }
+
+    /// Returns the growth of the kernel's objects, in KiB.
+    fn kernel_kib(&self) -> u64 {
+        meminfo_kib(KERNEL_OBJECTS).saturating_sub(self.kernel_at_start_kib)
     }
 }
 
-impl Drop for MemoryFiles {
+impl Drop for MachineMemory {
     fn drop(&mut self) {
         VISIBLE.fetch_sub(*self.visible.get_mut(), Ordering::Relaxed);
     }
 }
 
 /// Returns the size of the machine's files in memory without the visible files of runs, in KiB.
-fn unseen_kib() -> u64 {
-    shared_kib().saturating_sub(VISIBLE.load(Ordering::Relaxed) >> 10)
+fn unseen_files_kib() -> u64 {
+    meminfo_kib(FILES_IN_MEMORY).saturating_sub(VISIBLE.load(Ordering::Relaxed) >> 10)
 }
 
 /// Whether a process maps a file that is in memory and in no folder.
@@ -264,10 +286,10 @@ fn folders_in_memory(pid: u32) -> u64 {
     if is_apart && own.is_some() && own != root("/") { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
 }
 
-/// Returns the size of files in memory and shared memory on this machine, in KiB; 0 if the kernel does not report it.
-fn shared_kib() -> u64 {
+/// Returns a size in `/proc/meminfo`, in KiB; 0 if the kernel does not report it.
+fn meminfo_kib(field: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("Shmem:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -345,6 +367,8 @@ mod tests {
         let share = UserShare::here(false);
         let watches = with(OpenFiles { epoll_watches: u64::MAX, ..OpenFiles::default() });
         assert!(reason(limits, Some(&share), watches, 0).unwrap().contains("epoll watches"));
+        let hides_watches = Usage { hides_watches: true, ..usage(1, 1, 0) };
+        assert!(reason(limits, Some(&share), hides_watches, 0).unwrap().contains("passed files through sockets"));
         let hidden = with(OpenFiles { hidden: Some(7), ..OpenFiles::default() });
         assert!(reason(limits, None, hidden, 0).unwrap().contains("its process 7"));
     }
@@ -355,7 +379,7 @@ mod tests {
             std::process::id(),
             SandboxLimits { memory_mib: 0, processes: 1, ..SandboxLimits::default() },
             &BTreeSet::new(),
-            &MemoryFiles::new(),
+            &MachineMemory::now(),
             None,
             false,
         );
@@ -393,7 +417,7 @@ mod tests {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let limits = SandboxLimits { memory_mib: 16, ..SandboxLimits::default() };
         let used =
-            || measure(std::process::id(), limits, &BTreeSet::new(), &MemoryFiles::new(), None, false).memory_mib;
+            || measure(std::process::id(), limits, &BTreeSet::new(), &MachineMemory::now(), None, false).memory_mib;
         let grown = || {
             let before = used();
             // SAFETY: the memory is new, only read, and unmapped when nothing refers to it any more.
@@ -434,14 +458,20 @@ mod tests {
         sendmsg(&ours, &[IoSlice::new(b"x")], &mut message, SendFlags::empty()).unwrap();
         drop(file);
         let limits = SandboxLimits { memory_mib: MIB / 2, ..SandboxLimits::default() };
-        let since_boot = MemoryFiles { at_start_kib: 0, visible: AtomicU64::new(0) };
+        let since_boot = MachineMemory { files_at_start_kib: 0, kernel_at_start_kib: 0, visible: AtomicU64::new(0) };
         let used = || measure(std::process::id(), limits, &BTreeSet::new(), &since_boot, None, false).memory_mib;
         let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", theirs.as_raw_fd())).unwrap();
         if !about.contains("scm_fds:") {
             return skipped_tests::skip("this kernel does not tell the files in flight");
         }
-        let all_mib = shared_kib() >> 10;
+        let all_mib = meminfo_kib(FILES_IN_MEMORY) >> 10;
         assert!(used() + 8 >= all_mib.max(MIB), "{} of {all_mib}", used());
+        let watches = |share: &UserShare| {
+            measure(std::process::id(), limits, &BTreeSet::new(), &since_boot, Some(share), false).hides_watches
+        };
+        let share = UserShare::here(false);
+        assert!(watches(&UserShare { half_of_watches_kib: 0, ..share }));
+        assert!(!watches(&UserShare { half_of_watches_kib: u64::MAX, ..share }));
         drop(theirs);
     }
 }

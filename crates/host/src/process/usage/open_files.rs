@@ -41,8 +41,8 @@ pub(in crate::process) struct OpenFiles {
 }
 
 /// Counts the files that processes have open; deleted files, sockets and pipes once each. `devices` are the devices of
-/// the run's folders. Stops after `most` descriptors, and does not count more than about `most_watches`, or none.
-/// The files of `root`, which is trusted, may be hidden.
+/// the run's folders. Stops after `most` descriptors, and after `most_watches` of epoll; counts no watches if it is
+/// `None`. The files of `root`, which is trusted, may be hidden.
 pub(super) fn open_files(
     root: u32,
     pids: impl Iterator<Item = u32>,
@@ -66,6 +66,9 @@ pub(super) fn open_files(
             if file.mode() & libc::S_IFMT == 0 {
                 let name = fs::read_link(open.path()).unwrap_or_default();
                 most_watches.inspect(|most| found.add_watches(pid, &open.file_name(), name.as_os_str(), *most));
+                if most_watches.is_some_and(|most| found.epoll_watches > most) {
+                    return found;
+                }
                 continue;
             }
             if !(is_nameless || kind.is_socket() || kind.is_fifo()) || !known.insert((file.dev(), file.ino())) {
@@ -97,9 +100,7 @@ impl OpenFiles {
             let file = || format!("/proc/{pid}/fdinfo/{}", descriptor.to_string_lossy());
             name.as_bytes().ends_with(suffix).then(|| lines_with(&file(), line, most))
         };
-        if self.epoll_watches <= most
-            && let Some(watches) = watches(EPOLL)
-        {
+        if let Some(watches) = watches(EPOLL) {
             self.epoll_watches += watches;
         } else if let Some(watches) = watches(INOTIFY) {
             self.inotify_instances += 1;
