@@ -69,7 +69,7 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
     // `/proc` shows no memory for a process whose first thread has ended.
     (
         "memory-of-a-second-thread",
-        "perl -Mthreads -e 'threads->create(sub { $x = \"x\" x (200 << 20); sleep 30 })->detach; select(undef, undef, undef, 0.2); syscall(`uname -m` =~ /aarch/ ? 93 : 60, 0)'",
+        "perl -Mthreads -e '$exit = `uname -m` =~ /aarch/ ? 93 : 60; threads->create(sub { sleep 2; $x = \"x\" x (200 << 20); sleep 30 })->detach; syscall($exit, 0)'",
         Some("memory"),
     ),
     // The kernel keeps a KiB for each file in memory, and the attributes of files.

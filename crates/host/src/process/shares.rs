@@ -29,8 +29,8 @@ pub(super) struct UserShare {
     pub(super) epoll_watches: u64,
     /// Memory of the kernel for half of the user's epoll watches, in KiB.
     pub(super) half_of_watches_kib: u64,
-    inotify_instances: u64,
-    inotify_watches: u64,
+    pub(super) inotify_instances: u64,
+    pub(super) inotify_watches: u64,
 }
 
 impl UserShare {
