@@ -132,7 +132,8 @@ pub(super) async fn exceeded(run: MeasuredRun) -> String {
     }
 }
 
-/// Measures a run. `share` is its share of the limits of the service's user; `None` if it has a separate user. Memory that the kernel holds for its processes is left out if a control group counts it.
+/// Measures a run. `share` is its share of the limits of the service's user; `None` if it has a separate user. Memory
+/// that the kernel holds for its processes is left out if a control group counts it.
 fn measure(
     root: u32,
     limits: SandboxLimits,
@@ -220,10 +221,11 @@ fn unseen_files_kib() -> u64 {
 
 /// Whether a process maps a file that is in memory and in no folder.
 fn maps_nameless_file(pid: u32) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    maps.lines()
-        .filter_map(|line| line.find('/').map(|at| &line[at..]))
-        .any(|path| NAMELESS.iter().any(|prefix| path.starts_with(prefix)))
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    // Names may be of any bytes.
+    maps.split(|byte| *byte == b'\n')
+        .filter_map(|line| line.iter().position(|byte| *byte == b'/').map(|at| &line[at..]))
+        .any(|path| NAMELESS.iter().any(|prefix| path.starts_with(prefix.as_bytes())))
 }
 
 /// Counts the mappings of processes, which are in no process's resident memory. Stops when there are `most`.
