@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::domain::trust::egress::Hosts;
+use ralph_bot::domain::trust::limits::SandboxLimits;
 use ralph_bot::process::sandbox::{Network, SandboxMechanism, SandboxSettings, SandboxView, ScratchHome};
 use ralph_bot::process::{self, EgressSettings, Finished, ProcessSpec, RefusedHosts, Sandbox, SandboxTier};
 use tokio_util::sync::CancellationToken;
@@ -124,10 +125,12 @@ fn perl(script: &str, folder: &std::path::Path, sandbox: Option<SandboxView>) ->
 }
 
 fn view(folder: &std::path::Path, mechanism: SandboxMechanism) -> SandboxView {
+    // Other tests grow the machine's memory files meanwhile.
+    let limits = SandboxLimits { memory_mib: 4_096, ..LIMITS };
     SandboxView {
         writable: vec![folder.join("tree")],
         home: ScratchHome::Folder(folder.join("home")),
-        settings: SandboxSettings { limits: LIMITS, mechanism, ..SandboxSettings::default() },
+        settings: SandboxSettings { limits, mechanism, ..SandboxSettings::default() },
         ..SandboxView::default()
     }
 }
