@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::proxy::{Proxy, ProxyRoute};
-use super::spawn;
+use super::shares;
 use crate::domain::trust::egress::{Hosts, Target};
 
 /// Number of the descriptor over which the sockets are passed to the service.
@@ -134,7 +134,7 @@ fn routes(egress: &EgressSettings) -> Vec<(u16, ProxyRoute)> {
 /// Called inside a sandbox; returns only on an error.
 pub fn sandbox_exec(ports: &[u16], program: &OsStr, arguments: &[OsString]) -> io::Error {
     let passed = pass_sockets(ports)
-        .and_then(|()| Ok(setrlimit(Resource::Nofile, spawn::lowered(Resource::Nofile, spawn::MOST_DESCRIPTORS))?));
+        .and_then(|()| Ok(setrlimit(Resource::Nofile, shares::lowered(Resource::Nofile, shares::MOST_DESCRIPTORS))?));
     if let Err(error) = passed {
         return error;
     }

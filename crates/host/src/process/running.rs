@@ -180,7 +180,7 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
     }
 }
 
-/// Returns what is measured of a started run; `None` without a sandbox.
+/// Returns the started run to measure; `None` without a sandbox.
 fn measured_run(
     pid: Option<u32>,
     sandbox: &Sandbox,

@@ -1,18 +1,20 @@
 //! Share of one run of the limits that the kernel keeps for each user.
 //!
-//! Unless the service is root, its programs have its kernel user. The kernel then counts what they hold together with
-//! what the service and other runs hold, and refuses more to all of them.
+//! Unless the service is root, its programs have its kernel user. The kernel then counts their objects together with the
+//! objects of the service and of other runs, and refuses more to all of them.
 
 use std::ffi::CString;
 use std::fs;
 
-use super::usage::OpenFiles;
+use rustix::process::{Resource, Rlimit};
 
 /// Divisor of a user's limits: a run may use one part of this many.
 pub(super) const PART: u64 = 4;
 /// Maximum number of epoll watches of a run: two for each descriptor that its processes may have. Counting more takes
 /// too long.
 const MOST_EPOLL_WATCHES: u64 = 262_144;
+/// Maximum number of open files of a process in a sandbox, and of files that its user has in transit through sockets.
+pub(super) const MOST_DESCRIPTORS: u64 = 16_384;
 /// Limits of a user that the kernel also keeps for each user namespace: the name below `/proc/sys/fs`, and the file of
 /// the namespace.
 const IN_NAMESPACE: [(&str, &str); 2] = [
@@ -23,7 +25,7 @@ const IN_NAMESPACE: [(&str, &str); 2] = [
 /// Bytes of the kernel for an epoll watch.
 const EPOLL_WATCH: u64 = 192;
 
-/// Maximum numbers of what the kernel counts for each user.
+/// Maximum numbers of objects that the kernel counts for each user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UserShare {
     pub(super) epoll_watches: u64,
@@ -45,20 +47,6 @@ impl UserShare {
             inotify_watches: inotify[1],
         }
     }
-
-    /// Returns the reason if a run exceeds its share.
-    pub(super) fn exceeded(&self, open: &OpenFiles) -> Option<String> {
-        [
-            (open.epoll_watches, self.epoll_watches, "epoll watches", "epoll.max_user_watches"),
-            (open.inotify_instances, self.inotify_instances, "inotify instances", "inotify.max_user_instances"),
-            (open.inotify_watches, self.inotify_watches, "inotify watches", "inotify.max_user_watches"),
-        ]
-        .into_iter()
-        .find(|(count, most, ..)| count > most)
-        .map(|(_, most, what, setting)| {
-            format!("it had more than {most} {what}, its share of the limit of the service's user, `fs.{setting}`")
-        })
-    }
 }
 
 /// Returns the files of a new user namespace by which the kernel limits what its processes hold, and their contents.
@@ -73,31 +61,15 @@ fn part_of(name: &str) -> Option<u64> {
     Some(text.trim().parse::<u64>().ok()? / PART)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns the limit of a resource that the kernel counts for each user, lowered to a share.
+pub(super) fn part_of_resource(resource: Resource) -> Rlimit {
+    let current = rustix::process::getrlimit(resource).current;
+    lowered(resource, current.map_or(u64::MAX, |most| most / PART))
+}
 
-    #[test]
-    fn run_exceeds_its_share_above_the_number() {
-        let share = UserShare { epoll_watches: 10, half_of_watches_kib: 1, inotify_instances: 2, inotify_watches: 5 };
-        let open = |epoll_watches, inotify_instances, inotify_watches| OpenFiles {
-            epoll_watches,
-            inotify_instances,
-            inotify_watches,
-            ..OpenFiles::default()
-        };
-        assert_eq!(share.exceeded(&open(10, 2, 5)), None);
-        for (open, words) in [
-            (open(11, 0, 0), "it had more than 10 epoll watches"),
-            (
-                open(0, 3, 0),
-                "more than 2 inotify instances, its share of the limit of the service's user, `fs.inotify.max_user_instances`",
-            ),
-            (open(0, 0, 6), "more than 5 inotify watches"),
-        ] {
-            assert!(share.exceeded(&open).unwrap().contains(words), "{words}");
-        }
-        assert_eq!(UserShare::here(true).exceeded(&open(0, 1 << 40, 1 << 40)), None, "the kernel enforces them");
-        assert!(UserShare::here(false).exceeded(&open(0, 1 << 40, 0)).is_some());
-    }
+/// Returns a limit of this process, lowered to `most`.
+pub(super) fn lowered(resource: Resource, most: u64) -> Rlimit {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
+    let lower = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
+    Rlimit { current: lower(current), maximum: lower(maximum) }
 }

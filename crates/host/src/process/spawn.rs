@@ -26,8 +26,6 @@ use super::survivors::{COOKIE_VARIABLE, Cookie};
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 use crate::domain::trust::limits::SandboxLimits;
 
-/// Maximum number of open files of a process in a sandbox, and of files that its user has in transit through sockets.
-pub(super) const MOST_DESCRIPTORS: u64 = 16_384;
 /// Number of further files in transit while a sandbox passes its sockets to the service, which other runs of the user
 /// cannot use up. One message may exceed the limit by its 253 files.
 const PASSING_DESCRIPTORS: u64 = 1_024;
@@ -137,7 +135,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let lease = prepared.as_mut().and_then(|prepared| prepared.user.take());
     let user = lease.as_ref().map(UserLease::user);
     let mut given = Vec::new();
-    // Descriptors are sorted by number: those of bubblewrap are above the proxy's.
+    // Sorted by number: bubblewrap's descriptors are above the proxy's.
     if spec.egress().is_some() && entrance.is_none() {
         let (ours, theirs) = egress_proxy::pair().map_err(input("the socket of its egress proxy"))?;
         given.push((PROXY_FD, theirs));
@@ -154,7 +152,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let group = sandbox.and_then(|(view, _)| group_of_run(view.settings.limits)).map(Arc::new);
     let group_entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
     let passes_sockets = matches!(entrance, Some(ProxyEntrance::Passed(_)));
-    let descriptors = MOST_DESCRIPTORS + if passes_sockets { PASSING_DESCRIPTORS } else { 0 };
+    let descriptors = shares::MOST_DESCRIPTORS + if passes_sockets { PASSING_DESCRIPTORS } else { 0 };
     let limits = sandbox.map(|(view, _)| resource_limits(view.settings.limits, descriptors));
     let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
     let preparation = preparation(ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
@@ -317,24 +315,14 @@ fn place(source: &OwnedFd, number: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the limits of each process in a sandbox: at most those of the service, and a share of what the kernel counts
-/// for each user.
+/// Returns the limits of each process in a sandbox: at most the limits of the service, and a share of its user's.
 fn resource_limits(limits: SandboxLimits, descriptors: u64) -> [(Resource, Rlimit); 4] {
-    let share = |resource| rustix::process::getrlimit(resource).current.map_or(u64::MAX, |most| most / shares::PART);
     [
-        (Resource::Fsize, (limits.disk_mib + 1) << 20),
-        (Resource::Nofile, descriptors),
-        (Resource::Sigpending, share(Resource::Sigpending)),
-        (Resource::Msgqueue, share(Resource::Msgqueue)),
+        (Resource::Fsize, shares::lowered(Resource::Fsize, (limits.disk_mib + 1) << 20)),
+        (Resource::Nofile, shares::lowered(Resource::Nofile, descriptors)),
+        (Resource::Sigpending, shares::part_of_resource(Resource::Sigpending)),
+        (Resource::Msgqueue, shares::part_of_resource(Resource::Msgqueue)),
     ]
-    .map(|(resource, most)| (resource, lowered(resource, most)))
-}
-
-/// Returns a limit of this process, lowered to `most`.
-pub(super) fn lowered(resource: Resource, most: u64) -> Rlimit {
-    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
-    let lower = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
-    Rlimit { current: lower(current), maximum: lower(maximum) }
 }
 
 /// Limits the resources of each process in a sandbox and lowers its priority. Does not allocate.

@@ -11,14 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use self::open_files::{MOST_OPEN, has_files_in_flight, open_files};
+use self::open_files::{MOST_OPEN, OpenFiles, has_files_in_flight, open_files};
 use super::cgroup::RunCgroup;
 use super::disk::DiskWatch;
 use super::shares::UserShare;
 use super::stat::ProcessStat;
 use crate::domain::trust::limits::SandboxLimits;
-
-pub(super) use self::open_files::OpenFiles;
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -88,8 +86,22 @@ fn reason(limits: SandboxLimits, share: Option<&UserShare>, usage: Usage, socket
                 .to_owned(),
         )
     } else {
-        share.and_then(|share| share.exceeded(&usage.open))
+        share.and_then(|share| exceeded_share(*share, usage.open))
     }
+}
+
+/// Returns the reason if open files exceed the run's share of the limits of the service's user; otherwise `None`.
+fn exceeded_share(share: UserShare, open: OpenFiles) -> Option<String> {
+    [
+        (open.epoll_watches, share.epoll_watches, "epoll watches", "epoll.max_user_watches"),
+        (open.inotify_instances, share.inotify_instances, "inotify instances", "inotify.max_user_instances"),
+        (open.inotify_watches, share.inotify_watches, "inotify watches", "inotify.max_user_watches"),
+    ]
+    .into_iter()
+    .find(|(count, most, ..)| count > most)
+    .map(|(_, most, what, setting)| {
+        format!("it had more than {most} {what}, its share of the limit of the service's user, `fs.{setting}`")
+    })
 }
 
 /// Run to measure.
@@ -373,6 +385,31 @@ mod tests {
         assert!(reason(limits, Some(&share), hides_watches, 0).unwrap().contains("passed files through sockets"));
         let hidden = with(OpenFiles { hidden: Some(7), ..OpenFiles::default() });
         assert!(reason(limits, None, hidden, 0).unwrap().contains("its process 7"));
+    }
+
+    #[test]
+    fn run_exceeds_its_share_above_the_number() {
+        let share = UserShare { epoll_watches: 10, half_of_watches_kib: 1, inotify_instances: 2, inotify_watches: 5 };
+        let open = |epoll_watches, inotify_instances, inotify_watches| OpenFiles {
+            epoll_watches,
+            inotify_instances,
+            inotify_watches,
+            ..OpenFiles::default()
+        };
+        assert_eq!(exceeded_share(share, open(10, 2, 5)), None);
+        for (open, words) in [
+            (open(11, 0, 0), "it had more than 10 epoll watches"),
+            (
+                open(0, 3, 0),
+                "2 inotify instances, its share of the limit of the service's user, `fs.inotify.max_user_instances`",
+            ),
+            (open(0, 0, 6), "more than 5 inotify watches"),
+        ] {
+            assert!(exceeded_share(share, open).unwrap().contains(words), "{words}");
+        }
+        let by_kernel = UserShare::here(true);
+        assert_eq!(exceeded_share(by_kernel, open(0, 1 << 40, 1 << 40)), None, "the kernel enforces them");
+        assert!(exceeded_share(UserShare::here(false), open(0, 1 << 40, 0)).is_some());
     }
 
     #[test]

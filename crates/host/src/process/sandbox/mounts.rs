@@ -36,7 +36,7 @@ pub(in crate::process) enum Mounts {
     Mapped(Vec<(OwnedFd, CString)>),
     /// Namespace of another user, who needs a user namespace for it.
     Own {
-        /// Files with the maps of its own user and group, and their contents.
+        /// Files with the maps of the service's user and group, and their contents.
         maps: [(CString, Vec<u8>); 3],
         /// Files with the limits of the user namespace, and their contents.
         limits: Vec<(CString, Vec<u8>)>,

@@ -19,25 +19,25 @@ const INOTIFY: (&[u8], &[u8]) = (b"inotify", b"inotify wd:");
 
 /// Deleted files, sockets, pipes and watches that processes have open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::process) struct OpenFiles {
+pub(super) struct OpenFiles {
     /// Number of bytes in deleted files that are in memory.
-    pub(in crate::process) in_memory: u64,
+    pub(super) in_memory: u64,
     /// Number of bytes in deleted files on the run's devices.
-    pub(in crate::process) deleted: u64,
+    pub(super) deleted: u64,
     /// Number of sockets, each counted once.
-    pub(in crate::process) sockets: u64,
+    pub(super) sockets: u64,
     /// Number of pipes, each counted once.
-    pub(in crate::process) pipes: u64,
+    pub(super) pipes: u64,
     /// Number of descriptors, at most one more than are examined.
-    pub(in crate::process) descriptors: u64,
+    pub(super) descriptors: u64,
     /// Number of watches of epoll instances, in each process that has the instance.
-    pub(in crate::process) epoll_watches: u64,
+    pub(super) epoll_watches: u64,
     /// Number of inotify instances, in each process that has the instance.
-    pub(in crate::process) inotify_instances: u64,
+    pub(super) inotify_instances: u64,
     /// Number of watches of these instances.
-    pub(in crate::process) inotify_watches: u64,
+    pub(super) inotify_watches: u64,
     /// Process whose files the service may not list.
-    pub(in crate::process) hidden: Option<u32>,
+    pub(super) hidden: Option<u32>,
 }
 
 /// Counts the files that processes have open; deleted files, sockets and pipes once each. `devices` are the devices of
@@ -50,7 +50,8 @@ pub(super) fn open_files(
     most: u64,
     most_watches: Option<u64>,
 ) -> OpenFiles {
-    let (mut known, mut found) = (BTreeSet::new(), OpenFiles::default());
+    let mut known = BTreeSet::new();
+    let mut found = OpenFiles::default();
     for pid in pids {
         let listed = fs::read_dir(format!("/proc/{pid}/fd"));
         if pid != root && listed.as_ref().is_err_and(|error| hides_files(pid, error)) {
@@ -62,7 +63,8 @@ pub(super) fn open_files(
                 return found;
             }
             let Ok(file) = fs::metadata(open.path()) else { continue };
-            let (is_nameless, kind) = (file.is_file() && file.nlink() == 0, file.file_type());
+            let is_nameless = file.is_file() && file.nlink() == 0;
+            let kind = file.file_type();
             if file.mode() & libc::S_IFMT == 0 {
                 let name = fs::read_link(open.path()).unwrap_or_default();
                 most_watches.inspect(|most| found.add_watches(pid, &open.file_name(), name.as_os_str(), *most));
@@ -96,9 +98,9 @@ fn hides_files(pid: u32, error: &io::Error) -> bool {
 impl OpenFiles {
     /// Adds an instance with its watches, by the name of the file behind a descriptor.
     fn add_watches(&mut self, pid: u32, descriptor: &OsStr, name: &OsStr, most: u64) {
-        let watches = |(suffix, line): (&[u8], &[u8])| {
+        let watches = |instance: (&[u8], &[u8])| {
             let file = || format!("/proc/{pid}/fdinfo/{}", descriptor.to_string_lossy());
-            name.as_bytes().ends_with(suffix).then(|| lines_with(&file(), line, most))
+            name.as_bytes().ends_with(instance.0).then(|| lines_with(&file(), instance.1, most))
         };
         if let Some(watches) = watches(EPOLL) {
             self.epoll_watches += watches;
@@ -112,7 +114,9 @@ impl OpenFiles {
 /// Counts the lines of a file that begin with `prefix`, at most one more than `most`.
 fn lines_with(path: &str, prefix: &[u8], most: u64) -> u64 {
     let Ok(file) = File::open(path) else { return 0 };
-    let (mut reader, mut line, mut count) = (BufReader::new(file), Vec::new(), 0);
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    let mut count = 0;
     while count <= most && matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
         count += u64::from(line.starts_with(prefix));
         line.clear();
