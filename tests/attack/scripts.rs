@@ -14,6 +14,9 @@
 //! - G18 (one home for all runs): `nothing_but_the_tree_is_left_for_the_next_run` fails.
 //!
 //! - G8 (fetched objects are not checked by `fsck`): `malicious_objects_are_refused_on_fetch` fails.
+//! - S10 (a share of the user's limits): without `PASSING_DESCRIPTORS`, the limits of the user namespace, `Resource::Sigpending` or
+//!   `Resource::Msgqueue`, another program of the user is refused what `users::OTHERS` asks for; without the count of watches, the
+//!   filter of `prctl`, or `hides_files`, the run is not ended.
 //! - G9 (links are followed where files are read): the tests of links in `workspace/files.rs` fail.
 
 mod git;
@@ -21,6 +24,7 @@ mod limits;
 mod machine;
 mod mechanisms;
 mod traps;
+mod users;
 
 use ralph_bot::process::SandboxTier;
 use ralph_bot::process::sandbox::{Defence, SandboxMechanism};
@@ -322,7 +326,7 @@ async fn scripts_reach_nothing_and_change_nothing() {
     let all = [SCRIPTS, MECHANISMS].concat();
     let broken = machine.broken_by(&all, &[]).await;
     assert!(broken.is_empty(), "{broken:#?}");
-    assert!(all.len() + git::scripts() + limits::scripts() >= 200);
+    assert!(all.len() + git::scripts() + limits::scripts() + users::scripts() >= 200);
 }
 
 /// The same scripts in a sandbox without namespaces (tier B), but for those whose attack it leaves open.

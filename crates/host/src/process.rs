@@ -19,6 +19,7 @@ pub mod private;
 mod running;
 pub mod sandbox;
 mod sandbox_probe;
+mod shares;
 mod spawn;
 mod stat;
 mod survivors;
@@ -58,9 +59,6 @@ pub struct ProcessSpec {
     pub env: Vec<(OsString, OsString)>,
     /// Standard input.
     pub stdin: Stdin,
-    /// Further descriptors: the number in the child (3 to 63, unique), and the bytes to read from it, at most 60 KiB.
-    /// Secrets are passed in this way, so that they are in no argument, environment or file.
-    pub fds: Vec<(i32, Vec<u8>)>,
     /// Limits of time and memory.
     pub limits: ProcessLimits,
     /// Sandbox of the child.
@@ -80,7 +78,6 @@ impl ProcessSpec {
             cwd: cwd.into(),
             env: Vec::new(),
             stdin: Stdin::Null,
-            fds: Vec::new(),
             limits: ProcessLimits::default(),
             sandbox: Sandbox::None,
             cookie: None,

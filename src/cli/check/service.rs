@@ -310,15 +310,19 @@ fn open_folder(folder: &Path) -> Option<CheckFinding> {
 
 /// Describes how the limits of runs are enforced.
 fn limits(enforced: Result<(), &str>) -> CheckFinding {
-    const NAME: &str = "limits of runs";
-    match enforced {
-        Ok(()) => CheckFinding::ok(NAME, "memory and processes enforced by a control group, disk space measured"),
-        Err(reason) => {
-            let detail = "processes and the size of files enforced by the kernel; memory, processes and disk space \
-                          measured twice a second, because";
-            CheckFinding::ok(NAME, format!("{detail} {reason}"))
-        }
-    }
+    let detail = match enforced {
+        Ok(()) => "memory and processes enforced by a control group, disk space measured".to_owned(),
+        Err(reason) => format!(
+            "processes and the size of files enforced by the kernel; memory, processes and disk space measured twice a \
+             second, because {reason}"
+        ),
+    };
+    let of_user = if rustix::process::geteuid().is_root() {
+        "; each run has its own kernel user"
+    } else {
+        "; runs have the kernel user of the service and may use a quarter of its limits, such as `fs.inotify.max_user_watches`"
+    };
+    CheckFinding::ok("limits of runs", detail + of_user)
 }
 
 /// Describes the hosts that agents can reach.

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::other_user::goes_on_confined;
 use crate::harness::sandbox;
 
-const LIMITS: SandboxLimits = SandboxLimits { memory_mib: 128, processes: 60, disk_mib: 128 };
+pub const LIMITS: SandboxLimits = SandboxLimits { memory_mib: 128, processes: 60, disk_mib: 128 };
 /// Maximum time in which another program is started and ends meanwhile; it takes milliseconds.
 const OTHERS: Duration = Duration::from_secs(3);
 
@@ -60,6 +60,25 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
         "for n in $(seq 1 10); do perl -e '$arm = `uname -m` =~ /aarch/; my $start = syscall($arm ? 222 : 9, 0, 1 << 30, 0, 0x4022, -1, 0); for my $n (0..70000) { syscall($arm ? 226 : 10, $start + ($n << 13), 4096, 1) == 0 or last } sleep 30' & done; wait",
         Some("memory"),
     ),
+    // Shared memory whose pages the process gave back: they stay with the file, which only a mapping holds.
+    (
+        "shared-memory",
+        "perl -e '($map, $advise, $read) = `uname -m` =~ /aarch/ ? (222, 233, 63) : (9, 28, 0); open(my $zero, \"<\", \"/dev/zero\"); for (1..20) { my $start = syscall($map, 0, 16 << 20, 3, 0x21, -1, 0); syscall($read, fileno($zero), $start, 16 << 20); syscall($advise, $start, 16 << 20, 4) } sleep 30'",
+        Some("memory"),
+    ),
+    // `/proc` shows no memory for a process whose first thread has ended.
+    (
+        "memory-of-a-second-thread",
+        "perl -Mthreads -e '$exit = `uname -m` =~ /aarch/ ? 93 : 60; threads->create(sub { sleep 2; $x = \"x\" x (200 << 20); sleep 30 })->detach; syscall($exit, 0)'",
+        Some("memory"),
+    ),
+    // The kernel keeps a KiB for each file in memory, and the attributes of files.
+    ("inodes", "perl -e 'for my $n (1..400000) { open(my $f, \">\", \"/tmp/$n\") or last } sleep 30'", Some("memory")),
+    (
+        "attributes",
+        "perl -e '$set = `uname -m` =~ /aarch/ ? 5 : 188; $name = \"user.x\"; $x = \"x\" x 60000; for my $n (1..400000) { my $path = \"/tmp/$n\"; open(my $f, \">\", $path) or last; syscall($set, $path, $name, $x, length $x, 0) } sleep 30'",
+        Some("memory"),
+    ),
     // Buffers of TCP grow while a connection is used, without a request for it.
     (
         "buffers-of-tcp",
@@ -89,7 +108,8 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
 
 /// Scripts that a sandbox without namespaces cannot run: it has no folders in memory and no sockets of its own, and no user whose
 /// processes the kernel counts before they are measured.
-const OF_NAMESPACES: [&str; 4] = ["bomb", "temporary-files", "buffers-of-sockets", "buffers-of-tcp"];
+const OF_NAMESPACES: [&str; 6] =
+    ["bomb", "temporary-files", "buffers-of-sockets", "buffers-of-tcp", "inodes", "attributes"];
 
 /// Fills segments of System V that no process has attached: 160 MiB in segments of 1 MiB. Without a control group the first is refused.
 const SEGMENTS: &str = "perl -e 'for (1..160) { my $id = shmget(0, 1 << 20, 0600); if (!defined $id) { print \"refused\"; exit } shmwrite($id, \"x\" x (1 << 20), 0, 1 << 20) } print \"made\"; sleep 30'";
@@ -162,7 +182,7 @@ async fn hogs_are_ended_with_the_reason_and_others_feel_nothing() {
 }
 
 /// Asserts that a script was ended at a limit, or ended by itself if none is given.
-fn assert_ended(name: &str, expected: Option<&str>, finished: &Finished) {
+pub fn assert_ended(name: &str, expected: Option<&str>, finished: &Finished) {
     match (expected, &finished.ended) {
         (Some(limit), ProcessEnd::ResourceLimit(reason)) => assert!(reason.contains(limit), "{name}: {reason}"),
         (None, ProcessEnd::Exited(_)) => assert!(finished.stdout.text().contains("ended"), "{name}: {finished:?}"),
@@ -243,7 +263,7 @@ impl Drop for SmallDisk<'_> {
 }
 
 /// Returns a folder with a work tree and a home.
-fn folders() -> tempfile::TempDir {
+pub fn folders() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["tree", "home"] {
         std::fs::create_dir(folder.path().join(name)).expect("made");
@@ -279,6 +299,10 @@ async fn hogs_go_on_without_limits() {
                 | "pipes"
                 | "page-tables"
                 | "mappings"
+                | "shared-memory"
+                | "memory-of-a-second-thread"
+                | "inodes"
+                | "attributes"
         )
     }) {
         let folder = folders();

@@ -298,6 +298,8 @@ pub const MECHANISMS: &[Script] = &[
         "filter-taken-from-a-child",
         r#"sleep 2 & perl -e '$r = syscall($ENV{SYS_ptrace}, 0x4206, 0 + $ARGV[0], 0, 1 << 21); print "BROKEN\n" if $r == 0' $!; kill $!"#,
     ),
+    // A thread with descriptors of its own, which are in no list of its process's files.
+    Script("s10", "thread-with-its-own-files", "call clone 65536 0 0 0 0"),
     Script("s16", "programs-in-the-kernel", "call bpf -1 0 0"),
     Script("s16", "counters", "call perf_event_open 0 -1 -1 -1 0"),
     Script("s16", "page-faults", "call userfaultfd -1; (: </dev/userfaultfd) && echo BROKEN"),

@@ -23,12 +23,14 @@ use std::time::Duration;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
+use rustix::process::{Resource, setrlimit};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::proxy::{Proxy, ProxyRoute};
+use super::shares;
 use crate::domain::trust::egress::{Hosts, Target};
 
 /// Number of the descriptor over which the sockets are passed to the service.
@@ -131,7 +133,9 @@ fn routes(egress: &EgressSettings) -> Vec<(u16, ProxyRoute)> {
 /// Listens on these ports of the sandbox's loopback, passes the sockets to the service, and executes the program.
 /// Called inside a sandbox; returns only on an error.
 pub fn sandbox_exec(ports: &[u16], program: &OsStr, arguments: &[OsString]) -> io::Error {
-    if let Err(error) = pass_sockets(ports) {
+    let passed = pass_sockets(ports)
+        .and_then(|()| Ok(setrlimit(Resource::Nofile, shares::lowered(Resource::Nofile, shares::MOST_DESCRIPTORS))?));
+    if let Err(error) = passed {
         return error;
     }
     #[expect(clippy::disallowed_methods, reason = "it becomes the program that `run` was to start")]

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::capture::{self, Captured, HeadAndTail, LineCutter};
 use super::cgroup::RunCgroup;
 use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism, SandboxStatus};
+use super::shares::UserShare;
+use super::usage::MeasuredRun;
 use super::{
     Cookie, Finished, LineDecision, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream,
     egress_proxy, end_survivors, memory, sandbox, spawn, survivors, usage,
@@ -67,9 +69,11 @@ pub async fn run(
         }
     };
     let started = spawn::start(&spec, sandbox).await?;
-    let spawn::Started { child, stdout, stderr, entrance, user: _lease, group, folder: _folder, status } = started;
+    let spawn::Started { child, stdout, stderr, entrance, user, share, group, folder: _folder, status } = started;
+    let _lease = user;
     let output = Output::new((stdout, stderr), &spec, lines);
-    let completion = watch_to_end(&spec, (child, status), output, group.clone(), cancel);
+    let measured = measured_run(child.id(), &spec.sandbox, group.clone(), share);
+    let completion = watch_to_end(&spec, (child, status), output, measured, cancel);
     let mut finished = match (entrance, spec.egress()) {
         (Some(entrance), Some(egress)) => tokio::select! {
             finished = completion => finished?,
@@ -96,14 +100,14 @@ async fn watch_to_end(
     spec: &ProcessSpec,
     (mut child, built): (Child, Option<SandboxStatus>),
     mut output: Output<'_>,
-    group: Option<Arc<RunCgroup>>,
+    measured: Option<MeasuredRun>,
     cancel: &CancellationToken,
 ) -> Result<Finished, ProcessError> {
     let program = &spec.program;
     let mut guard = KillGuard::new(&child, spec);
     let mut limits = Watch {
         wall: Box::pin(tokio::time::sleep(spec.limits.wall)),
-        resources: Box::pin(exceeded_limit(child.id(), &spec.sandbox, group)),
+        resources: Box::pin(exceeded_limit(measured)),
         idle: spec.limits.idle,
         cancel,
     };
@@ -176,21 +180,22 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
     }
 }
 
-/// Completes when a sandbox exceeds a limit; never completes without a sandbox.
-fn exceeded_limit(
+/// Returns the started run to measure; `None` without a sandbox.
+fn measured_run(
     pid: Option<u32>,
     sandbox: &Sandbox,
     group: Option<Arc<RunCgroup>>,
-) -> impl Future<Output = String> + Send + use<> {
-    let limits = match sandbox {
-        Sandbox::View(view) => pid.map(|pid| (pid, view.settings.limits, view.writable_folders())),
-        Sandbox::None => None,
-    };
-    async move {
-        match limits {
-            Some((pid, limits, folders)) => usage::exceeded(pid, limits, folders, group).await,
-            None => pending().await,
-        }
+    share: Option<UserShare>,
+) -> Option<MeasuredRun> {
+    let Sandbox::View(view) = sandbox else { return None };
+    Some(MeasuredRun { root: pid?, limits: view.settings.limits, folders: view.writable_folders(), group, share })
+}
+
+/// Completes when a run exceeds a limit; never completes without a run.
+async fn exceeded_limit(run: Option<MeasuredRun>) -> String {
+    match run {
+        Some(run) => usage::exceeded(run).await,
+        None => pending().await,
     }
 }
 

@@ -59,7 +59,7 @@ const FORBIDS_NESTING: (u32, u32) = (0, 8);
 const LIMITS_SIZES: (u32, u32) = (0, 7);
 /// Range of the descriptors that bubblewrap uses: it reads the filters of system calls, `/etc/passwd`, `/etc/group`
 /// and the environment from some, and writes its status to one.
-const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 10;
+const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 11;
 /// Capabilities that are needed to enter the working directory and set the program's user. The program does not have
 /// them.
 const USER_CAPABILITIES: [&str; 4] = ["CAP_DAC_READ_SEARCH", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,20 +19,16 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::cgroup::{self, RunCgroup};
 use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
-    Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxUser, SandboxView, UserLease, pipe_of,
-    readable,
+    Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxView, UserLease, pipe_of, readable,
 };
+use super::shares::{self, UserShare};
 use super::survivors::{COOKIE_VARIABLE, Cookie};
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 use crate::domain::trust::limits::SandboxLimits;
 
-/// Allowed numbers for further descriptors in the child.
-const FD_NUMBERS: std::ops::RangeInclusive<i32> = 3..=63;
-/// Maximum number of bytes for a further descriptor. They are written before the pipe is read, and its capacity is 64
-/// KiB.
-const MAX_FD_BYTES: usize = 60 * 1024;
-/// Maximum number of open files of a process in a sandbox, and of files that a user has in transit through sockets.
-const MOST_DESCRIPTORS: u64 = 16_384;
+/// Number of further files in transit while a sandbox passes its sockets to the service, which other runs of the user
+/// cannot use up. One message may exceed the limit by its 253 files.
+const PASSING_DESCRIPTORS: u64 = 1_024;
 /// Value that is added to the niceness of a sandbox, so that the service has priority.
 const NICE: i32 = 5;
 /// Maximum number of attempts to start a program that a child of another thread briefly holds open for writing.
@@ -94,6 +90,8 @@ pub(super) struct Started {
     pub(super) entrance: Option<ProxyEntrance>,
     /// User of the run, which no other run gets until this is dropped.
     pub(super) user: Option<UserLease>,
+    /// Share of the limits of the service's user; `None` without a sandbox or with a separate user.
+    pub(super) share: Option<UserShare>,
     /// Control group of the run; `None` if it has none.
     pub(super) group: Option<Arc<RunCgroup>>,
     /// Temporary folder of the run, which is removed when this is dropped.
@@ -136,8 +134,8 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let status = prepared.as_mut().and_then(|prepared| prepared.status.take());
     let lease = prepared.as_mut().and_then(|prepared| prepared.user.take());
     let user = lease.as_ref().map(UserLease::user);
-    let mut given = descriptors(&spec.fds, user).map_err(input("further descriptors"))?;
-    // Descriptors are sorted by number: the proxy's is above those of the run, and those of bubblewrap are above the proxy's.
+    let mut given = Vec::new();
+    // Sorted by number: bubblewrap's descriptors are above the proxy's.
     if spec.egress().is_some() && entrance.is_none() {
         let (ours, theirs) = egress_proxy::pair().map_err(input("the socket of its egress proxy"))?;
         given.push((PROXY_FD, theirs));
@@ -146,12 +144,16 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     given.extend(prepared.iter_mut().flat_map(|prepared| std::mem::take(&mut prepared.files)));
     let mounts = prepared.as_mut().and_then(|prepared| prepared.mounts.take());
     let mounted = mounts.is_some();
+    let shares_user = sandbox.is_some() && user.is_none();
+    let share = shares_user.then(|| UserShare::here(matches!(mounts, Some(Mounts::Own { .. }))));
     let supervised = matches!(sandbox, Some((_, SandboxBuilder::Landlock(_))));
     let ((out, stdout), (err, stderr)) =
         pipe_of(user).and_then(|out| Ok((out, pipe_of(user)?))).map_err(input("the pipes of its output"))?;
     let group = sandbox.and_then(|(view, _)| group_of_run(view.settings.limits)).map(Arc::new);
     let group_entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
-    let limits = sandbox.map(|(view, _)| view.settings.limits);
+    let passes_sockets = matches!(entrance, Some(ProxyEntrance::Passed(_)));
+    let descriptors = shares::MOST_DESCRIPTORS + if passes_sockets { PASSING_DESCRIPTORS } else { 0 };
+    let limits = sandbox.map(|(view, _)| resource_limits(view.settings.limits, descriptors));
     let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
     let preparation = preparation(ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
     let mut command = command(spec, &program, prepared, preparation);
@@ -175,7 +177,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, stdout, stderr, entrance, user: lease, group, folder, status });
+                return Ok(Started { child, stdout, stderr, entrance, user: lease, share, group, folder, status });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -259,31 +261,6 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns a pipe that belongs to `user` for each further descriptor, sorted by number in the child. Each pipe is
-/// filled and its writing end is closed.
-fn descriptors(given: &[(i32, Vec<u8>)], user: Option<SandboxUser>) -> io::Result<Vec<(RawFd, OwnedFd)>> {
-    let mut sorted: Vec<&(i32, Vec<u8>)> = given.iter().collect();
-    sorted.sort_by_key(|(number, _)| *number);
-    if sorted.windows(2).any(|pair| pair[0].0 == pair[1].0)
-        || sorted.iter().any(|(number, bytes)| !FD_NUMBERS.contains(number) || bytes.len() > MAX_FD_BYTES)
-    {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "numbers are 3 to 63, each once, with at most 60 KiB each",
-        ));
-    }
-    sorted
-        .into_iter()
-        .map(|(number, bytes)| {
-            let (reader, writer) = pipe_of(user)?;
-            File::from(writer).write_all(bytes)?;
-            // At its number or above, so that `dup2` in ascending order overwrites none that is still needed. The number is then in
-            // use in this process, so that the pipe through which `Command` learns of a failed start has another one.
-            Ok((*number, rustix::io::fcntl_dupfd_cloexec(&reader, *number)?))
-        })
-        .collect()
-}
-
 /// Creates the control group of a run; `None` if the service cannot create groups or on errors, because the limits are
 /// also measured.
 fn group_of_run(limits: SandboxLimits) -> Option<RunCgroup> {
@@ -298,8 +275,8 @@ struct ChildSetup {
     mounts: Option<Mounts>,
     /// File through which the child enters its control group; `None` without one.
     entrance: Option<OwnedFd>,
-    /// Limits of the sandbox; `None` without a sandbox.
-    limits: Option<SandboxLimits>,
+    /// Limits of each process of the sandbox; `None` without a sandbox.
+    limits: Option<[(Resource, Rlimit); 4]>,
     /// Whether the child gets its own session keyring.
     keyring: bool,
 }
@@ -338,13 +315,19 @@ fn place(source: &OwnedFd, number: RawFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the limits of each process in a sandbox: at most the limits of the service, and a share of its user's.
+fn resource_limits(limits: SandboxLimits, descriptors: u64) -> [(Resource, Rlimit); 4] {
+    [
+        (Resource::Fsize, shares::lowered(Resource::Fsize, (limits.disk_mib + 1) << 20)),
+        (Resource::Nofile, shares::lowered(Resource::Nofile, descriptors)),
+        (Resource::Sigpending, shares::part_of_resource(Resource::Sigpending)),
+        (Resource::Msgqueue, shares::part_of_resource(Resource::Msgqueue)),
+    ]
+}
+
 /// Limits the resources of each process in a sandbox and lowers its priority. Does not allocate.
-fn limit_resources(limits: SandboxLimits) -> io::Result<()> {
-    for (resource, most) in [(Resource::Fsize, (limits.disk_mib + 1) << 20), (Resource::Nofile, MOST_DESCRIPTORS)] {
-        let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
-        let lowered = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
-        rustix::process::setrlimit(resource, Rlimit { current: lowered(current), maximum: lowered(maximum) })?;
-    }
+fn limit_resources(limits: [(Resource, Rlimit); 4]) -> io::Result<()> {
+    limits.into_iter().try_for_each(|(resource, limit)| rustix::process::setrlimit(resource, limit))?;
     let _ = rustix::process::nice(NICE);
     Ok(())
 }

@@ -15,6 +15,8 @@ pub(super) struct ProcessStat {
     pub threads: u64,
     /// Start, in clock ticks since boot.
     pub started: u64,
+    /// Virtual memory, in bytes; 0 if the process ends.
+    pub size: u64,
     /// Resident memory, in pages.
     pub pages: u64,
 }
@@ -23,6 +25,16 @@ impl ProcessStat {
     /// Reads the fields of a process; `None` if there is no process with this id.
     pub fn of(pid: u32) -> Option<Self> {
         Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Returns the state of a thread that still runs, if the first thread of this process has ended but others run:
+    /// then `/proc/PID` shows neither memory nor files. Otherwise returns this state.
+    pub fn live_thread(&self) -> Self {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        let mut others = threads
+            .filter(|_| self.zombie && self.threads > 1)
+            .filter_map(|thread| Self::of(thread.file_name().to_str()?.parse().ok()?).filter(|thread| !thread.zombie));
+        others.next().unwrap_or(*self)
     }
 
     fn parse(pid: u32, stat: &str) -> Option<Self> {
@@ -35,6 +47,7 @@ impl ProcessStat {
             zombie: *fields.first()? == "Z",
             threads: number(20)?,
             started: number(22)?,
+            size: number(23)?,
             pages: number(24)?,
         })
     }
@@ -47,7 +60,8 @@ mod tests {
     #[test]
     fn stat_is_read_after_any_name() {
         let stat = "7 (a) b ( 9) S 3 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 11 0 100 4096 250 18446744073709551615 1";
-        let expected = ProcessStat { pid: 7, parent: 3, zombie: false, threads: 11, started: 100, pages: 250 };
+        let expected =
+            ProcessStat { pid: 7, parent: 3, zombie: false, threads: 11, started: 100, size: 4096, pages: 250 };
         assert_eq!(ProcessStat::parse(7, stat), Some(expected));
         assert_eq!(ProcessStat::parse(7, &stat.replace(" S ", " Z ")), Some(ProcessStat { zombie: true, ..expected }));
         assert_eq!(ProcessStat::parse(7, "7 (x) S"), None);

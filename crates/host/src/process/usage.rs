@@ -1,22 +1,25 @@
 //! Memory, processes and disk space of a running sandbox, and their limits.
 
+mod open_files;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use self::open_files::{MOST_OPEN, OpenFiles, has_files_in_flight, open_files};
 use super::cgroup::RunCgroup;
 use super::disk::DiskWatch;
+use super::shares::UserShare;
 use super::stat::ProcessStat;
 use crate::domain::trust::limits::SandboxLimits;
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Size of the blocks that `stat` counts, in bytes.
-const BLOCK: u64 = 512;
 /// Number of bytes that a socket can hold by the kernel's default, if the machine's settings do not set a larger
 /// number.
 const SOCKET_DEFAULT: u64 = 212_992;
@@ -28,36 +31,44 @@ const MAPPING: u64 = 256;
 const MOST_MAPPINGS: u64 = 4 << 20;
 /// Number of sockets up to which it is not asked what is queued in those of TCP.
 const FEW_SOCKETS: u64 = 16;
-/// Maximum number of descriptors that the processes of a run may have open together. Reading more takes too long.
-const MOST_OPEN: u64 = 131_072;
-/// Folders of a sandbox that are in memory.
-const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "home/agent"];
+/// Writable folders of a sandbox that are in memory.
+const IN_MEMORY: [&str; 4] = ["tmp", "dev/shm", "home/agent", "run"];
+/// Bytes of the kernel for a file in a folder in memory, and the unit in which the kernel counts its attributes.
+const INODE: u64 = 1 << 10;
+/// Prefixes of the names of mappings whose file is in memory and in no folder.
+const NAMELESS: [&str; 3] = ["/dev/zero (deleted)", "/memfd:", "/SYSV"];
+
+/// Fields of `/proc/meminfo`: files in memory with shared memory, and objects of the kernel that it cannot free.
+const FILES_IN_MEMORY: &str = "Shmem:";
+const KERNEL_OBJECTS: &str = "SUnreclaim:";
+
+/// Memory in files of all runs that is visible in folders or as open files, in bytes.
+static VISIBLE: AtomicU64 = AtomicU64::new(0);
 
 /// Memory and processes of a sandbox at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usage {
     memory_mib: u64,
     processes: u64,
-    /// Number of bytes in deleted files that are still open in the run's folders.
-    deleted: u64,
-    /// Number of open sockets, each counted once.
-    sockets: u64,
-    /// Number of open pipes, each counted once.
-    pipes: u64,
-    /// Number of open descriptors, at most one more than a run may have.
-    descriptors: u64,
+    open: OpenFiles,
+    /// Whether files in transit through sockets may be instances with most of the user's epoll watches.
+    hides_watches: bool,
     /// Bytes that wait in TCP sockets of the run.
     queued: u64,
 }
 
 /// Returns the reason if a limit is exceeded; otherwise `None`. `socket` is the number of bytes that a socket can
 /// hold, or 0 if a control group accounts for sockets and pipes.
-fn reason(limits: SandboxLimits, usage: Usage, socket: u64) -> Option<String> {
-    let Usage { sockets, pipes, .. } = usage;
+fn reason(limits: SandboxLimits, share: Option<&UserShare>, usage: Usage, socket: u64) -> Option<String> {
+    let OpenFiles { sockets, pipes, descriptors, .. } = usage.open;
     let of_pipes = if socket == 0 { 0 } else { pipes.saturating_mul(PIPE) };
     let of_sockets = if socket == 0 { 0 } else { sockets.saturating_mul(socket).max(usage.queued) };
     let held_mib = of_sockets.saturating_add(of_pipes) >> 20;
-    if usage.descriptors > MOST_OPEN {
+    if let Some(pid) = usage.open.hidden {
+        Some(format!(
+            "its process {pid} ran a program that may not be read, or hid its open files, which cannot be counted"
+        ))
+    } else if descriptors > MOST_OPEN {
         // The rest was not looked at.
         Some(format!("its processes had more than {MOST_OPEN} descriptors open together"))
     } else if usage.memory_mib > limits.memory_mib {
@@ -69,32 +80,60 @@ fn reason(limits: SandboxLimits, usage: Usage, socket: u64) -> Option<String> {
         ))
     } else if usage.processes > limits.processes {
         Some(format!("it had {} processes and threads; the limit is {}", usage.processes, limits.processes))
+    } else if usage.hides_watches {
+        Some(
+            "it passed files through sockets while the kernel's memory grew as for millions of epoll watches"
+                .to_owned(),
+        )
     } else {
-        None
+        share.and_then(|share| exceeded_share(*share, usage.open))
     }
 }
 
-/// Measures the process `root`, its descendants, and these writable folders; completes with the reason when they
-/// exceed a limit. `group` is the control group in which the kernel limits them, if there is one.
-pub(super) async fn exceeded(
-    root: u32,
-    limits: SandboxLimits,
-    folders: Vec<PathBuf>,
-    group: Option<Arc<RunCgroup>>,
-) -> String {
+/// Returns the reason if open files exceed the run's share of the limits of the service's user; otherwise `None`.
+fn exceeded_share(share: UserShare, open: OpenFiles) -> Option<String> {
+    [
+        (open.epoll_watches, share.epoll_watches, "epoll watches", "epoll.max_user_watches"),
+        (open.inotify_instances, share.inotify_instances, "inotify instances", "inotify.max_user_instances"),
+        (open.inotify_watches, share.inotify_watches, "inotify watches", "inotify.max_user_watches"),
+    ]
+    .into_iter()
+    .find(|(count, most, ..)| count > most)
+    .map(|(_, most, what, setting)| {
+        format!("it had more than {most} {what}, its share of the limit of the service's user, `fs.{setting}`")
+    })
+}
+
+/// Run to measure.
+#[derive(Debug, Clone)]
+pub(super) struct MeasuredRun {
+    /// Id of the process from which all others of the run descend.
+    pub(super) root: u32,
+    pub(super) limits: SandboxLimits,
+    /// Writable folders.
+    pub(super) folders: Vec<PathBuf>,
+    /// Control group in which the kernel limits the run, if there is one.
+    pub(super) group: Option<Arc<RunCgroup>>,
+    /// Share of the limits of the service's user; `None` if the run has a separate user.
+    pub(super) share: Option<UserShare>,
+}
+
+/// Measures a run; completes with the reason when it exceeds a limit.
+pub(super) async fn exceeded(run: MeasuredRun) -> String {
+    let MeasuredRun { root, limits, folders, group, share } = run;
     let mut disk = DiskWatch::new(folders, limits.disk_mib << 20);
+    let memory = Arc::new(MachineMemory::now());
     let devices = Arc::new(disk.devices());
-    let shared_at_start = shared_kib();
     let socket = if group.is_none() { bytes_of_socket() } else { 0 };
     loop {
         tokio::time::sleep(INTERVAL).await;
         if let Some(reason) = group.as_deref().and_then(RunCgroup::exceeded) {
             return reason;
         }
-        let (devices, is_counted) = (devices.clone(), group.is_some());
+        let (devices, memory, is_counted) = (devices.clone(), memory.clone(), group.is_some());
         let measured = tokio::task::spawn_blocking(move || {
-            let usage = measure(root, limits, &devices, shared_at_start, is_counted);
-            let reason = reason(limits, usage, socket).or_else(|| disk.exceeded(usage.deleted));
+            let usage = measure(root, limits, &devices, &memory, share.as_ref(), is_counted);
+            let reason = reason(limits, share.as_ref(), usage, socket).or_else(|| disk.exceeded(usage.open.deleted));
             (disk, reason)
         });
         match measured.await {
@@ -105,40 +144,100 @@ pub(super) async fn exceeded(
     }
 }
 
-/// Measures a run. `shared_at_start` is what the machine's files in memory took when it began, in KiB. What the kernel holds for its
-/// processes is left out if a control group counts it.
-fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>, shared_at_start: u64, is_counted: bool) -> Usage {
+/// Measures a run. `share` is its share of the limits of the service's user; `None` if it has a separate user. Memory
+/// that the kernel holds for its processes is left out if a control group counts it.
+fn measure(
+    root: u32,
+    limits: SandboxLimits,
+    devices: &BTreeSet<u64>,
+    memory: &MachineMemory,
+    share: Option<&UserShare>,
+    is_counted: bool,
+) -> Usage {
     let running = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let all: Vec<ProcessStat> = pids.filter_map(ProcessStat::of).collect();
     let inside = descendants(root, &all);
-    let found = || all.iter().filter(|process| inside.contains(&process.pid));
-    let pages: u64 = found().map(|process| process.pages).sum();
+    let found: Vec<ProcessStat> =
+        all.iter().filter(|process| inside.contains(&process.pid)).map(ProcessStat::live_thread).collect();
+    let pids = || found.iter().map(|process| process.pid);
+    let pages: u64 = found.iter().map(|process| process.pages).sum();
     let page = rustix::param::page_size() as u64;
     let mut memory_mib = (pages * page) >> 20;
     if memory_mib > limits.memory_mib {
         // Pages that several processes share were counted several times; dividing them takes longer to read.
-        memory_mib = found().filter_map(|process| proportional_kib(process.pid)).sum::<u64>() >> 10;
+        memory_mib = pids().filter_map(proportional_kib).sum::<u64>() >> 10;
     }
-    let OpenFiles { in_memory, deleted, sockets, pipes, descriptors } =
-        open_files(found().map(|process| process.pid), devices, MOST_OPEN);
-    let tables_kib: u64 = found().filter_map(|process| page_tables_kib(process.pid)).sum();
-    let last = found().map(|process| process.pid).max();
-    let kernel = if is_counted {
-        0
-    } else {
-        mappings(found().map(|process| process.pid), MOST_MAPPINGS.min(limits.memory_mib << 12)) * MAPPING
-    };
-    let asks_tcp = !is_counted && sockets > FEW_SOCKETS;
+    let open = open_files(root, pids(), devices, MOST_OPEN, share.map(|share| share.epoll_watches));
+    let tables_kib: u64 = pids().filter_map(page_tables_kib).sum();
+    let last = pids().max();
+    let kernel = if is_counted { 0 } else { mappings(pids(), MOST_MAPPINGS.min(limits.memory_mib << 12)) * MAPPING };
+    let asks_tcp = !is_counted && open.sockets > FEW_SOCKETS;
     let queued = last.filter(|_| asks_tcp).map_or(0, queued_by_tcp);
-    memory_mib += (in_memory + kernel + (tables_kib << 10) + last.map_or(0, folders_in_memory)) >> 20;
-    // A file in memory that is on its way through a socket is open in no process. Only the machine's sum shows its size.
-    let grown_mib = shared_kib().saturating_sub(shared_at_start) >> 10;
-    if grown_mib > limits.memory_mib && found().any(|process| has_files_in_flight(process.pid)) {
-        memory_mib = memory_mib.max(grown_mib);
+    let visible = open.in_memory + last.map_or(0, folders_in_memory);
+    memory_mib += (visible + kernel + (tables_kib << 10)) >> 20;
+    // A file in memory that only a socket or a mapping holds is open in no process, and its pages may be mapped in none.
+    // Only the machine's sum shows its size.
+    let held_mib = (memory.files_kib(visible) + (visible >> 10)) >> 10;
+    if held_mib > limits.memory_mib && pids().any(|pid| has_files_in_flight(pid) || maps_nameless_file(pid)) {
+        memory_mib = memory_mib.max(held_mib);
     }
-    let processes = found().map(|process| process.threads).sum();
-    Usage { memory_mib, processes, deleted, sockets, pipes, descriptors, queued }
+    let processes = found.iter().map(|process| process.threads).sum();
+    let hides_watches =
+        share.is_some_and(|share| memory.kernel_kib() > share.half_of_watches_kib) && pids().any(has_files_in_flight);
+    Usage { memory_mib, processes, open, hides_watches, queued }
+}
+
+/// Growth of the machine's memory since a run started.
+#[derive(Debug)]
+struct MachineMemory {
+    files_at_start_kib: u64,
+    kernel_at_start_kib: u64,
+    /// Bytes of the run's own visible files in memory at the last measurement.
+    visible: AtomicU64,
+}
+
+impl MachineMemory {
+    fn now() -> Self {
+        Self {
+            files_at_start_kib: unseen_files_kib(),
+            kernel_at_start_kib: meminfo_kib(KERNEL_OBJECTS),
+            visible: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the growth of files in memory without the visible files of all runs, in KiB. `visible` are the bytes of
+    /// the run's own visible files.
+    fn files_kib(&self, visible: u64) -> u64 {
+        VISIBLE.fetch_add(visible, Ordering::Relaxed);
+        VISIBLE.fetch_sub(self.visible.swap(visible, Ordering::Relaxed), Ordering::Relaxed);
+        unseen_files_kib().saturating_sub(self.files_at_start_kib)
+    }
+
+    /// Returns the growth of the kernel's objects, in KiB.
+    fn kernel_kib(&self) -> u64 {
+        meminfo_kib(KERNEL_OBJECTS).saturating_sub(self.kernel_at_start_kib)
+    }
+}
+
+impl Drop for MachineMemory {
+    fn drop(&mut self) {
+        VISIBLE.fetch_sub(*self.visible.get_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Returns the size of the machine's files in memory without the visible files of runs, in KiB.
+fn unseen_files_kib() -> u64 {
+    meminfo_kib(FILES_IN_MEMORY).saturating_sub(VISIBLE.load(Ordering::Relaxed) >> 10)
+}
+
+/// Whether a process maps a file that is in memory and in no folder.
+fn maps_nameless_file(pid: u32) -> bool {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    // Names may be of any bytes.
+    maps.split(|byte| *byte == b'\n')
+        .filter_map(|line| line.iter().position(|byte| *byte == b'/').map(|at| &line[at..]))
+        .any(|path| NAMELESS.iter().any(|prefix| path.starts_with(prefix.as_bytes())))
 }
 
 /// Counts the mappings of processes, which are in no process's resident memory. Stops when there are `most`.
@@ -175,49 +274,6 @@ fn queued_bytes(line: &str) -> u64 {
     queues.map_or(0, |(sent, received)| bytes(sent).saturating_add(bytes(received)))
 }
 
-/// Deleted files, sockets and pipes that processes have open.
-#[derive(Debug, Default)]
-struct OpenFiles {
-    /// Number of bytes in deleted files that are in memory.
-    in_memory: u64,
-    /// Number of bytes in deleted files on the run's devices.
-    deleted: u64,
-    /// Number of sockets.
-    sockets: u64,
-    /// Number of pipes.
-    pipes: u64,
-    /// Number of descriptors, at most one more than are examined.
-    descriptors: u64,
-}
-
-/// Counts the deleted files, sockets and pipes that processes have open, each once. `devices` are the devices of the
-/// run's folders. Stops after `most` descriptors.
-fn open_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>, most: u64) -> OpenFiles {
-    let (mut known, mut found) = (BTreeSet::new(), OpenFiles::default());
-    for pid in pids {
-        for open in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
-            found.descriptors += 1;
-            if found.descriptors > most {
-                return found;
-            }
-            let Ok(file) = fs::metadata(open.path()) else { continue };
-            let (is_nameless, kind) = (file.is_file() && file.nlink() == 0, file.file_type());
-            if !(is_nameless || kind.is_socket() || kind.is_fifo()) || !known.insert((file.dev(), file.ino())) {
-                continue;
-            }
-            if kind.is_socket() {
-                found.sockets += 1;
-            } else if kind.is_fifo() {
-                found.pipes += 1;
-            } else {
-                let bytes = if devices.contains(&file.dev()) { &mut found.deleted } else { &mut found.in_memory };
-                *bytes += file.blocks() * BLOCK;
-            }
-        }
-    }
-    found
-}
-
 /// Returns the number of bytes that a socket can hold. Programs in a sandbox without a control group cannot request
 /// more ([`super::sandbox`]); the last message may exceed the buffer by a quarter.
 fn bytes_of_socket() -> u64 {
@@ -229,11 +285,13 @@ fn bytes_of_socket() -> u64 {
     most.saturating_add(most / 4)
 }
 
-/// Returns the number of bytes in a sandbox's in-memory folders, read through one of its processes.
+/// Returns the number of bytes in a sandbox's in-memory folders with their files' metadata, read through one of its
+/// processes.
 fn folders_in_memory(pid: u32) -> u64 {
     let used = |folder: &&str| {
         let found = rustix::fs::statvfs(format!("/proc/{pid}/root/{folder}")).ok()?;
-        Some(found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize)
+        let files = found.f_files.saturating_sub(found.f_ffree);
+        Some(found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize + files * INODE)
     };
     let is_apart = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() != fs::read_link("/proc/self/ns/mnt").ok();
     // Until the sandbox is built, its root is the machine's, whose folders are on a disk.
@@ -242,19 +300,11 @@ fn folders_in_memory(pid: u32) -> u64 {
     if is_apart && own.is_some() && own != root("/") { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
 }
 
-/// Returns the size of files in memory and shared memory on this machine, in KiB; 0 if the kernel does not report it.
-fn shared_kib() -> u64 {
+/// Returns a size in `/proc/meminfo`, in KiB; 0 if the kernel does not report it.
+fn meminfo_kib(field: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("Shmem:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
-}
-
-/// Whether sockets of a process contain passed files that were not received yet.
-fn has_files_in_flight(pid: u32) -> bool {
-    let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
-    let text = open.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-    let count = |text: String| text.lines().find_map(|line| line.strip_prefix("scm_fds:")?.trim().parse::<u64>().ok());
-    text.filter_map(count).any(|count| count > 0)
 }
 
 /// Returns the size of a process's page tables, in KiB, which are not part of its resident memory; `None` if it is
@@ -292,7 +342,7 @@ mod tests {
     #[test]
     fn descendants_are_found_in_any_order() {
         let all: Vec<ProcessStat> = [(9, 8), (8, 7), (7, 1), (6, 1), (10, 7)]
-            .map(|(pid, parent)| ProcessStat { pid, parent, zombie: false, threads: 1, started: 1, pages: 1 })
+            .map(|(pid, parent)| ProcessStat { pid, parent, zombie: false, threads: 1, started: 1, size: 1, pages: 1 })
             .into();
         assert_eq!(descendants(7, &all), BTreeSet::from([7, 8, 9, 10]));
     }
@@ -300,27 +350,66 @@ mod tests {
     #[test]
     fn limits_are_exceeded_above_their_number() {
         let limits = SandboxLimits { memory_mib: 10, processes: 3, ..SandboxLimits::default() };
-        let usage = |memory_mib, processes, sockets| Usage { memory_mib, processes, sockets, ..Usage::default() };
-        assert_eq!(reason(limits, usage(10, 3, 40), 1 << 18), None);
+        let usage = |memory_mib, processes, sockets| {
+            let open = OpenFiles { sockets, ..OpenFiles::default() };
+            Usage { memory_mib, processes, open, ..Usage::default() }
+        };
+        assert_eq!(reason(limits, None, usage(10, 3, 40), 1 << 18), None);
         for (memory_mib, processes, sockets, words) in [
             (11, 1, 0, "11 MiB of memory; the limit is 10"),
             (1, 4, 0, "4 processes"),
             (1, 1, 44, "it had 44 sockets and 0 pipes, which can hold 11 MiB of memory; the limit is 10 MiB"),
         ] {
-            assert!(reason(limits, usage(memory_mib, processes, sockets), 1 << 18).unwrap().contains(words));
+            assert!(reason(limits, None, usage(memory_mib, processes, sockets), 1 << 18).unwrap().contains(words));
         }
-        assert_eq!(reason(limits, usage(10, 3, u64::MAX), 0), None, "a control group counts them");
-        let pipes = |pipes| Usage { pipes, ..usage(10, 3, 40) };
+        assert_eq!(reason(limits, None, usage(10, 3, u64::MAX), 0), None, "a control group counts them");
+        let with = |open| Usage { open, ..usage(10, 3, 0) };
+        let pipes = |pipes| with(OpenFiles { sockets: 40, pipes, ..OpenFiles::default() });
         assert_eq!(
-            reason(limits, pipes(128), 1 << 18),
+            reason(limits, None, pipes(128), 1 << 18),
             Some("it had 40 sockets and 128 pipes, which can hold 11 MiB of memory; the limit is 10 MiB".to_owned(),)
         );
-        assert_eq!((reason(limits, pipes(127), 1 << 18), reason(limits, pipes(u64::MAX), 0)), (None, None));
+        assert_eq!((reason(limits, None, pipes(127), 1 << 18), reason(limits, None, pipes(u64::MAX), 0)), (None, None));
         let queued = Usage { queued: 11 << 20, ..usage(10, 3, 40) };
-        assert!(reason(limits, queued, 1).unwrap().contains("40 sockets") && reason(limits, queued, 0).is_none());
-        let open = |descriptors| reason(limits, Usage { descriptors, ..usage(10, 3, 0) }, 1 << 18);
+        assert!(
+            reason(limits, None, queued, 1).unwrap().contains("40 sockets")
+                && reason(limits, None, queued, 0).is_none()
+        );
+        let open = |descriptors| reason(limits, None, with(OpenFiles { descriptors, ..OpenFiles::default() }), 1 << 18);
         assert_eq!(open(MOST_OPEN), None);
         assert!(open(MOST_OPEN + 1).unwrap().contains("more than 131072 descriptors"));
+        let share = UserShare::here(false);
+        let watches = with(OpenFiles { epoll_watches: u64::MAX, ..OpenFiles::default() });
+        assert!(reason(limits, Some(&share), watches, 0).unwrap().contains("epoll watches"));
+        let hides_watches = Usage { hides_watches: true, ..usage(1, 1, 0) };
+        assert!(reason(limits, Some(&share), hides_watches, 0).unwrap().contains("passed files through sockets"));
+        let hidden = with(OpenFiles { hidden: Some(7), ..OpenFiles::default() });
+        assert!(reason(limits, None, hidden, 0).unwrap().contains("its process 7"));
+    }
+
+    #[test]
+    fn run_exceeds_its_share_above_the_number() {
+        let share = UserShare { epoll_watches: 10, half_of_watches_kib: 1, inotify_instances: 2, inotify_watches: 5 };
+        let open = |epoll_watches, inotify_instances, inotify_watches| OpenFiles {
+            epoll_watches,
+            inotify_instances,
+            inotify_watches,
+            ..OpenFiles::default()
+        };
+        assert_eq!(exceeded_share(share, open(10, 2, 5)), None);
+        for (open, words) in [
+            (open(11, 0, 0), "it had more than 10 epoll watches"),
+            (
+                open(0, 3, 0),
+                "2 inotify instances, its share of the limit of the service's user, `fs.inotify.max_user_instances`",
+            ),
+            (open(0, 0, 6), "more than 5 inotify watches"),
+        ] {
+            assert!(exceeded_share(share, open).unwrap().contains(words), "{words}");
+        }
+        let by_kernel = UserShare::here(true);
+        assert_eq!(exceeded_share(by_kernel, open(0, 1 << 40, 1 << 40)), None, "the kernel enforces them");
+        assert!(exceeded_share(UserShare::here(false), open(0, 1 << 40, 0)).is_some());
     }
 
     #[test]
@@ -329,35 +418,11 @@ mod tests {
             std::process::id(),
             SandboxLimits { memory_mib: 0, processes: 1, ..SandboxLimits::default() },
             &BTreeSet::new(),
-            shared_kib(),
+            &MachineMemory::now(),
+            None,
             false,
         );
         assert!(usage.memory_mib > 0 && usage.processes > 0, "{usage:?}");
-    }
-
-    /// See docs/research/threats.md#s10.
-    #[test]
-    fn sockets_are_counted_once_each() {
-        let count = || open_files([std::process::id()].into_iter(), &BTreeSet::new(), MOST_OPEN).sockets;
-        let pairs: Vec<_> = (0..200).map(|_| std::os::unix::net::UnixStream::pair().unwrap()).collect();
-        let copies: Vec<_> = pairs.iter().map(|(one, _)| one.try_clone().unwrap()).collect();
-        let (with, before) = (count(), pairs.len() as u64 * 2);
-        assert!((before..before + 100).contains(&with), "{with} of {before}");
-        drop((pairs, copies));
-        assert!(bytes_of_socket() >= SOCKET_DEFAULT);
-    }
-
-    /// See docs/research/threats.md#s10.
-    #[test]
-    fn pipes_are_counted_once_each_and_not_beyond_the_number_of_descriptors() {
-        let open = |most| open_files([std::process::id()].into_iter(), &BTreeSet::new(), most);
-        let pipes: Vec<_> = (0..200).map(|_| std::io::pipe().unwrap()).collect();
-        let copies: Vec<_> = pipes.iter().map(|(one, _)| one.try_clone().unwrap()).collect();
-        let found = open(MOST_OPEN);
-        assert!((200..300).contains(&found.pipes) && found.descriptors >= 600, "{found:?}");
-        let few = open(100);
-        assert!(few.descriptors == 101 && few.pipes <= 100, "{few:?}");
-        drop((pipes, copies));
     }
 
     /// See docs/research/threats.md#s10.
@@ -390,7 +455,8 @@ mod tests {
         const STEPS: usize = 8 << 10;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let limits = SandboxLimits { memory_mib: 16, ..SandboxLimits::default() };
-        let used = || measure(std::process::id(), limits, &BTreeSet::new(), shared_kib(), false).memory_mib;
+        let used =
+            || measure(std::process::id(), limits, &BTreeSet::new(), &MachineMemory::now(), None, false).memory_mib;
         let grown = || {
             let before = used();
             // SAFETY: the memory is new, only read, and unmapped when nothing refers to it any more.
@@ -431,13 +497,20 @@ mod tests {
         sendmsg(&ours, &[IoSlice::new(b"x")], &mut message, SendFlags::empty()).unwrap();
         drop(file);
         let limits = SandboxLimits { memory_mib: MIB / 2, ..SandboxLimits::default() };
-        let used = |start| measure(std::process::id(), limits, &BTreeSet::new(), start, false).memory_mib;
+        let since_boot = MachineMemory { files_at_start_kib: 0, kernel_at_start_kib: 0, visible: AtomicU64::new(0) };
+        let used = || measure(std::process::id(), limits, &BTreeSet::new(), &since_boot, None, false).memory_mib;
         let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", theirs.as_raw_fd())).unwrap();
         if !about.contains("scm_fds:") {
             return skipped_tests::skip("this kernel does not tell the files in flight");
         }
-        let all_mib = shared_kib() >> 10;
-        assert!(used(0) + 8 >= all_mib.max(MIB), "{} of {all_mib}", used(0));
+        let all_mib = meminfo_kib(FILES_IN_MEMORY) >> 10;
+        assert!(used() + 8 >= all_mib.max(MIB), "{} of {all_mib}", used());
+        let watches = |share: &UserShare| {
+            measure(std::process::id(), limits, &BTreeSet::new(), &since_boot, Some(share), false).hides_watches
+        };
+        let share = UserShare::here(false);
+        assert!(watches(&UserShare { half_of_watches_kib: 0, ..share }));
+        assert!(!watches(&UserShare { half_of_watches_kib: u64::MAX, ..share }));
         drop(theirs);
     }
 }

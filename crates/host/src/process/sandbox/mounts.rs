@@ -5,7 +5,7 @@
 //! user creates belong to root on disk. The mounts exist only in the mount namespace of the run.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_
 use rustix::thread::UnshareFlags;
 
 use super::user::SandboxUser;
-use crate::process::syscalls;
+use crate::process::{shares, syscalls};
 
 /// Advice if the service is root and cannot drop its privileges in a sandbox.
 pub(super) const NOT_AS_ROOT: &str = "run the service as a user other than root";
@@ -34,8 +34,13 @@ const RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns
 pub(in crate::process) enum Mounts {
     /// Namespace of root, with detached mounts and the paths to attach them to.
     Mapped(Vec<(OwnedFd, CString)>),
-    /// Namespace of another user, who needs a user namespace for it, with the maps of its own user and group.
-    Own([(CString, Vec<u8>); 3]),
+    /// Namespace of another user, who needs a user namespace for it.
+    Own {
+        /// Files with the maps of the service's user and group, and their contents.
+        maps: [(CString, Vec<u8>); 3],
+        /// Files with the limits of the user namespace, and their contents.
+        limits: Vec<(CString, Vec<u8>)>,
+    },
 }
 
 impl Mounts {
@@ -50,7 +55,8 @@ impl Mounts {
             (c"/proc/self/uid_map", user),
             (c"/proc/self/gid_map", group),
         ];
-        (!is_restricted).then(|| Self::Own(files.map(|(path, text)| (path.to_owned(), text))))
+        let maps = files.map(|(path, text)| (path.to_owned(), text));
+        (!is_restricted).then(|| Self::Own { maps, limits: shares::of_namespace() })
     }
 
     /// Creates mounts of these paths, shallow ones first, in which root's files belong to `user`. Paths marked `false`
@@ -89,19 +95,25 @@ impl Mounts {
                     move_mount(mount, c"", CWD, target.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
                 }
             }
-            Self::Own(files) => {
+            Self::Own { maps, limits } => {
                 if unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).is_err() {
                     return Ok(());
                 }
-                for (path, text) in files {
-                    let file = rustix::fs::open(path.as_c_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-                    rustix::io::write(&file, text)?;
-                }
+                maps.iter().try_for_each(|(path, text)| write(path, text))?;
+                // A read-only `/proc/sys` keeps bubblewrap from working as well, and it gives the reason.
+                limits.iter().for_each(|(path, text)| drop(write(path, text)));
                 without_later_mounts()?;
             }
         }
         Ok(())
     }
+}
+
+/// Writes to a file of the kernel. Does not allocate.
+fn write(path: &CStr, text: &[u8]) -> io::Result<()> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, text)?;
+    Ok(())
 }
 
 #[expect(unsafe_code, reason = "rustix declares unshare unsafe because of shared descriptor tables")]
@@ -175,11 +187,11 @@ mod tests {
 
     /// See docs/research/threats.md#s1.
     #[test]
-    fn own_namespace_has_no_later_mounts() {
+    fn own_namespace_has_limits_and_no_later_mounts() {
         let Some(mounts) = Mounts::own() else { return };
         #[expect(clippy::disallowed_methods, reason = "a process that only looks at its namespace")]
         let mut shell = std::process::Command::new("/bin/sh");
-        shell.args(["-c", "id -u; id -g; ! grep -q -e shared: -e master: /proc/self/mountinfo && echo private"]);
+        shell.args(["-c", "id -u; id -g; cat /proc/sys/user/max_inotify_instances /proc/sys/user/max_inotify_watches; ! grep -q -e shared: -e master: /proc/self/mountinfo && echo private"]);
         #[expect(unsafe_code, reason = "as in a run")]
         // SAFETY: the steps only make system calls.
         unsafe {
@@ -187,9 +199,13 @@ mod tests {
         }
         let output = String::from_utf8(shell.output().unwrap().stdout).unwrap();
         let ids = format!("{}\n{}\n", rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let of = |name: &str| std::fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{name}")).unwrap();
+        let share = |name| of(name).trim().parse::<u64>().unwrap() / shares::PART;
+        let limits = format!("{}\n{}\n", share("instances"), share("watches"));
         // Where no user namespace can be created, nothing changes.
         let left = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert!(output == format!("{ids}private\n") || (output == ids && left.contains("shared:")), "{output}");
+        let is_unchanged = output.starts_with(&ids) && !output.contains("private") && left.contains("shared:");
+        assert!(output == format!("{ids}{limits}private\n") || is_unchanged, "{output}");
     }
 
     #[test]

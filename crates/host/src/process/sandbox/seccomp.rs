@@ -126,6 +126,10 @@ const SET_ID: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
 /// Flags of `open` that create a file.
 const CREATING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
+/// Flags of `clone` for threads, and for sharing descriptors. The descriptors of a thread that has its own are in no list
+/// of its process's files.
+const THREAD_FILES: [u32; 2] = [libc::CLONE_THREAD as u32, libc::CLONE_FILES as u32];
+
 /// System calls with a mode argument, and the position of that argument.
 const WITH_MODE: &[(libc::c_long, u8)] = &[
     (libc::SYS_fchmod, 1),
@@ -154,8 +158,8 @@ const WITH_FLAGS: &[(libc::c_long, u8)] = &[
 ///
 /// # Errors
 /// The architecture is not supported.
-pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
-    static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| Ok(programs()?.map(|one| bytes(&one))));
+pub(super) fn filters() -> Result<&'static [Vec<u8>; 3], String> {
+    static FILTERS: LazyLock<Result<[Vec<u8>; 3], String>> = LazyLock::new(|| Ok(programs()?.map(|one| bytes(&one))));
     FILTERS.as_ref().map_err(Clone::clone)
 }
 
@@ -208,8 +212,9 @@ pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], String> {
 ///
 /// # Errors
 /// The architecture is not supported.
-pub(super) fn programs() -> Result<[BpfProgram; 2], String> {
-    Ok([refused().map_err(|error| unknown_here(&error))?, missing()])
+pub(super) fn programs() -> Result<[BpfProgram; 3], String> {
+    let built = || Ok([refused()?, missing(), ignored()?]);
+    built().map_err(|error| unknown_here(&error))
 }
 
 fn unknown_here(error: &seccompiler::BackendError) -> String {
@@ -228,6 +233,9 @@ fn refused() -> Result<BpfProgram, seccompiler::BackendError> {
     for flag in NAMESPACES {
         refuse(libc::SYS_clone, vec![has(0, flag as u32)?])?;
     }
+    let [thread, files] = THREAD_FILES;
+    let both = SeccompCmpOp::MaskedEq(u64::from(thread | files));
+    refuse(libc::SYS_clone, vec![argument(0, both, thread)?])?;
     let other_domain = PERSONALITIES.map(|domain| argument(0, SeccompCmpOp::Ne, domain));
     refuse(libc::SYS_personality, other_domain.into_iter().collect::<Result<_, _>>()?)?;
     for request in TYPING {
@@ -249,6 +257,13 @@ fn refused() -> Result<BpfProgram, seccompiler::BackendError> {
         }
     }
     program(rules, libc::EPERM)
+}
+
+/// Returns the filter of calls that report success and change nothing: `ssh-agent` and others hide their files and memory
+/// from other processes of the user, and the service could not measure them.
+fn ignored() -> Result<BpfProgram, seccompiler::BackendError> {
+    let hide = SeccompRule::new(vec![is(0, libc::PR_SET_DUMPABLE as u32)?, is(1, 0)?])?;
+    program(BTreeMap::from([(libc::SYS_prctl, vec![hide])]), 0)
 }
 
 /// Returns the BPF program that makes these calls fail with an error number.
