@@ -479,6 +479,15 @@ impl Forge for Gitea {
         Ok(refused)
     }
 
+    async fn is_protected(&self, repo: &RepoRef, branch: &str) -> ForgeResult<bool> {
+        let what = format!("read branch {branch:?} of {repo}");
+        let path: Vec<&str> = std::iter::once("branches").chain(branch.split('/')).collect();
+        match self.client.find(&what, &under(repo, &path)?).await? {
+            Some(answer) => Ok(read::<map::WireBranch>(&what, &answer)?.protected),
+            None => Ok(false),
+        }
+    }
+
     async fn git_access(&self, repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
         under(repo, &[])?;
         let url = self.client.address(&[&repo.owner, &format!("{}.git", repo.name)]);

@@ -203,6 +203,8 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
 /// Returns the tests of the base that the service can restore without undoing the work on the task.
 fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
     let text = next.task.agent_text();
+    // The base's version would undo an accepted change, such as one that the author of an existing pull request made.
+    let is_of_loop = |path: &str| next.guard.accepted_tests(path).is_none();
     let mut files: Vec<String> = Vec::new();
     for finding in open.iter().filter(|finding| !finding.needs_decision() && !finding.may_be_asked_for(&text)) {
         let path = &finding.found.path;
@@ -210,13 +212,14 @@ fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
             TamperKind::TestCountFell => {
                 let changed = next.branch_stat().into_iter().flat_map(|stat| &stat.files);
                 let lost = changed.filter(|file| {
-                    file.removed > 0 && tamper::is_test_file(&file.path) && !names_file(&text, &file.path)
+                    let is_undone = file.removed > 0 && tamper::is_test_file(&file.path) && is_of_loop(&file.path);
+                    is_undone && !names_file(&text, &file.path)
                 });
                 files.extend(lost.map(|file| file.path.clone()));
             }
             // What writes it is elsewhere.
             TamperKind::TestsRewritten => {}
-            _ if tamper::is_test_file(path) => files.push(path.clone()),
+            _ if tamper::is_test_file(path) && is_of_loop(path) => files.push(path.clone()),
             _ => {}
         }
     }

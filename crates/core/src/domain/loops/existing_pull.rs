@@ -1,0 +1,69 @@
+//! Existing pull request that a loop works on, instead of an issue.
+
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Loop;
+use super::iteration::Guidance;
+use crate::domain::model::ids::{AccountKind, RepoRef, Sha};
+
+/// Existing pull request that a loop works on. The loop pushes to its branch and changes nothing else about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExistingPull {
+    /// Branch of the pull request.
+    pub branch: String,
+    /// Base branch when the loop started.
+    pub base_branch: String,
+    /// Repository of the branch; `None` if it is the repository of the pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork: Option<RepoRef>,
+    /// Branch as the loop found it; `None` before the loop started to work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<FoundBranch>,
+}
+
+/// Branch of a pull request before the first change of the loop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundBranch {
+    /// Newest commit.
+    pub head: Sha,
+    /// Common ancestor of the newest commit and the base branch.
+    pub base: Sha,
+}
+
+/// Problems of a pull request that a loop starts to work on, except remarks of reviewers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PullProblems {
+    /// Whether the branch conflicts with its base.
+    pub conflict: bool,
+    /// Failed CI checks of the newest commit, each with its log.
+    pub failed: Vec<Guidance>,
+    /// Names of the failed checks that also fail on the base.
+    pub on_base: Vec<String>,
+    /// Number of checks that have not finished.
+    pub pending: u32,
+}
+
+impl Loop {
+    /// Returns the branch of the existing pull request as the loop found it; `None` for a loop on an issue.
+    pub fn found_branch(&self) -> Option<&FoundBranch> {
+        self.existing.as_ref()?.found.as_ref()
+    }
+
+    /// Whether the loop found nothing to do on an existing pull request.
+    pub fn found_nothing_to_do(&self) -> bool {
+        self.existing.as_ref().is_some_and(|pull| pull.found.is_none()) && self.base.is_some()
+    }
+
+    /// Returns the login of the App that opened the existing pull request, such as Dependabot. It rebases the branch only while no
+    /// other account has pushed to it. `None` if a person opened it, or if the loop pushed nothing.
+    pub fn app_that_rebases(&self) -> Option<&str> {
+        let found = self.found_branch().filter(|found| self.pushed.as_ref() != Some(&found.head));
+        let author = self.task.author.as_ref().filter(|author| author.kind == AccountKind::Bot);
+        found.and(author).map(|author| author.login.as_str())
+    }
+
+    /// Returns the noun for the place of the loop: "issue" or "pull request".
+    pub fn subject(&self) -> &'static str {
+        if self.existing.is_some() { "pull request" } else { "issue" }
+    }
+}
