@@ -20,6 +20,8 @@ on_every_server!(
     pull_request_from_a_protected_branch_is_refused,
     pull_request_from_a_closed_fork_is_refused,
     pull_request_from_an_open_fork_is_repaired,
+    check_that_the_author_changed_needs_no_decision,
+    check_of_the_author_that_the_agent_weakens_needs_a_decision,
     commit_of_the_author_meanwhile_is_kept,
     pull_request_closed_meanwhile_ends_the_loop,
     redelivered_command_on_a_pull_request_changes_nothing,
@@ -121,6 +123,7 @@ async fn open_remark_on_a_pull_request_is_answered(on: On, name: &'static str) {
     .await;
 }
 
+/// See docs/research/threats.md#p18.
 async fn command_of_an_outsider_on_a_pull_request_starts_nothing(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let (_, pull) = pull_of_nora(stage, &PASSING).await;
@@ -182,6 +185,7 @@ async fn pull_from_fork(stage: &mut Stage, editable: bool) -> (Account, Repo, u6
     (otto, fork, number)
 }
 
+/// See docs/research/threats.md#p18.
 async fn pull_request_from_a_closed_fork_is_refused(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let (_, _, pull) = pull_from_fork(stage, false).await;
@@ -203,6 +207,35 @@ async fn pull_request_from_an_open_fork_is_repaired(on: On, name: &'static str) 
         let head = stage.repo.pull(&stage.mira, pull).await.head_sha;
         assert!(head != before && done.pushed.is_some_and(|pushed| pushed.as_str() == head));
         assert!(stage.repo.branch(&stage.mira, BRANCH).await.is_none(), "the branch is in the fork only");
+    })
+    .await;
+}
+
+/// Branch whose check expects another answer than the base's.
+const OTHER_CHECK: [(&str, &str); 2] =
+    [("answer.txt", "43\n"), ("check.sh", "test \"$(cat answer.txt)\" = 43 || { echo wrong; exit 1; }\n")];
+
+async fn check_that_the_author_changed_needs_no_decision(on: On, name: &'static str) {
+    let agent = "echo note >>notes.txt\n";
+    story(on, name, StoryPlan::new().agent(agent), async |stage| {
+        let (nora, pull) = pull_of_nora(stage, &OTHER_CHECK).await;
+        stage.repo.comment(&stage.mira, pull, "/ralph run Write the notes.").await;
+        let done = stage.ready(pull).await;
+        assert_eq!((done.spent.iterations, done.open_findings()), (1, vec![]), "{}", done.why);
+        assert_eq!(file(stage, "check.sh").await.as_deref(), Some(OTHER_CHECK[1].1), "the author's check stays");
+        is_still_noras(stage, pull, &nora).await;
+    })
+    .await;
+}
+
+async fn check_of_the_author_that_the_agent_weakens_needs_a_decision(on: On, name: &'static str) {
+    let agent = "echo 1 >answer.txt\necho 'exit 0' >check.sh\n";
+    story(on, name, StoryPlan::new().agent(agent), async |stage| {
+        let (_, pull) = pull_of_nora(stage, &OTHER_CHECK).await;
+        stage.repo.comment(&stage.mira, pull, "/ralph run Write the notes.").await;
+        let stopped = stage.bot.until(pull, "a stop", |found| !found.state.holds_slot() && found.spent.iterations > 0);
+        let stopped = stopped.await;
+        assert!(stopped.state == LoopState::Paused && stopped.open_paths() == ["check.sh"], "{}", stopped.why);
     })
     .await;
 }
