@@ -12,6 +12,7 @@ mod estimate;
 mod existing_pull;
 mod failed_ci;
 mod flaky_checks;
+mod found_branch;
 mod hook_question;
 mod input;
 mod iteration;

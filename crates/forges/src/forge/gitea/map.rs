@@ -425,13 +425,6 @@ impl WireReview {
     }
 }
 
-/// Branch of a repository.
-#[derive(Debug, Deserialize)]
-pub(super) struct WireBranch {
-    #[serde(default)]
-    pub(super) protected: bool,
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct WireReviewComment {
     #[serde(flatten)]

@@ -23,6 +23,13 @@ pub(super) struct AccountAddress {
     pub email: String,
 }
 
+/// Protection of a branch.
+#[derive(Deserialize)]
+pub(super) struct BranchProtection {
+    #[serde(default)]
+    pub protected: bool,
+}
+
 impl Gitea {
     /// Returns the comments on lines, each with the commit of its review.
     pub(super) async fn wire_remarks(
