@@ -223,6 +223,8 @@ async fn prompts_carry_learnings_near_in_meaning() {
     };
     let begun = lifecycle::start(
         LoopStart {
+            request: String::new(),
+            existing: None,
             id: LoopId::new("r-2"),
             place: IssueRef { repo: repository(), issue: Number(1) },
             by: User { id: UserId(5), login: "mira".into(), kind: AccountKind::User },

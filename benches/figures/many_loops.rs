@@ -169,6 +169,8 @@ fn made(corpus: &mut Corpus, nth: usize, count: usize, iterations: u32) -> MadeL
         name: format!("app{repo}"),
     };
     let start = LoopStart {
+        request: String::new(),
+        existing: None,
         id: id_of(nth),
         place: IssueRef { repo, issue: Number(number) },
         by,

@@ -191,6 +191,8 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
         unseen: Default::default(),
     };
     let start = LoopStart {
+        request: String::new(),
+        existing: None,
         id: id.clone(),
         place: IssueRef { repo, issue },
         by: by.clone(),

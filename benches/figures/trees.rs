@@ -63,6 +63,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         let prepare = async |base: &str, name: String| {
             let (id, branch) = (LoopId::new(&name), format!("ralph/{name}"));
             let request = PrepareTree {
+                fork: None,
                 loop_id: &id,
                 repo: &repo,
                 access: &access,

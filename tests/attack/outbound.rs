@@ -148,6 +148,7 @@ impl AttackTree {
             GitUrl { url: format!("file://{}", origin.display()), credential: None, settling: Default::default() };
         let (workspaces, id) = (Self::service(folder.path()), LoopId::new("r-1-aaaaaa"));
         let request = PrepareTree {
+            fork: None,
             loop_id: &id,
             repo: &repo,
             access: &access,
@@ -378,6 +379,7 @@ async fn secrets_that_a_file_held_before_do_not_block() {
         ),
     );
     let request = PrepareTree {
+        fork: None,
         loop_id: &LoopId::new("r-2-bbbbbb"),
         repo: &tree.repo,
         access: &tree.access,

@@ -33,6 +33,7 @@ pub struct Pull {
     pub open: bool,
     pub merged: bool,
     pub draft: bool,
+    pub title: String,
     pub body: String,
     pub author: String,
     pub head: String,
@@ -47,6 +48,7 @@ impl Pull {
             open: value["state"] == "open",
             merged: value["merged"] == true || value["merged_at"].is_string(),
             draft: value["draft"] == true,
+            title: text(&value["title"]),
             body: text(&value["body"]),
             author: text(&value["user"]["login"]),
             head: text(&value["head"]["ref"]),
@@ -438,6 +440,12 @@ impl Repo {
     /// All pull requests.
     pub async fn pulls(&self, by: &Account) -> Vec<Pull> {
         self.list(by, "/pulls?state=all").await.iter().map(Pull::read).collect()
+    }
+
+    /// Opens a pull request between two branches of the repository; returns its number.
+    pub async fn open_pull(&self, by: &Account, head: &str, base: &str, title: &str, body: &str) -> u64 {
+        let pull = json!({ "title": title, "body": body, "head": head, "base": base });
+        self.ok(by, Method::POST, "/pulls", pull).await["number"].as_u64().expect("a number")
     }
 
     /// Merges a pull request.

@@ -172,6 +172,8 @@ async fn with_a_loop(folder: &Path) {
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     let id = LoopId::from_parts(Number(1), 0);
     let start = LoopStart {
+        request: String::new(),
+        existing: None,
         id: id.clone(),
         place: IssueRef { repo: repo.clone(), issue: Number(1) },
         by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },

@@ -582,7 +582,7 @@ if [ $RALPH_ITERATION = 2 ]; then echo 42; else echo 40; fi >answer.txt
     .await;
 }
 
-/// Loops run on issues only, not on pull requests.
+/// Labels start loops on issues only; a pull request needs the command.
 /// See docs/research/threats.md#p14.
 async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
@@ -600,16 +600,8 @@ async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
         world.settle().await;
         world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
-        let command =
-            world.forge.comment(&world.maintainer, world.repo, number, "/ralph run").await.expect("commented");
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
-        let reactions: Vec<_> =
-            world.comments(number).into_iter().filter(|c| c.id == command).flat_map(|c| c.reactions).collect();
-        assert!(
-            reactions.iter().any(|r| r.content == "confused"),
-            "the command was not marked as rejected: {reactions:?}"
-        );
         // A loop on another issue does not change the pull request.
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);

@@ -231,6 +231,8 @@ impl Sim {
         policy.limits.iterations = self.script.iterations;
         policy.limits.timeout = Duration::seconds(30 * 24 * 3600);
         let start = LoopStart {
+            request: String::new(),
+            existing: None,
             id: loop_id(issue, round),
             place: place.clone(),
             by: person("maja"),

@@ -275,6 +275,7 @@ impl SimWorld {
             Effect::Prepare { ticket } => {
                 self.trees.insert(current.id.clone(), None);
                 let tree = PreparedTree {
+                    problems: None,
                     base_branch: "main".into(),
                     base,
                     head,

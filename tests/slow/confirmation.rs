@@ -167,7 +167,7 @@ async fn comments_of_issue_templates_need_no_confirmation(dialect: Dialect) {
         let held = world.run().await;
         assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
         let comments = world.bot_comments();
-        let question = comments.iter().find(|comment| comment.contains("Hidden in the issue")).expect("a question");
+        let question = comments.iter().find(|comment| comment.contains("Hidden in the text")).expect("a question");
         for part in
             ["1 × HTML comments\n", "1 × HTML comments of the repository's issue templates", "`OF-THE-TEMPLATe`"]
         {

@@ -368,6 +368,8 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
         for n in 0..PARKED {
             let issue = Number(1_000_000 + n);
             let start = LoopStart {
+                request: String::new(),
+                existing: None,
                 id: LoopId::from_parts(issue, n as u32),
                 place: IssueRef { repo: repo.clone(), issue },
                 by: by.clone(),

@@ -15,6 +15,7 @@ mod concurrency_limits;
 mod executor;
 mod file_links;
 mod forge_effects;
+mod git_access;
 mod inspect;
 mod intake;
 mod logs;

@@ -9,7 +9,7 @@ use super::git::{FileChange, GitStore, MAX_LISTED_COMMITS, MergeMethod, Signatur
 use super::hooks::{Deliveries, Outgoing};
 use super::state::apps::FakeApp;
 use super::state::pulls::PullDraft;
-use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeHook, FakeRefusal, FakeState};
+use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeFork, FakeHook, FakeRefusal, FakeState};
 use super::{Dialect, GiteaVersion, gitea, github};
 use ralph_types::clock::Clock;
 use ralph_types::ids::{Number, RepoId, Sha, Timestamp, UserId};
@@ -216,6 +216,46 @@ impl Core {
             let push = BranchPush { branch: name.clone(), before: old, after: new, forced, commits, head };
             self.act(|state| state.pushed(actor, repo, push));
             self.refresh_pulls(actor, repo, name).await?;
+            self.refresh_forked(actor, repo, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies a repository to an account.
+    pub async fn fork(&self, actor: UserId, repo: RepoId) -> Result<RepoId, FakeRefusal> {
+        let (owner, name, branch) = self.act(|state| {
+            state.require_change(repo, actor, Access::Read)?;
+            let entry = state.repo(repo)?;
+            Ok((state.user(actor).login, entry.name.clone(), entry.default_branch.clone()))
+        })?;
+        let fork = self.act(|state| state.create_repo(&owner, &name, &branch))?;
+        self.git.init(fork, &branch).await?;
+        self.git.copy(repo, "*", fork, "*").await?;
+        Ok(fork)
+    }
+
+    /// Opens a pull request from a branch of a fork.
+    pub async fn open_pull_from(
+        &self,
+        actor: UserId,
+        (repo, from): (RepoId, FakeFork),
+        draft: PullDraft,
+    ) -> Result<Number, FakeRefusal> {
+        let head = format!("fork-{}/{}", from.repo, from.branch);
+        self.git.copy(from.repo, &from.branch, repo, &head).await?;
+        let number = self.open_pull(actor, repo, &PullDraft { head, ..draft }).await?;
+        self.act(|state| state.pull_mut(repo, number).map(|pull| pull.fork = Some(from)))?;
+        Ok(number)
+    }
+
+    /// Copies a branch of a fork into the repositories with pull requests from there.
+    async fn refresh_forked(&self, actor: UserId, fork: RepoId, branch: &str) -> Result<(), FakeRefusal> {
+        for (repo, _, head) in self.act(|state| state.pulls_from_fork(fork, branch)) {
+            match self.git.branch(fork, branch).await? {
+                Some(_) => self.git.copy(fork, branch, repo, &head).await?,
+                None => self.git.set_branch(repo, &head, None).await?,
+            }
+            self.refresh_pulls(actor, repo, &head).await?;
         }
         Ok(())
     }

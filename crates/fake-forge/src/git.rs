@@ -276,6 +276,13 @@ impl GitStore {
         Ok(if code == 0 { Sha::parse(&stdout) } else { None })
     }
 
+    /// Copies a branch to another repository; `*` stands for all branches.
+    pub async fn copy(&self, from: RepoId, branch: &str, to: RepoId, as_branch: &str) -> Result<(), FakeRefusal> {
+        let refspec = format!("+refs/heads/{branch}:refs/heads/{as_branch}");
+        let path = self.path(from).to_string_lossy().into_owned();
+        self.run(to, &["fetch", "--quiet", &path, &refspec], None).await.map(drop)
+    }
+
     /// Moves a branch, or deletes it with `None`.
     pub async fn set_branch(&self, repo: RepoId, branch: &str, to: Option<&Sha>) -> Result<(), FakeRefusal> {
         let name = format!("refs/heads/{branch}");

@@ -196,6 +196,10 @@ async fn of_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str])
         ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),
         (_, ["issues", rest @ ..]) => issues::dispatch(core, call, repo, rest),
+        ("POST", ["forks"]) => {
+            let fork = core.fork(call.actor()?, repo).await?;
+            answer_with(core, fork, 202, |shape, entry| Ok(shape.repo(entry, call.caller)))
+        }
         (_, ["pulls", rest @ ..]) => pulls::dispatch(core, call, repo, rest).await,
         (_, ["actions", rest @ ..]) => actions::dispatch(core, call, repo, rest),
         (_, ["hooks", rest @ ..]) => hooks(core, call, repo, rest).await,

@@ -49,7 +49,8 @@ fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<
         if access == Access::None {
             return Err(FakeRefusal::NotFound(repo.to_owned()));
         }
-        if pushes && (access < Access::Write || entry.archived) {
+        let edits = who.is_some_and(|user| state.may_edit_fork(entry.id, user));
+        if pushes && (access < Access::Write && !edits || entry.archived) {
             return Err(FakeRefusal::Forbidden(format!("no write access to {repo}")));
         }
         Ok(entry.id)

@@ -244,8 +244,10 @@ pub struct MergeRecord {
 /// Data of a pull request in addition to its issue.
 #[derive(Debug, Clone)]
 pub struct FakePull {
-    /// Head branch, in the same repository.
+    /// Head branch, in the same repository; for a pull request from a fork, the copy of its branch.
     pub head: String,
+    /// Fork with the head branch; `None` if it is in the same repository.
+    pub fork: Option<FakeFork>,
     /// Base branch.
     pub base: String,
     /// Facts from git.
@@ -268,6 +270,17 @@ pub struct FakePull {
     pub auto_merge: Option<(UserId, MergeMethod)>,
     /// Last end of an automatic merge: account, whether the pull request left the merge queue, and the reason.
     pub merge_left: Option<(UserId, bool, String)>,
+}
+
+/// Fork that a pull request comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FakeFork {
+    /// Repository.
+    pub repo: RepoId,
+    /// Head branch.
+    pub branch: String,
+    /// Whether people with write access to the base repository may push to the branch.
+    pub editable: bool,
 }
 
 impl FakePull {

@@ -479,6 +479,11 @@ pub trait Forge: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Whether a branch is protected. False for a missing branch, and on a forge without protected branches.
+    async fn is_protected(&self, _repo: &RepoRef, _branch: &str) -> ForgeResult<bool> {
+        Ok(false)
+    }
+
     /// Returns the webhooks capability. Without it, events are found by polling only.
     fn webhooks(&self) -> Option<&dyn Webhooks> {
         None

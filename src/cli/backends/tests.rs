@@ -103,6 +103,8 @@ fn disabled_backend_is_listed_with_reason() {
 fn start(number: u64) -> LoopStart {
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     LoopStart {
+        request: String::new(),
+        existing: None,
         id: LoopId::from_parts(Number(number), 0),
         place: IssueRef { repo, issue: Number(number) },
         by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },

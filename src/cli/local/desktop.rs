@@ -77,6 +77,8 @@ mod tests {
 
     fn paused_loop() -> Loop {
         let start = LoopStart {
+            request: String::new(),
+            existing: None,
             id: LoopId::new("r-42-k7m2qa"),
             place: IssueRef {
                 repo: RepoRef { forge: ForgeName::new("local"), id: RepoId(1), owner: "me".into(), name: "app".into() },

@@ -153,7 +153,7 @@ fn loop_task(issue: IssueSnapshot) -> LoopTask {
 /// Returns the command that continues a loop in its current state.
 pub(super) fn resuming(current: &Loop, options: RunOptions, guidance: &str) -> LoopCommand {
     match current.state {
-        LoopState::NeedsCriteria => LoopCommand::Run(command::Run { options }),
+        LoopState::NeedsCriteria => LoopCommand::Run(command::Run { options, guidance: String::new() }),
         LoopState::NeedsApproval | LoopState::NeedsAnswer => {
             let hash = current.waiting_plan().map(|plan| plan.hash.clone());
             LoopCommand::Approve(command::Approve { hash, changes: guidance.to_owned() })
@@ -181,6 +181,8 @@ impl LocalSession<'_> {
         let random = (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32;
         let id = LoopId::from_parts(issue.number, random);
         let start = LoopStart {
+            request: String::new(),
+            existing: None,
             id: id.clone(),
             place: IssueRef { repo: self.forge.repo().clone(), issue: issue.number },
             by: self.forge.user(),

@@ -25,6 +25,8 @@ fn user(id: i64, login: &str) -> User {
 fn start(number: u64) -> LoopStart {
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     LoopStart {
+        request: String::new(),
+        existing: None,
         id: LoopId::from_parts(Number(number), 0),
         place: IssueRef { repo, issue: Number(number) },
         by: user(5, "alice"),

@@ -179,6 +179,8 @@ async fn reflections_of_a_loop_are_listed() {
     assert!(missing.to_string().contains("there is no loop r-1"), "{missing}");
     let (sample, loop_id) = (fresh(), id.clone());
     let start = LoopStart {
+        request: String::new(),
+        existing: None,
         id: id.clone(),
         place: sample.place,
         by: sample.requested_by,

@@ -261,6 +261,7 @@ async fn traps_catch_nothing(mechanism: SandboxMechanism) {
         let Script(row, name, _) = *script;
         let (loop_id, branch) = (LoopId::new(format!("r-{number}-aaaaaa")), format!("ralph/{number}"));
         let request = PrepareTree {
+            fork: None,
             loop_id: &loop_id,
             repo,
             access: &world.access,

@@ -2,6 +2,7 @@
 
 mod commands;
 mod events;
+mod existing_pulls;
 mod labels;
 mod network;
 mod people;

@@ -11,6 +11,7 @@ mod ci;
 mod commands;
 mod conflicts;
 pub mod effect;
+mod existing_pull;
 mod found_images;
 mod handover;
 mod hooks;
@@ -127,6 +128,9 @@ struct StepContext {
 impl StepContext {
     fn done(mut self) -> StepDecision {
         schedule::set_timer(&mut self);
+        if self.next.existing.is_some() {
+            self.effects.retain(|effect| !effect.changes_pull());
+        }
         let changed = self.effects.iter().any(|effect| matches!(effect, Effect::Status { .. }));
         if changed && self.next.pushed.is_some() {
             self.effects.push(Effect::CommitStatus);
@@ -154,13 +158,14 @@ impl StepContext {
             LoopInput::IssueEnded { how } => {
                 self.stop_at_best(LoopStopReason::Ended {
                     state: LoopState::Closed,
-                    why: format!("the issue was {how}"),
+                    why: format!("the {} was {how}", self.next.subject()),
                 });
             }
             LoopInput::PullOpened { number, url } => {
                 self.next.pull = Some(LoopPull { number, url });
                 self.effects.push(Effect::Status { fresh: false });
             }
+            LoopInput::TestsFound { commit, findings } => existing_pull::tests_found(self, commit, findings),
             LoopInput::PullMerged => self.end(LoopState::Merged, "the pull request was merged"),
             LoopInput::PullClosed => self.end(LoopState::Closed, "the pull request was closed"),
             LoopInput::PullGone => self.end(LoopState::Closed, "the pull request was deleted"),
@@ -419,7 +424,8 @@ impl StepContext {
         self.effects.push(Effect::DropRunLabel);
         let view = report::completion(&self.next, self.now);
         self.comment("end", view);
-        let delete_branch = self.next.policy.delete_branch && state != LoopState::Aborted;
+        let delete_branch =
+            self.next.policy.delete_branch && state != LoopState::Aborted && self.next.existing.is_none();
         self.effects.push(Effect::Release { delete_branch });
     }
 

@@ -9,8 +9,10 @@ mod ci_progress;
 pub mod command;
 mod escalation;
 mod estimate;
+mod existing_pull;
 mod failed_ci;
 mod flaky_checks;
+mod found_branch;
 mod hook_question;
 mod input;
 mod iteration;
@@ -46,6 +48,7 @@ pub use branch_findings::{
 pub use ci_progress::{CiProgress, SeenChecks};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
+pub use existing_pull::{ExistingPull, FoundBranch, PullProblems};
 pub use failed_ci::{FailedCi, check_names};
 pub use hook_question::HookQuestion;
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};

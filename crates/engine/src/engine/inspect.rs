@@ -59,25 +59,26 @@ impl Engine {
         let (mut results, mut on_base, mut progress) = (CiState::default(), Vec::new(), CiProgress::default());
         if let Some(ci) = account.forge.ci() {
             results = ci.ci_results(repo, commit).await?;
-            on_base = failed_on_base(ci, repo, &current, commit, &results).await?;
+            // Checks that are already known to fail on the base are not read again.
+            let names = results.failed.iter().map(|failure| failure.name.as_str());
+            let known = current.failed_ci.as_ref().filter(|known| known.is_about(commit, names));
+            on_base = match (known, &current.base) {
+                (Some(known), _) => known.on_base.clone(),
+                (None, Some(base)) if results.pending.is_empty() => failed_on_base(ci, repo, base, &results).await?,
+                _ => Vec::new(),
+            };
             progress = self.ci_progress(account, ci, (repo, &current, commit), &results).await?;
         }
         // What the forge says about a conflict may be old, or only mean that it has not looked yet.
         let unsure = base_moved || pull.mergeable != Some(true);
         let doubtful = unsure && current.state == LoopState::Review;
         let conflict = doubtful && self.conflicts_with_base(account, repo, &current, commit).await?;
-        let failed = results.failed.into_iter().map(|failure| Guidance {
-            who: String::new(),
-            source: GuidanceSource::Ci,
-            text: failure.log,
-            path: Some(failure.name),
-            remember: false,
-        });
+        let pending = u32::try_from(results.pending.len()).unwrap_or(u32::MAX);
         let input = LoopInput::Inspected {
             commit: commit.clone(),
-            failed: failed.collect(),
+            failed: failures(results),
             progress,
-            pending: u32::try_from(results.pending.len()).unwrap_or(u32::MAX),
+            pending,
             conflict,
             on_base,
         };
@@ -140,7 +141,7 @@ impl Engine {
     }
 
     /// Whether the tips of the loop's branch and its base have merge conflicts according to git.
-    async fn conflicts_with_base(
+    pub(super) async fn conflicts_with_base(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
@@ -148,7 +149,9 @@ impl Engine {
         commit: &Sha,
     ) -> Result<bool, EffectError> {
         let access = self.git_url(account, repo, false).await?;
+        let fork = self.fork_url(account, current, false).await?;
         let request = TipsRequest {
+            fork: fork.as_ref(),
             loop_id: &current.id,
             repo,
             access: &access,
@@ -179,26 +182,32 @@ impl Engine {
     }
 }
 
-/// Returns the names of the failed checks that also fail on the loop's base commit. Checks that are already known to
-/// fail there are not read again.
-async fn failed_on_base(
+/// Returns the failed checks as guidance for the agent.
+pub(super) fn failures(results: CiState) -> Vec<Guidance> {
+    let failed = results.failed.into_iter().map(|failure| Guidance {
+        who: String::new(),
+        source: GuidanceSource::Ci,
+        text: failure.log,
+        path: Some(failure.name),
+        remember: false,
+    });
+    failed.collect()
+}
+
+/// Returns the names of the failed checks that also fail on the base commit.
+pub(super) async fn failed_on_base(
     ci: &dyn Ci,
     repo: &RepoRef,
-    current: &Loop,
-    commit: &Sha,
+    base: &Sha,
     results: &CiState,
 ) -> Result<Vec<String>, EffectError> {
-    let names = || results.failed.iter().map(|failure| failure.name.as_str());
-    let Some(base) = current.base.as_ref().filter(|_| results.pending.is_empty() && !results.failed.is_empty()) else {
+    if results.failed.is_empty() {
         return Ok(Vec::new());
-    };
-    if let Some(known) = current.failed_ci.as_ref().filter(|known| known.is_about(commit, names())) {
-        return Ok(known.on_base.clone());
     }
     let of_base = match ci.ci_results(repo, base).await {
         Err(error) if error.kind == ForgeErrorKind::NotFound => CiState::default(),
         other => other?,
     };
     let failed = of_base.failed.into_iter().map(|failure| failure.name);
-    Ok(failed.filter(|name| names().any(|own| own == name)).collect())
+    Ok(failed.filter(|name| results.failed.iter().any(|own| own.name == *name)).collect())
 }

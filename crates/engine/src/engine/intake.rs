@@ -9,6 +9,7 @@ mod comments;
 mod confirm;
 mod dashboard;
 mod delivery_queues;
+mod existing_pulls;
 mod labels;
 mod page;
 mod plan_comments;
@@ -19,6 +20,7 @@ use sha2::{Digest, Sha256};
 
 pub use self::dashboard::{CommandPath, DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use self::pulls::Reviewed;
+use super::executor::EffectError;
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Loop, LoopInput};
@@ -169,6 +171,18 @@ impl From<ForgeError> for IntakeError {
             _ => None,
         };
         Self::Retry { after_ms, why: error.to_string() }
+    }
+}
+
+impl From<IntakeError> for EffectError {
+    fn from(error: IntakeError) -> Self {
+        match error {
+            IntakeError::Store(error) => error.into(),
+            IntakeError::Retry { after_ms, why } => Self::Retry { after_ms, ambiguous: false, why },
+            IntakeError::NotShown(why) | IntakeError::Contradicted(why) => {
+                Self::Retry { after_ms: None, ambiguous: false, why }
+            }
+        }
     }
 }
 

@@ -102,7 +102,7 @@ impl Engine {
         for issue in changed.iter().filter(|issue| issue.is_pull && issue.open) {
             found.extend(self.reviews_of(&scope, issue.number).await?);
         }
-        let texts = changed.iter().filter(|issue| keeps_texts && !issue.is_pull && issue.open).cloned().collect();
+        let texts = changed.iter().filter(|issue| keeps_texts && issue.open).cloned().collect();
         let seen = newest.map_or(cursor, |newest| newest.max(cursor)).min(begun.plus_ms(CLOCKS_MS));
         // Another repository may have taken over the name; then the next time asks under the present one.
         let news = !found.is_empty() || times.seen != Some(seen);

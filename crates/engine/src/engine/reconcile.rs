@@ -291,7 +291,7 @@ impl Engine {
             let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
             if let Some((id, role, true)) = found {
                 self.reconcile_loop(id.clone()).await?;
-                if role == IssueRole::Pull && issue.open {
+                if issue.is_pull && role != IssueRole::Escalation && issue.open {
                     self.missed_reviews(account, repo, &id, issue.number, since).await?;
                 }
             }

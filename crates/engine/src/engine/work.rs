@@ -8,6 +8,7 @@ mod call_guard;
 mod changed_tests;
 mod conventions;
 mod environment;
+mod existing_pull;
 mod git;
 pub mod hooks;
 mod images;
@@ -40,8 +41,8 @@ use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
-use crate::domain::loops::{Loop, LoopInput, PreparedTree};
-use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
+use crate::domain::loops::{FoundBranch, Loop, LoopInput, PreparedTree, PullProblems};
+use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun};
 use crate::domain::model::task::{Check, CheckReport};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
@@ -49,7 +50,7 @@ use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::process::{self, Cookie, untrusted};
 use crate::store::outbox::{self, ClaimedEffect};
 use crate::store::{StoreError, leases, loops};
-use crate::workspace::{GitUrl, PrepareTree, WorkspaceError};
+use crate::workspace::{PrepareTree, TreeInfo, WorkspaceError};
 
 /// Maximum size of a file that is read to detect checks, in bytes.
 const DETECTED_FROM: usize = 256 * 1024;
@@ -279,20 +280,6 @@ impl Engine {
         }
     }
 
-    pub(super) async fn git_url(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        push: bool,
-    ) -> Result<GitUrl, EffectError> {
-        let access = account.forge.git_access(repo, push).await?;
-        if let Some((_, token)) = &access.credential {
-            self.outbound.learn(&format!("a token of {}", repo.forge), token);
-        }
-        let settling = Duration::from_millis(access.settling_ms.max(0).unsigned_abs());
-        Ok(GitUrl { url: access.url, credential: access.credential, settling })
-    }
-
     async fn prepare(
         &self,
         account: &ForgeAccount,
@@ -320,10 +307,13 @@ impl Engine {
         let operator = self.settings.policy(&repo.forge);
         let access = self.git_url(account, repo, false).await?;
         let partial = self.settings.partial_clone && account.forge.server_info().await?.partial_clone;
+        let fork = self.fork_url(account, current, false).await?;
         let prepare = |base_branch: String, resume_at: Option<Sha>| {
             let access = access.clone();
+            let fork = fork.clone();
             async move {
                 let request = PrepareTree {
+                    fork: fork.as_ref(),
                     loop_id: &current.id,
                     repo,
                     access: &access,
@@ -355,8 +345,9 @@ impl Engine {
         }
         let mut notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
         let lacks = self.lacks(repo, &mut tree).await;
-        let fork = tree.fork.clone().unwrap_or_else(|| tree.base.clone());
-        let base = current.base.as_ref().unwrap_or(&fork);
+        let fork_point = tree.fork.clone().unwrap_or_else(|| tree.base.clone());
+        let base = current.base.as_ref().unwrap_or(&fork_point);
+        let problems = self.pull_problems(account, repo, current, &tree).await?;
         let of = SetupContext { current, repo, policy: &policy, base, cancel };
         let (policy, note) = self.with_detected_setup(of, &tree).await?;
         notes.extend(note);
@@ -365,7 +356,7 @@ impl Engine {
         let images = self.images_of_issue(account, repo, current, cancel).await;
         let prepared = PreparedTree {
             base_branch,
-            base: fork,
+            base: fork_point,
             head: tree.head,
             remote: tree.remote_branch,
             policy,
@@ -379,9 +370,29 @@ impl Engine {
             sandbox: self.settings.sandbox_words.clone(),
             proposals: self.untold_proposals(current).await,
             images,
+            problems,
         };
         kill_point("K14");
         Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))
+    }
+
+    /// Returns the problems of an existing pull request that the loop starts to work on; `None` at other times. Open remarks
+    /// of reviewers become inputs of the loop.
+    async fn pull_problems(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+        tree: &TreeInfo,
+    ) -> Result<Option<PullProblems>, EffectError> {
+        if tree.remote_branch.is_none() || current.existing.is_none() || current.base.is_some() {
+            return Ok(None);
+        }
+        self.missed_reviews(account, repo, &current.id, current.place.issue, Timestamp(0)).await?;
+        let base = tree.fork.as_ref().unwrap_or(&tree.base).clone();
+        let found = FoundBranch { head: tree.head.clone(), base };
+        let conflict = self.conflicts_with_base(account, repo, current, &found.head).await?;
+        Ok(Some(PullProblems { conflict, ..self.failed_ci_of_pull(account, repo, &found).await? }))
     }
 
     /// Reads and validates the repository's configuration file at a commit.
@@ -475,6 +486,9 @@ impl Engine {
     ) -> Result<Receipt, EffectError> {
         if purpose == CheckPurpose::Clean {
             return self.verify(repo, current, ticket, commit, cancel).await;
+        }
+        if purpose == CheckPurpose::Baseline {
+            self.note_found_tests(repo, current, commit).await?;
         }
         let view = self.workspaces.agent_view(&current.id, repo);
         if !view.tree.is_dir() {

@@ -11,7 +11,7 @@ use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
-use crate::state::{FakeIssue, FakePull, FakeRefusal, FakeReview};
+use crate::state::{FakeFork, FakeIssue, FakePull, FakeRefusal, FakeReview};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Number, RepoId, Sha, UserId};
 
@@ -38,6 +38,12 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
         ("PATCH", [text]) => {
             let (actor, number) = (call.actor()?, number(text)?);
             core.act(|state| super::issues::edit(state, call, actor, repo, number))?;
+            if let Some(editable) = call.body.get("allow_maintainer_edit").and_then(Value::as_bool) {
+                core.act(|state| {
+                    let fork = state.pull_mut(repo, number)?.fork.as_mut();
+                    fork.map(|fork| fork.editable = editable).ok_or_else(nothing_here)
+                })?;
+            }
             if let Some(base) = call.text("base") {
                 core.retarget(actor, repo, number, base).await?;
             }
@@ -123,7 +129,12 @@ async fn open(core: &Arc<Core>, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let actor = call.actor()?;
     let head = call.needed("head")?;
     // The head may be given as `owner:branch`.
-    let head = head.split_once(':').map_or(head, |(_, branch)| branch);
+    let (owner, head) = head.split_once(':').unwrap_or(("", head));
+    let fork = core.act(|state| state.fork_of(repo, owner)).map(|fork| FakeFork {
+        repo: fork,
+        branch: head.to_owned(),
+        editable: false,
+    });
     let draft = PullDraft {
         title: call.needed("title")?.to_owned(),
         body: call.text("body").unwrap_or_default().to_owned(),
@@ -131,7 +142,10 @@ async fn open(core: &Arc<Core>, call: &FakeCall, repo: RepoId) -> FakeAnswer {
         base: call.needed("base")?.to_owned(),
         draft: false,
     };
-    let number = core.open_pull(actor, repo, &draft).await?;
+    let number = match fork {
+        Some(fork) => core.open_pull_from(actor, (repo, fork), draft).await?,
+        None => core.open_pull(actor, repo, &draft).await?,
+    };
     let labels: Vec<i64> = call
         .body
         .get("labels")

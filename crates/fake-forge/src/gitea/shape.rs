@@ -198,6 +198,11 @@ impl GiteaShape<'_> {
                 "repo": self.repo(repo, None),
             })
         };
+        let mut head = side(&pull.head, &pull.facts.head_sha);
+        if let Some((fork, of)) = pull.fork.as_ref().and_then(|fork| Some((fork, self.state.repo(fork.repo).ok()?))) {
+            (head["label"], head["ref"]) = (json!(fork.branch), json!(fork.branch));
+            (head["repo_id"], head["repo"]) = (json!(of.id.0), self.repo(of, None));
+        }
         let requested: Vec<Value> = pull.requested.iter().map(|user| self.user(*user)).collect();
         let teams: Vec<Value> = pull.requested_teams.iter().map(|name| json!({"name": name})).collect();
         let merged = pull.merged.as_ref();
@@ -212,8 +217,8 @@ impl GiteaShape<'_> {
             "mergeable": issue.open && pull.mergeable() == Some(true), "merged": merged.is_some(),
             "merged_at": merged.map(|merged| zoned(merged.at)),
             "merge_commit_sha": merged.map(|merged| merged.sha.as_str()),
-            "merged_by": merged.map(|merged| self.user(merged.by)), "allow_maintainer_edit": false,
-            "base": side(&pull.base, &facts.base_sha), "head": side(&pull.head, &facts.head_sha),
+            "merged_by": merged.map(|merged| self.user(merged.by)), "allow_maintainer_edit": pull.fork.as_ref().is_some_and(|fork| fork.editable),
+            "base": side(&pull.base, &facts.base_sha), "head": head,
             "merge_base": facts.merge_base.as_ref().map_or("", Sha::as_str), "due_date": null,
             "created_at": zoned(issue.created_at), "updated_at": zoned(issue.updated_at),
             "closed_at": issue.closed_at.map(zoned), "pin_order": 0,
@@ -269,7 +274,8 @@ impl GiteaShape<'_> {
     pub fn remark(&self, repo: &FakeRepo, issue: &FakeIssue, review: &FakeReview, remark: &FakeReviewComment) -> Value {
         let page = self.issue_page(repo, issue);
         json!({
-            "id": remark.id.0, "body": remark.body, "user": self.author(remark.author), "resolver": null,
+            "id": remark.id.0, "body": remark.body, "user": self.author(remark.author),
+            "resolver": remark.resolved.then(|| self.author(remark.author)),
             "pull_request_review_id": review.id, "created_at": zoned(remark.created_at),
             "updated_at": zoned(remark.updated_at),
             "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "",

@@ -11,7 +11,7 @@ use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
-use crate::state::{FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState};
+use crate::state::{FakeFork, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId};
 
@@ -135,7 +135,13 @@ async fn open(core: &Arc<Core>, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let actor = call.actor()?;
     let head = call.needed("head")?;
     // The head may be given as `owner:branch`.
-    let head = head.split_once(':').map_or(head, |(_, branch)| branch);
+    let (owner, head) = head.split_once(':').unwrap_or(("", head));
+    let editable = call.body.get("maintainer_can_modify").and_then(Value::as_bool).unwrap_or(true);
+    let fork = core.act(|state| state.fork_of(repo, owner)).map(|fork| FakeFork {
+        repo: fork,
+        branch: head.to_owned(),
+        editable,
+    });
     let draft = PullDraft {
         title: call.needed("title")?.to_owned(),
         body: call.text("body").unwrap_or_default().to_owned(),
@@ -143,16 +149,22 @@ async fn open(core: &Arc<Core>, call: &FakeCall, repo: RepoId) -> FakeAnswer {
         base: call.needed("base")?.to_owned(),
         draft: call.body.get("draft").and_then(Value::as_bool).unwrap_or(false),
     };
-    for (field, branch) in [("head", &draft.head), ("base", &draft.base)] {
-        if core.git.branch(repo, branch).await?.is_none() {
+    let from = fork.as_ref().map_or(repo, |fork| fork.repo);
+    for (field, at, branch) in [("head", from, &draft.head), ("base", repo, &draft.base)] {
+        if core.git.branch(at, branch).await?.is_none() {
             return Ok(unprocessable(json!({"resource": "PullRequest", "field": field, "code": "invalid"})));
         }
     }
-    match core.open_pull(actor, repo, &draft).await {
+    let head = draft.head.clone();
+    let opened = match fork {
+        Some(fork) => core.open_pull_from(actor, (repo, fork), draft).await,
+        None => core.open_pull(actor, repo, &draft).await,
+    };
+    match opened {
         Ok(number) => pull_json(core, repo, 201, number),
         Err(FakeRefusal::Conflict(_)) => {
             let owner = core.act(|state| state.repo(repo).map(|entry| state.user(entry.owner).login))?;
-            let message = format!("A pull request already exists for {owner}:{}.", draft.head);
+            let message = format!("A pull request already exists for {owner}:{head}.");
             Ok(unprocessable(json!({"resource": "PullRequest", "code": "custom", "message": message})))
         }
         Err(FakeRefusal::Invalid(message)) => {

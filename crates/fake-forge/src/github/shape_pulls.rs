@@ -23,6 +23,11 @@ impl GitHubShape<'_> {
                 "user": self.user(repo.owner), "repo": self.repo(repo, None),
             })
         };
+        let mut head = side(&pull.head, &pull.facts.head_sha);
+        if let Some((fork, of)) = pull.fork.as_ref().and_then(|fork| Some((fork, self.state.repo(fork.repo).ok()?))) {
+            head["label"] = json!(format!("{}:{}", self.state.user(of.owner).login, fork.branch));
+            (head["ref"], head["repo"], head["user"]) = (json!(fork.branch), self.repo(of, None), self.user(of.owner));
+        }
         let facts = &pull.facts;
         let mut places = json!({
             "comments_url": format!("{issue_at}/comments"), "review_comments_url": format!("{at}/comments"),
@@ -49,7 +54,7 @@ impl GitHubShape<'_> {
             "merged_at": merged.map(|merged| utc(merged.at)),
             "merge_commit_sha": merged.map(|merged| merged.sha.as_str()), "assignee": null, "assignees": [],
             "requested_reviewers": requested, "requested_teams": teams, "labels": self.labels(repo, issue),
-            "milestone": null, "draft": pull.draft, "head": side(&pull.head, &facts.head_sha),
+            "milestone": null, "draft": pull.draft, "head": head,
             "base": side(&pull.base, &facts.base_sha), "auto_merge": null, "active_lock_reason": null,
             "author_association": self.association(repo, issue.author),
         });
@@ -72,7 +77,7 @@ impl GitHubShape<'_> {
                 "merged": merged.is_some(), "mergeable": mergeable, "rebaseable": mergeable, "mergeable_state": state,
                 "merged_by": merged.map(|merged| self.user(merged.by)), "comments": issue.comments.len(),
                 "review_comments": pull.reviews.iter().map(|review| review.remarks.len()).sum::<usize>(),
-                "maintainer_can_modify": false, "commits": facts.commits, "additions": facts.additions,
+                "maintainer_can_modify": pull.fork.as_ref().is_some_and(|fork| fork.editable), "commits": facts.commits, "additions": facts.additions,
                 "deletions": facts.deletions, "changed_files": facts.changed_files,
             }),
         )

@@ -136,6 +136,7 @@ impl FakeState {
         }
         let pull = FakePull {
             head: draft.head.clone(),
+            fork: None,
             base: draft.base.clone(),
             facts,
             draft: draft.draft,
@@ -152,6 +153,24 @@ impl FakeState {
         self.log(actor, OpKind::PullOpened, repo, Some(number), format!("{} into {}", draft.head, draft.base));
         self.emit(repo, actor, FakeEventKind::PullOpened(number));
         Ok(number)
+    }
+
+    /// Returns the pull requests from a branch of a fork: base repository, number, and the copy of the branch there.
+    pub fn pulls_from_fork(&self, fork: RepoId, branch: &str) -> Vec<(RepoId, Number, String)> {
+        let of = |pull: &FakePull| pull.fork.as_ref().is_some_and(|from| from.repo == fork && from.branch == branch);
+        let all = self.repos.values().flat_map(|entry| entry.issues.values().map(move |issue| (entry.id, issue)));
+        let from =
+            all.filter_map(|(repo, issue)| Some((repo, issue.number, issue.pull.as_ref().filter(|pull| of(pull))?)));
+        from.map(|(repo, number, pull)| (repo, number, pull.head.clone())).collect()
+    }
+
+    /// Whether an account may push to a fork, because an open pull request from there allows edits by maintainers.
+    pub fn may_edit_fork(&self, fork: RepoId, user: UserId) -> bool {
+        self.repos.values().any(|entry| {
+            let allows = |pull: &FakePull| pull.fork.as_ref().is_some_and(|from| from.repo == fork && from.editable);
+            let open = entry.issues.values().filter(|issue| issue.open).filter_map(|issue| issue.pull.as_ref());
+            self.access(entry, Some(user)) >= Access::Write && open.into_iter().any(allows)
+        })
     }
 
     /// Counts a read of a pull request. After enough reads, the forge reports the mergeability.

@@ -52,6 +52,12 @@ impl FakeState {
         }
     }
 
+    /// Returns another account's repository with the same name; `None` if there is none or `owner` owns the repository.
+    pub fn fork_of(&self, repo: RepoId, owner: &str) -> Option<RepoId> {
+        let found = self.find_repo(owner, &self.repo(repo).ok()?.name).ok()?.id;
+        (found != repo).then_some(found)
+    }
+
     /// Returns `owner/name`.
     pub fn full_name(&self, repo: &FakeRepo) -> String {
         format!("{}/{}", self.user(repo.owner).login, repo.name)

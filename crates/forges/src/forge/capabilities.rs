@@ -137,6 +137,10 @@ pub trait Reviews: Send + Sync {
     ) -> ForgeResult<Option<CommentId>> {
         Ok(None)
     }
+    /// Returns the comments on lines whose threads are resolved.
+    async fn resolved_remarks(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<CommentId>> {
+        Ok(Vec::new())
+    }
     /// Resolves the thread of a comment on a line; does nothing if the forge does not support it.
     async fn resolve_remark(&self, _repo: &RepoRef, _number: Number, _remark: CommentId) -> ForgeResult<()> {
         Ok(())

@@ -29,7 +29,7 @@ use url::Url;
 
 use self::client::{GiteaClient, under};
 use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, WireSearch, WireUser, WireVersion};
-use self::parts::AccountAddress;
+use self::parts::{AccountAddress, BranchProtection};
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::attachments::Downloader;
 use super::http::{
@@ -477,6 +477,15 @@ impl Forge for Gitea {
             refused.extend(refused_scope(what, answer.map(drop))?);
         }
         Ok(refused)
+    }
+
+    async fn is_protected(&self, repo: &RepoRef, branch: &str) -> ForgeResult<bool> {
+        let what = format!("read branch {branch:?} of {repo}");
+        let path: Vec<&str> = std::iter::once("branches").chain(branch.split('/')).collect();
+        match self.client.find(&what, &under(repo, &path)?).await? {
+            Some(answer) => Ok(read::<BranchProtection>(&what, &answer)?.protected),
+            None => Ok(false),
+        }
     }
 
     async fn git_access(&self, repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {

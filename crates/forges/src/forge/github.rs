@@ -365,6 +365,10 @@ impl Forge for GitHub {
         self.rules_for(repo, branch).await
     }
 
+    async fn is_protected(&self, repo: &RepoRef, branch: &str) -> ForgeResult<bool> {
+        self.has_protected_branch(repo, branch).await
+    }
+
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
         let purpose = if push { Purpose::Push } else { Purpose::Fetch };
         let (token, settling_ms) = self.client.git_token(repo, purpose).await?;

@@ -2,6 +2,7 @@
 
 use super::git::{GitCommand, GitUrl, failure};
 use super::layout::{TreePaths, check_branch};
+use super::mirror::RemoteBranches;
 use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -23,6 +24,8 @@ pub struct TipsRequest<'a> {
     pub loop_id: &'a LoopId,
     pub repo: &'a RepoRef,
     pub access: &'a GitUrl,
+    /// Repository of the loop's branch, if it is a fork.
+    pub fork: Option<&'a GitUrl>,
     /// Base branch.
     pub base_branch: &'a str,
     /// Branch of the loop.
@@ -99,14 +102,15 @@ impl Workspaces {
 
     /// Fetches the tips of a loop's branch and its base, and merges them without changing a tree.
     pub async fn merge_of_tips(&self, request: TipsRequest<'_>) -> Result<MergeOfTips, WorkspaceError> {
-        let TipsRequest { loop_id, repo, access, base_branch, branch, partial } = request;
+        let TipsRequest { loop_id, repo, access, fork, base_branch, branch, partial } = request;
         check_branch(base_branch)?;
         check_branch(branch)?;
         let tree_paths = self.layout.tree(loop_id, repo);
         let guard = self.locks.repository(&tree_paths.mirror).await?;
         self.ensure_mirror(&guard, &tree_paths.mirror, partial).await?;
         let tree_paths = self.opened(loop_id, repo).await?;
-        let tips = self.fetch_branches(&guard, &tree_paths.mirror, access, base_branch, branch).await?;
+        let remote_branches = RemoteBranches { access, fork, base_branch, branch };
+        let tips = self.fetch_branches(&guard, &tree_paths.mirror, remote_branches).await?;
         let Some(head) = tips.branch else { return Ok(MergeOfTips { branch: None, conflict: false }) };
         let common = self.merge_base(&tree_paths.mirror, &head, &tips.base).await?;
         let needed: Vec<&Sha> = [&head, &tips.base].into_iter().chain(&common).collect();

@@ -12,6 +12,16 @@ use crate::domain::model::ids::{RepoRef, Sha};
 /// Maximum size of a file that is read from a commit, in bytes.
 const BASE_FILE_BYTES: u64 = 1 << 20;
 
+/// Branches of a loop on the forge.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RemoteBranches<'a> {
+    pub access: &'a GitUrl,
+    /// Repository of the loop's branch; `None` if the base branch has the same one.
+    pub fork: Option<&'a GitUrl>,
+    pub base_branch: &'a str,
+    pub branch: &'a str,
+}
+
 /// State of a loop's branches on the forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteState {
@@ -36,7 +46,7 @@ impl Workspaces {
         let mirror = self.layout.mirror(repo);
         let guard = self.locks.repository(&mirror).await?;
         self.ensure_mirror(&guard, &mirror, partial).await?;
-        self.fetch_branches(&guard, &mirror, access, base_branch, branch).await
+        self.fetch_branches(&guard, &mirror, RemoteBranches { access, fork: None, base_branch, branch }).await
     }
 
     /// Returns the first of these paths that is a regular file in a commit, with at most 1 MiB of its content; `None`
@@ -96,27 +106,40 @@ impl Workspaces {
         &self,
         guard: &RepoGuard,
         mirror: &Path,
-        access: &GitUrl,
-        base_branch: &str,
-        branch: &str,
+        remote: RemoteBranches<'_>,
     ) -> Result<RemoteState, WorkspaceError> {
+        let RemoteBranches { access, fork, base_branch, branch } = remote;
         let wanted = [(base_branch, base_ref(base_branch)), (branch, branch_ref(branch))];
-        let tips = self.remote_tips(mirror, access, &[base_branch, branch]).await?;
+        let tips = match fork {
+            None => self.remote_tips(mirror, access, &[base_branch, branch]).await?,
+            Some(fork) => {
+                let base = self.remote_tips(mirror, access, &[base_branch]).await?;
+                [base, self.remote_tips(mirror, fork, &[branch]).await?].concat()
+            }
+        };
         let Some(base) = tips[0].clone() else {
             return Err(self.missing_base(mirror, access, base_branch).await?);
         };
         let mut refspecs = Vec::new();
-        for ((name, local), tip) in wanted.iter().zip(&tips) {
+        let mut of_fork = Vec::new();
+        for (((name, local), tip), remote) in wanted.iter().zip(&tips).zip([None, fork]) {
             match tip {
                 Some(tip) if self.ref_value(mirror, local).await?.as_ref() == Some(tip) => {}
-                Some(_) => refspecs.push(format!("+refs/heads/{name}:{local}")),
+                Some(_) => {
+                    let refspecs = if remote.is_some() { &mut of_fork } else { &mut refspecs };
+                    refspecs.push(format!("+refs/heads/{name}:{local}"));
+                }
                 None => self.update_refs(guard, mirror, &[RefChange::Delete(local.clone())]).await?,
             }
         }
-        if refspecs.is_empty() {
+        if refspecs.is_empty() && of_fork.is_empty() {
             return Ok(RemoteState { base, branch: tips[1].clone() });
         }
-        self.git.ok(fetch_call(mirror, access).args(refspecs)).await?;
+        for (remote, refspecs) in [(access, refspecs), (fork.unwrap_or(access), of_fork)] {
+            if !refspecs.is_empty() {
+                self.git.ok(fetch_call(mirror, remote).args(refspecs)).await?;
+            }
+        }
         // The remote may have moved since it was asked; what was fetched is what counts.
         let base = self.ref_value(mirror, &wanted[0].1).await?.unwrap_or(base);
         let branch = match &tips[1] {

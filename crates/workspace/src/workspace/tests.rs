@@ -140,6 +140,7 @@ impl WorkspaceWorld {
 
     fn request(&self) -> PrepareTree<'_> {
         PrepareTree {
+            fork: None,
             loop_id: &self.loop_id,
             repo: &self.repo,
             access: &self.access,

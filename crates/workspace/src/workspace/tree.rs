@@ -6,7 +6,7 @@ use failpoint::kill_point;
 
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
-use super::mirror::{RefChange, loose_ref};
+use super::mirror::{RefChange, RemoteBranches, loose_ref};
 use super::tracked::{Tracked, keep_tracked};
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -21,6 +21,8 @@ pub struct PrepareTree<'a> {
     pub loop_id: &'a LoopId,
     pub repo: &'a RepoRef,
     pub access: &'a GitUrl,
+    /// Repository of the loop's branch, if it is a fork.
+    pub fork: Option<&'a GitUrl>,
     /// Base branch.
     pub base_branch: &'a str,
     /// Branch of the loop (`ralph/42-slug`).
@@ -98,7 +100,7 @@ impl Workspaces {
     /// Fetches new commits and sets the tree to `resume_at`, otherwise to the branch on the forge, otherwise to the
     /// base. Idempotent in any state on disk (missing tree, incomplete tree, stale locks). Discards uncommitted files.
     pub async fn prepare(&self, request: PrepareTree<'_>) -> Result<TreeInfo, WorkspaceError> {
-        let PrepareTree { loop_id, repo, access, base_branch, branch, resume_at, partial } = request;
+        let PrepareTree { loop_id, repo, access, fork, base_branch, branch, resume_at, partial } = request;
         check_branch(base_branch)?;
         check_branch(branch)?;
         let tree_paths = self.layout.tree(loop_id, repo);
@@ -108,7 +110,8 @@ impl Workspaces {
         self.ensure_mirror(&guard, &tree_paths.mirror, partial).await?;
         kill_point("K13");
         self.opened(loop_id, repo).await?;
-        let remote = self.fetch_branches(&guard, &tree_paths.mirror, access, base_branch, branch).await?;
+        let remote_branches = RemoteBranches { access, fork, base_branch, branch };
+        let remote = self.fetch_branches(&guard, &tree_paths.mirror, remote_branches).await?;
         let head = resume_at.or(remote.branch.as_ref()).unwrap_or(&remote.base).clone();
         if !self.has_commit(&tree_paths.store, &head).await? {
             self.fetch_commit(&guard, &tree_paths.mirror, access, &head).await?;

@@ -122,6 +122,9 @@ pub struct PromptView {
     pub max_iterations: u32,
     /// Random delimiter around untrusted text.
     pub nonce: String,
+    /// Whether the task is to repair an existing pull request.
+    #[serde(default)]
+    pub existing_pull: bool,
     /// Approved title of the issue, without hidden text.
     pub task_title: String,
     /// Approved body of the issue, without hidden text.
@@ -289,6 +292,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         iteration: current.spent.iterations,
         max_iterations: current.limits.iterations,
         nonce: nonce.to_owned(),
+        existing_pull: current.existing.is_some(),
         task_title: current.task.agent_title(),
         task_text: current.task.agent_body(),
         planning: planning.is_some(),

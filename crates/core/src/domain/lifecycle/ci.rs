@@ -48,11 +48,17 @@ pub(super) fn inspected(turn: &mut StepContext, seen: &Inspection) {
     if turn.next.failed_ci.as_ref().is_some_and(|known| known.is_about(commit, names)) {
         return turn.because("this failure of CI is known");
     }
+    let (found, on_head) = partition(commit, failed, on_base);
+    if on_head.is_empty() { passed(turn, found) } else { failed_on_head(turn, found, on_head) }
+}
+
+/// Separates failed checks that also fail on the base. Returns the failed CI and the failures that concern the agent.
+pub(super) fn partition(commit: &Sha, failed: &[Guidance], on_base: &[String]) -> (FailedCi, Vec<Guidance>) {
     let (on_base, on_head): (Vec<_>, Vec<_>) =
         failed.iter().cloned().partition(|one| on_base.iter().any(|base| base == name(one)));
     let names = |list: &[Guidance]| list.iter().map(|one| name(one).to_owned()).collect::<Vec<_>>();
     let found = FailedCi { commit: commit.clone(), names: names(&on_head), on_base: names(&on_base) };
-    if on_head.is_empty() { passed(turn, found) } else { failed_on_head(turn, found, on_head) }
+    (found, on_head)
 }
 
 fn name(failure: &Guidance) -> &str {

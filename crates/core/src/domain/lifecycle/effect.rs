@@ -326,6 +326,11 @@ impl Effect {
         )
     }
 
+    /// Whether the effect changes the pull request itself: its text, its draft state, its reviewers, or its merge.
+    pub fn changes_pull(&self) -> bool {
+        matches!(self, Self::Pull { .. } | Self::DraftPull | Self::MergeWhenReady { .. } | Self::WithdrawMerge)
+    }
+
     /// Whether an effect replaces older pending ones with the same purpose, so that only the newest has to be executed.
     pub fn replaces_older(&self) -> bool {
         matches!(

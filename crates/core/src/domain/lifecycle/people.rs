@@ -5,25 +5,27 @@ use super::{StepContext, StepDecision, judge, refusals, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, Planning,
-    SecondOpinions, SuggestedChange, TaskStatements, TestGuard, remark_of,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopPull, LoopStart, LoopState, LoopStep, LoopUsage,
+    Planning, SecondOpinions, SuggestedChange, TaskStatements, TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
 use crate::domain::model::image::TaskImages;
 use crate::domain::report;
 use crate::domain::supervision::experience::Experience;
+use crate::domain::trust::policy::Policy;
 
 /// Creates a loop. It is queued, or waits until a maintainer confirms the text.
 pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
-    let LoopStart { id, place, by, task, options, plan, policy, comment, hidden_removed, round } = start;
-    let limits = LoopLimits {
-        iterations: policy.limits.iterations,
-        time_ms: policy.limits.timeout.as_millis(),
-        cost: policy.limits.cost_usd.0,
-    };
+    let LoopStart { id, place, by, task, options, plan, request, existing, policy, comment, hidden_removed, round } =
+        start;
+    let limits = initial_limits(&policy);
+    let guidance = Guidance::of_command(&by.login, request).into_iter().collect();
     let again = if round > 1 { format!("-{round}") } else { String::new() };
-    let branch = format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&task.title));
+    let own_branch = || format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&task.title));
+    let branch = existing.as_ref().map_or_else(own_branch, |pull| pull.branch.clone());
+    let base_branch = existing.as_ref().map(|pull| pull.base_branch.clone());
+    let pull = existing.as_ref().map(|_| LoopPull { number: place.issue, url: task.url.clone() });
     let confirmed = options.confirms(&task.hash);
     let unseen = task.unconfirmed_editor.is_none() && task.has_unconfirmed_parts();
     let edited = task.unconfirmed_editor.is_some() || task.edited_after;
@@ -42,14 +44,14 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         task,
         authority: by.clone(),
         requested_by: by,
-        options: RunOptions::default(),
+        options: RunOptions { base: base_branch.clone(), ..RunOptions::default() },
         policy,
         limits,
         spent: LoopUsage::default(),
         checks: Vec::new(),
         checks_from: None,
         branch,
-        base_branch: String::new(),
+        base_branch: base_branch.unwrap_or_default(),
         base: None,
         head: None,
         pushed: None,
@@ -57,10 +59,11 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         baseline_base: None,
         measured_after: 0,
         iterations: Vec::new(),
-        guidance: Vec::new(),
+        guidance,
         suggestions: Vec::new(),
         applied: Vec::new(),
-        pull: None,
+        pull,
+        existing,
         merge_wanted: None,
         merging: None,
         pause_wanted: None,
@@ -104,20 +107,30 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     };
     let mut turn = StepContext { next, effects: Vec::new(), reasons: Vec::new(), refused: false, now };
     options.apply_to(&mut turn.next);
-    let doubt = needs_confirm.then(|| doubt_about_text(edited_after, unseen));
-    queue(&mut turn, doubt);
+    let doubt = needs_confirm.then(|| doubt_about_text(edited_after, unseen, turn.next.subject()));
+    queue(&mut turn, doubt.as_deref());
     if let Some(comment) = comment.and_then(|c| c.id) {
         turn.effects.push(Effect::React { comment, mark: Mark::Done });
     }
     turn.done()
 }
 
+fn initial_limits(policy: &Policy) -> LoopLimits {
+    LoopLimits {
+        iterations: policy.limits.iterations,
+        time_ms: policy.limits.timeout.as_millis(),
+        cost: policy.limits.cost_usd.0,
+    }
+}
+
 /// Returns the reason why a maintainer has to confirm the text of a task.
-fn doubt_about_text(edited_after: bool, unseen: bool) -> &'static str {
+fn doubt_about_text(edited_after: bool, unseen: bool, subject: &str) -> String {
     match (edited_after, unseen) {
-        (true, _) => "the text was edited after it was approved",
-        (false, true) => "the author has no write access, and the issue has parts that people do not see as text",
-        (false, false) => "the text was changed by a person without write access",
+        (true, _) => "the text was edited after it was approved".to_owned(),
+        (false, true) => {
+            format!("the author has no write access, and the {subject} has parts that people do not see as text")
+        }
+        (false, false) => "the text was changed by a person without write access".to_owned(),
     }
 }
 

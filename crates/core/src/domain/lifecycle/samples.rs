@@ -64,6 +64,8 @@ pub fn fresh() -> Loop {
     };
     let mut current = start(
         LoopStart {
+            request: String::new(),
+            existing: None,
             id: LoopId::new("r-42-k7m2qa"),
             place: IssueRef { repo, issue: Number(42) },
             by: user,

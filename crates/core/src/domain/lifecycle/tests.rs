@@ -3,6 +3,7 @@
 mod ci;
 mod commit_status;
 mod conflicts;
+mod existing_pull;
 mod flaky;
 mod hooks;
 mod judge;
@@ -62,6 +63,8 @@ fn report(holds: bool) -> CheckReport {
 fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
     let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
     let mut start = LoopStart {
+        request: String::new(),
+        existing: None,
         id: LoopId::new("r-42-aaaaaa"),
         place: IssueRef { repo, issue: Number(42) },
         by: user("maja"),
@@ -126,6 +129,7 @@ impl LoopRun {
 
     fn prepared(&mut self, change: impl FnOnce(&mut PreparedTree)) -> &mut Self {
         let mut tree = PreparedTree {
+            problems: None,
             base_branch: "main".into(),
             base: sha(1),
             head: self.current.head.clone().unwrap_or(sha(1)),
@@ -323,6 +327,7 @@ fn every_command_is_handled_in_every_state() {
                     confirm: Some("01234567".into()),
                     ..RunOptions::default()
                 },
+                guidance: String::new(),
             }),
             &[NeedsCriteria, NeedsConfirm],
         ),
@@ -384,7 +389,7 @@ fn refusal_states_valid_command() {
         (LoopState::NeedsApproval, plan::approve(Some("00000000"), ""), "not the hash of the plan"),
         (
             LoopState::NeedsApproval,
-            LoopCommand::Run(command::Run { options: RunOptions::default() }),
+            LoopCommand::Run(command::Run { options: RunOptions::default(), guidance: String::new() }),
             "`/ralph approve`",
         ),
         (LoopState::NeedsConfirm, plan::wish(""), "--confirm"),
@@ -397,8 +402,16 @@ fn refusal_states_valid_command() {
             LoopCommand::Pause(command::Pause { now: false, reason: String::new() }),
             "nothing to pause",
         ),
-        (LoopState::Running, LoopCommand::Run(command::Run { options: RunOptions::default() }), "`/ralph resume`"),
-        (LoopState::NeedsConfirm, LoopCommand::Run(command::Run { options: RunOptions::default() }), "--confirm"),
+        (
+            LoopState::Running,
+            LoopCommand::Run(command::Run { options: RunOptions::default(), guidance: String::new() }),
+            "`/ralph resume`",
+        ),
+        (
+            LoopState::NeedsConfirm,
+            LoopCommand::Run(command::Run { options: RunOptions::default(), guidance: String::new() }),
+            "--confirm",
+        ),
         (LoopState::Running, LoopCommand::Budget(command::Budget { limit: Money(0) }), "not more than"),
         (LoopState::Paused, resume_with(|o| o.base = Some("other".into())), "--base cannot change"),
         (LoopState::LimitReached, resume_with(|o| o.max_iterations = Some(1)), "not more than"),
@@ -407,6 +420,7 @@ fn refusal_states_valid_command() {
             LoopState::Review,
             LoopCommand::Run(command::Run {
                 options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() },
+                guidance: String::new(),
             }),
             "review",
         ),
@@ -443,13 +457,13 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
         let names = |view: &View| matches!(view, View::NeedsCriteria(view) if view.holding == ["cargo test"]);
         assert!(run.has(|effect| matches!(effect, Effect::Comment { view, .. } if names(view))));
         // Without another check they run again: somebody may have changed the base.
-        run.command(LoopCommand::Run(command::Run { options: RunOptions::default() }))
+        run.command(LoopCommand::Run(command::Run { options: RunOptions::default(), guidance: String::new() }))
             .is(LoopState::Queued, LoopStep::Idle);
         assert!(run.reasons.join(" ").contains("--check"), "{:?}", run.reasons);
         run.tell(LoopInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
         run.checked(true).is(LoopState::NeedsCriteria, LoopStep::Idle);
         let named = RunOptions { checks: vec!["sh new.sh".into()], ..RunOptions::default() };
-        run.command(LoopCommand::Run(command::Run { options: named }));
+        run.command(LoopCommand::Run(command::Run { options: named, guidance: String::new() }));
         run.tell(LoopInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
         assert_eq!(run.current.checks_from, Some(CheckSource::Command));
         run.checked(false).is(LoopState::Running, LoopStep::Agent);
@@ -466,7 +480,10 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
 #[test]
 fn unconfirmed_text_never_runs() {
     let confirm = |hash: &str| {
-        LoopCommand::Run(command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } })
+        LoopCommand::Run(command::Run {
+            options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() },
+            guidance: String::new(),
+        })
     };
     let mut run = LoopRun::in_state(LoopState::NeedsConfirm);
     run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
@@ -494,7 +511,8 @@ fn unseen_parts_of_outsiders_need_confirmation() {
     let mut run = hidden(false);
     run.is(LoopState::NeedsConfirm, LoopStep::Idle);
     let options = RunOptions { confirm: Some("01234567".into()), ..RunOptions::default() };
-    run.command(LoopCommand::Run(command::Run { options })).is(LoopState::Queued, LoopStep::Idle);
+    run.command(LoopCommand::Run(command::Run { options, guidance: String::new() }))
+        .is(LoopState::Queued, LoopStep::Idle);
     let confirmed = LoopRun::with(|start| {
         start.task.author_trusted = false;
         start.task.unseen.add(crate::domain::model::document::UnseenKind::Drawn, "graph TD");
@@ -693,6 +711,7 @@ fn cost_after_end_is_booked() {
 
 fn prepared_like(current: &Loop) -> PreparedTree {
     PreparedTree {
+        problems: None,
         base_branch: "main".into(),
         base: sha(1),
         head: current.head.clone().unwrap_or(sha(1)),

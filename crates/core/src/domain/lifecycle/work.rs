@@ -8,7 +8,9 @@ use super::remaining_work::{nobody_wants_more, only_verification_is_left, unpush
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{declined, give_back, wait, wait_for_backend, wait_for_repository};
-use super::{MAX_ATTEMPTS, StepContext, ci, conflicts, plan, pushes, second_opinion, suggestions, task_criteria};
+use super::{
+    MAX_ATTEMPTS, StepContext, ci, conflicts, existing_pull, plan, pushes, second_opinion, suggestions, task_criteria,
+};
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
@@ -158,6 +160,9 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
         }
         // Whoever had it deleted wants the loop to go on all the same: it is pushed again.
         None => next.pushed = None,
+    }
+    if first && turn.next.existing.is_some() && !existing_pull::begins(turn, tree.problems.unwrap_or_default()) {
+        return;
     }
     if !task_criteria::choose(turn, tree.detected) {
         return;
@@ -381,12 +386,15 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
             let (all_hold, may_hold) = (report.all_hold(), report.may_hold());
             // Checks of a head with work in it (`/ralph resume --check`) say nothing about the base.
             let at_base = turn.next.head == turn.next.base;
+            let found = turn.next.found_branch().map(|found| &found.head);
+            // The commits of the author of a pull request are the reference, not the loop's work.
+            let at_start = found.map_or(at_base, |found| turn.next.head.as_ref() == Some(found));
             turn.next.baseline = Some(report);
-            turn.next.baseline_base = turn.next.base.clone().filter(|_| at_base);
+            turn.next.baseline_base = turn.next.base.clone().filter(|_| at_start);
             // Other checks say how far the work is from here on; what was measured before is about something else.
             turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
             turn.next.supervision = None;
-            if may_hold && at_base {
+            if may_hold && at_base && turn.next.existing.is_none() {
                 task_criteria::hold_before_any_change(turn);
             } else if all_hold && nobody_wants_more(&turn.next) {
                 verify(turn);

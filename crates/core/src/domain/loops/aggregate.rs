@@ -7,6 +7,7 @@ use super::agent_run::AgentSession;
 use super::branch_findings::TestGuard;
 use super::escalation::EscalationCause;
 use super::estimate::Estimate;
+use super::existing_pull::ExistingPull;
 use super::failed_ci::FailedCi;
 use super::hook_question::HookQuestion;
 use super::iteration::{Guidance, Iteration};
@@ -257,6 +258,9 @@ pub struct Loop {
     pub applied: Vec<AppliedSuggestion>,
     /// Pull request; `None` until it is opened.
     pub pull: Option<LoopPull>,
+    /// Existing pull request that the loop works on; `None` if the loop works on an issue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub existing: Option<ExistingPull>,
     /// Merge that is required before the next iteration.
     pub merge_wanted: Option<MergeWith>,
     /// Merge in progress in the work tree.

@@ -210,7 +210,7 @@ impl LoopCommand {
     /// Returns the options of `run`, `plan` and `resume`; `None` for other commands.
     pub fn options(&self) -> Option<&RunOptions> {
         match self {
-            Self::Run(Run { options })
+            Self::Run(Run { options, .. })
             | Self::MakePlan(MakePlan { options, .. })
             | Self::Resume(Resume { options, .. }) => Some(options),
             _ => None,
@@ -221,9 +221,19 @@ impl LoopCommand {
     /// `None` for other commands.
     pub fn starts(&self) -> Option<(&RunOptions, Option<&str>)> {
         match self {
-            Self::Run(Run { options }) => Some((options, None)),
+            Self::Run(Run { options, .. }) => Some((options, None)),
             Self::MakePlan(MakePlan { options, wishes }) => Some((options, Some(wishes))),
             _ => None,
+        }
+    }
+}
+
+impl LoopCommand {
+    /// Returns the guidance of `run` for a new loop; empty for other commands.
+    pub fn request(&self) -> &str {
+        match self {
+            Self::Run(Run { guidance, .. }) => guidance,
+            _ => "",
         }
     }
 }

@@ -10,6 +10,7 @@ use super::branch_findings::{BranchFinding, TestEvidence};
 use super::ci_progress::CiProgress;
 use super::command::LoopCommand;
 use super::estimate::Estimate;
+use super::existing_pull::{ExistingPull, PullProblems};
 use super::iteration::Guidance;
 use super::merge_wish::MergeAnswer;
 use super::merging::ConflictingCommit;
@@ -94,6 +95,8 @@ pub enum LoopInput {
     IssueEnded { how: String },
     /// The pull request was opened.
     PullOpened { number: Number, url: String },
+    /// The changes of tests in the commits of an existing pull request, before the first change of the loop.
+    TestsFound { commit: Sha, findings: Vec<BranchFinding> },
     /// The pull request was merged.
     PullMerged,
     /// The pull request was closed without a merge.
@@ -245,6 +248,12 @@ pub struct LoopStart {
     /// Wishes for the plan that `/ralph plan` requests; may be empty. `None` for other commands and for the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+    /// Request in the command's text; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request: String,
+    /// Existing pull request to work on; `None` for an issue. `place` then has the number of the pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub existing: Option<ExistingPull>,
     /// Settings of the operator.
     pub policy: Policy,
     /// Comment with the command; `None` if the label started the loop.
@@ -294,6 +303,9 @@ pub struct PreparedTree {
     /// Images in the issue and its comments that are new to the loop.
     #[serde(default, skip_serializing_if = "TaskImages::is_empty")]
     pub images: TaskImages,
+    /// Problems of the existing pull request that the loop starts to work on; `None` at other times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problems: Option<PullProblems>,
 }
 
 /// Change of an iteration.

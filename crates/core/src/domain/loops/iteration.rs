@@ -169,6 +169,14 @@ pub struct Guidance {
     pub remember: bool,
 }
 
+impl Guidance {
+    /// Creates guidance from the text of a person's command; `None` if the text is blank.
+    pub fn of_command(login: &str, text: String) -> Option<Self> {
+        let text = Some(text).filter(|text| !text.trim().is_empty())?;
+        Some(Self { who: login.to_owned(), source: GuidanceSource::Command, text, path: None, remember: false })
+    }
+}
+
 /// Source of guidance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

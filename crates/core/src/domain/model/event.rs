@@ -66,6 +66,12 @@ pub struct PullSnapshot {
     pub head_branch: String,
     /// Numeric id of the source repository; `None` if it was deleted.
     pub head_repo: Option<crate::domain::model::ids::RepoId>,
+    /// Name of the source repository as `owner/name`; empty if it was deleted.
+    #[serde(default)]
+    pub head_repo_name: String,
+    /// Whether people with write access to the pull request's repository may push to the source branch in a fork.
+    #[serde(default)]
+    pub maintainers_may_push: bool,
     /// Newest commit of the source branch.
     pub head_sha: Sha,
     /// Target branch.

@@ -373,7 +373,15 @@ pub(super) fn next_action(current: &Loop) -> String {
         LoopState::Queued => "the loop starts when a slot is free; no action is needed.".into(),
         LoopState::Waiting => "the loop continues by itself; no action is needed.".into(),
         LoopState::Running => "no action is needed.".into(),
-        LoopState::Review => "review the pull request.".into(),
+        LoopState::Review => match current.app_that_rebases() {
+            Some(app) => {
+                format!("review the pull request; {app} no longer rebases it, because the branch has another's commit.")
+            }
+            None => "review the pull request.".into(),
+        },
+        LoopState::Closed if current.found_nothing_to_do() => {
+            "reply with `/ralph run TEXT` to say what to change.".into()
+        }
         LoopState::Closed if nothing_to_do(current) => {
             "close the issue, or reply with `/ralph run --check \"COMMAND\"` to name a check that fails.".into()
         }
@@ -381,9 +389,10 @@ pub(super) fn next_action(current: &Loop) -> String {
     }
 }
 
-/// Whether every check passed before the first iteration, so there was nothing to do.
+/// Whether there was nothing to do: every check of an issue passed before the first iteration, or a pull request had no problem.
 fn nothing_to_do(current: &Loop) -> bool {
-    current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
+    current.found_nothing_to_do()
+        || current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
 }
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();

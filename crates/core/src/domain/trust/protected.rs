@@ -60,6 +60,12 @@ impl NamedPaths {
         Self(paths.filter(|path| path.contains(['.', '/'])).map(str::to_owned).collect())
     }
 
+    /// Adds exact paths.
+    pub fn with(mut self, paths: impl IntoIterator<Item = String>) -> Self {
+        self.0.extend(paths);
+        self
+    }
+
     /// Whether people named this file or a folder that contains it. Names of the bot's own files do not count.
     pub fn name(&self, path: &str) -> bool {
         let mut folders = path.match_indices('/').map(|(at, slash)| &path[..at + slash.len()]);

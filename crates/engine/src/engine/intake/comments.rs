@@ -3,6 +3,8 @@
 use failpoint::kill_point;
 
 use super::approved_text::ApprovedText;
+use super::existing_pulls::PullAccess;
+use super::labels::NewLoop;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
 use crate::domain::knowledge::memory::Proposal;
 use crate::domain::lifecycle::effect::{Effect, Mark};
@@ -204,7 +206,7 @@ impl Engine {
             // The delivery tells how the issue was when the comment was written.
             match account.forge.issue(&place.repo, place.issue).await {
                 Err(e) if e.kind == ForgeErrorKind::NotFound => return taken(ignored("stale: the issue is gone")),
-                found => now = Some(found?).filter(|now| !now.is_pull && now.open),
+                found => now = Some(found?).filter(|now| now.open),
             }
         }
         match (found, command, now) {
@@ -230,6 +232,13 @@ impl Engine {
             }
             (None | Some((_, IssueRole::Issue, false)), command, Some(now)) => {
                 let Some((options, wishes)) = command.starts() else { return taken(done("answered")) };
+                let existing = match now.is_pull {
+                    true => match self.existing_pull(account, &place.repo, place.issue, options).await? {
+                        PullAccess::Usable(pull) => Some(pull),
+                        PullAccess::Refused { why } => return refused(why, None),
+                    },
+                    false => None,
+                };
                 let (place, by) = (place.clone(), sender.clone());
                 let (options, plan) = (options.clone(), wishes.map(str::to_owned));
                 let text = ApprovedText::of(issue.unwrap_or(&now.clone()), now, created_at);
@@ -238,7 +247,8 @@ impl Engine {
                     let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
                     return refused(problem, None);
                 }
-                taken(self.begin(account, place, text, by, (options, plan), at, origin).await)
+                let wanted = NewLoop { options, plan, request: command.request().to_owned(), existing };
+                taken(self.begin(account, place, text, by, wanted, at, origin).await)
             }
             // A rule is for later loops, so it may come after the end of this one.
             (Some((id, _, false)), LoopCommand::Guide(guide), _) if guide.proposal.is_some() => {
@@ -255,7 +265,7 @@ impl Engine {
             }
             (None, ..) => {
                 let problem = format!(
-                    "There is no loop on this issue. To start one, set the label `{}` on an open issue or comment `/ralph run`.",
+                    "There is no loop here. To start one, set the label `{}` on an open issue, or comment `/ralph run` on an open issue or pull request.",
                     self.run_label(&place.repo)
                 );
                 refused(problem, Some("/ralph run".into()))

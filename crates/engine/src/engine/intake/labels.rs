@@ -5,10 +5,11 @@ use failpoint::kill_point;
 use super::approved_text::ApprovedText;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask, RunOptions};
+use crate::domain::loops::{CommentRef, ExistingPull, LoopInput, LoopStart, LoopTask, RunOptions};
+use crate::domain::model::document::Unseen;
 use crate::domain::model::event::{IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::model::ids::{AccountKind, LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
 use crate::domain::trust::permit::{AccessLevel, Authorization, DenyAnswer, TeamRef};
@@ -16,6 +17,25 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
+
+/// Options of a new loop.
+#[derive(Default)]
+pub(super) struct NewLoop {
+    pub options: RunOptions,
+    /// Wishes for the plan; `None` if no plan is requested first.
+    pub plan: Option<String>,
+    /// Request in the command's text; may be empty.
+    pub request: String,
+    /// Existing pull request to work on.
+    pub existing: Option<ExistingPull>,
+}
+
+/// Whether an App opened a pull request from a branch of the repository, such as Dependabot or Renovate. Hidden parts of its text
+/// are removed without a confirmation, because an owner gave the App write access, and all of its texts have hidden parts.
+fn is_of_app(issue: &IssueSnapshot, existing: Option<&ExistingPull>) -> bool {
+    let is_app = issue.author.as_ref().is_some_and(|author| author.kind == AccountKind::Bot);
+    is_app && existing.is_some_and(|pull| pull.fork.is_none())
+}
 
 impl Engine {
     /// Handles an event with the full set of labels by comparing it with the previous set.
@@ -139,7 +159,7 @@ impl Engine {
         } else {
             let at = answer.change.as_ref().map_or(reported.updated_at, |change| change.at);
             let text = self.approved(account, repo, ApprovedText::of(reported, now.clone(), at), origin).await?;
-            self.begin(account, place, text, sender, (RunOptions::default(), None), None, origin).await?
+            self.begin(account, place, text, sender, NewLoop::default(), None, origin).await?
         };
         self.save_labels(repo, &now).await?;
         Ok(outcome)
@@ -153,11 +173,12 @@ impl Engine {
         place: IssueRef,
         text: ApprovedText,
         by: User,
-        (options, plan): (RunOptions, Option<String>),
+        wanted: NewLoop,
         comment: Option<CommentRef>,
         origin: &Origin,
     ) -> IntakeResult {
         let ApprovedText { issue, at, edited_after } = text;
+        let NewLoop { options, plan, request, existing } = wanted;
         let author_trusted = match &issue.author {
             // A trial's task is the bot's own.
             Some(author) if self.settings.is_trial && author.id == account.own()? => true,
@@ -170,8 +191,11 @@ impl Engine {
         let html = self.page_of(account, &place.repo, &issue.body, issue.html.clone()).await?;
         let unseen = self.unseen_of(account, &place.repo, (&issue, html.as_deref()), author_trusted).await?;
         let hidden_removed = unseen.hidden();
+        let unseen = if is_of_app(&issue, existing.as_ref()) { Unseen::default() } else { unseen };
         self.still_named(account, &place.repo).await?;
         let start = LoopStart {
+            request,
+            existing,
             id: LoopId::from_parts(place.issue, self.random()),
             place: place.clone(),
             by,
@@ -284,6 +308,7 @@ impl Engine {
             Some(now) if now.has_label(label) => {
                 return Ok(IntakeOutcome::Stale("stale: the label is on again".into()));
             }
+            Some(now) if now.is_pull => return ignored("a pull request; its labels pause no loop"),
             // The loop still has a label.
             Some(now) if self.start_labels(repo).iter().any(|other| now.has_label(other)) => {
                 self.still_named(account, repo).await?;

@@ -1,5 +1,7 @@
 //! Events of pull requests: merge, close, reviews and review comments.
 
+use std::collections::HashMap;
+
 use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command;
@@ -28,23 +30,23 @@ impl Engine {
     ) -> IntakeResult {
         let number = reported.number;
         let at = repo.clone();
-        if !matches!(self.store.read(move |c| loops::find(c, &at, number)).await?, Some((_, IssueRole::Pull, true))) {
-            return ignored("no loop is open there");
-        }
+        // An existing pull request has the role of the loop's issue.
+        let role = match self.store.read(move |c| loops::find(c, &at, number)).await? {
+            Some((_, role @ (IssueRole::Pull | IssueRole::Issue), true)) => role,
+            _ => return ignored("no loop is open there"),
+        };
         let pull = self.confirmed_pull(account, repo, reported).await?;
         if pull.merged {
-            return self.tell_state(account, repo, (number, IssueRole::Pull), "merged", LoopInput::PullMerged).await;
+            return self.tell_state(account, repo, (number, role), "merged", LoopInput::PullMerged).await;
         }
         if !pull.open {
-            return self
-                .tell_state(account, repo, (number, IssueRole::Pull), "pull-closed", LoopInput::PullClosed)
-                .await;
+            return self.tell_state(account, repo, (number, role), "pull-closed", LoopInput::PullClosed).await;
         }
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
             let what = format!("pull-to-{}", pull.base_branch);
-            return self.tell_state(account, repo, (number, IssueRole::Pull), &what, input).await;
+            return self.tell_state(account, repo, (number, role), &what, input).await;
         }
         let concerns = |l: &Loop| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number);
         self.inspect_where(repo, false, concerns).await
@@ -134,7 +136,8 @@ impl Engine {
     }
 
     /// Processes reviews since a given time whose deliveries may have been missed. Commands in them are ignored,
-    /// because forges do not always report edits of reviews.
+    /// because forges do not always report edits of reviews. If the time is 0, the loop starts on an existing pull
+    /// request: resolved threads, and reviews whose author approved later, are ignored.
     pub(in crate::engine) async fn missed_reviews(
         &self,
         account: &ForgeAccount,
@@ -147,14 +150,25 @@ impl Engine {
         let (Some(forge), own) = (account.forge.reviews(), account.own()?) else { return Ok(()) };
         let mut reviews = forge.submitted_reviews(repo, number).await?;
         let any = !reviews.is_empty();
-        reviews.retain(|review| review.submitted_at >= since && asks(review.verdict));
+        let approvals: Vec<PullReview> =
+            reviews.iter().filter(|review| review.verdict == ReviewVerdict::Approved).cloned().collect();
+        let is_superseded = |review: &PullReview| {
+            let later = approvals.iter().filter(|approval| approval.submitted_at > review.submitted_at);
+            since == Timestamp(0) && later.map(|approval| &approval.author).any(|author| *author == review.author)
+        };
+        reviews.retain(|review| review.submitted_at >= since && asks(review.verdict) && !is_superseded(review));
         let of = id.clone();
         let Some(current) = self.store.read(move |c| loops::get(c, &of)).await?.filter(|_| any) else {
             return Ok(());
         };
-        let remarks = forge.review_comments(repo, number).await?;
+        let mut remarks = forge.review_comments(repo, number).await?;
+        if since == Timestamp(0) {
+            let resolved = forge.resolved_remarks(repo, number).await?;
+            remarks.retain(|remark| !resolved.contains(&remark.comment.id));
+        }
         let mut known = current.reviews_seen;
-        let of_reviews: Vec<i64> = reviews.iter().map(|review| review.id).collect();
+        let of_reviews: HashMap<i64, Option<User>> =
+            reviews.iter().map(|review| (review.id, review.author.clone())).collect();
         for review in reviews {
             let Some(sender) = review.author.clone().filter(|author| author.id != own) else { continue };
             let changes = review.verdict == ReviewVerdict::ChangesRequested;
@@ -182,10 +196,13 @@ impl Engine {
             let origin = Origin::missed_review(repo, review.id, self.clock.now());
             self.enqueue_input(id, LoopInput::Reviewed { by: sender, items, suggestions }, &origin, 0).await?;
         }
-        // Replies in the threads of earlier reviews.
+        // Replies in the threads of earlier reviews, and of other people.
         for reply in remarks {
             let new = reply.comment.created_at >= since && !reply.comment.edited;
-            let earlier = reply.review.is_some_and(|review| !of_reviews.contains(&review));
+            let earlier = reply.review.is_some_and(|review| match of_reviews.get(&review) {
+                Some(author) => *author != reply.comment.author,
+                None => since > Timestamp(0),
+            });
             let Some(sender) = reply.comment.author.clone().filter(|by| new && earlier && by.id != own) else {
                 continue;
             };

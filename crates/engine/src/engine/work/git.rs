@@ -39,7 +39,11 @@ impl Engine {
         let earlier: Vec<String> = current.iterations.iter().flat_map(|i| i.set_aside.clone()).collect();
         // A merge brings new files of the other side.
         let killed = merging.is_none() && current.current().is_some_and(|i| i.number == iteration && i.killed);
-        let named = current.named_paths();
+        // A merge of the base keeps the author's changes of protected paths.
+        let named = current.named_paths().with(match merging {
+            Some(_) => self.paths_of_author(repo, current).await?,
+            None => Vec::new(),
+        });
         let request = CommitRequest {
             loop_id: &current.id,
             repo,
@@ -51,7 +55,7 @@ impl Engine {
                 .filter(|_| current.merge_wanted == Some(MergeWith::Base))
                 .or(current.merging.as_ref().and_then(|merging| merging.base.as_ref()))
                 .unwrap_or(base),
-            protected_base: merging.unwrap_or(base),
+            protected_base: merging.unwrap_or_else(|| protected_base(current, parent, base)),
             extra_protected: extra,
             named: Some(&named),
             set_aside: killed.then_some(SetAside { iteration, except: &earlier }),
@@ -135,7 +139,7 @@ impl Engine {
         };
         let subject = own_subject(current, &format!("back to {what}"));
         let message = self.outbound.message(&subject, &[], &self.own_trailers(repo, current));
-        let request = on_top(current, repo, (head, to), &message);
+        let request = CommitRequest { protected_base: to, ..on_top(current, repo, (head, to), &message) };
         let info = self.workspaces.commit(request).await?;
         Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
     }
@@ -179,7 +183,10 @@ impl Engine {
             // Nobody has agreed to merge what is pushed now.
             self.revoke_merge(account, repo, current).await?;
         }
-        let access = self.git_url(account, repo, true).await?;
+        let access = match self.fork_url(account, current, true).await? {
+            Some(fork) => fork,
+            None => self.git_url(account, repo, true).await?,
+        };
         let (branch, base, pushed) = (&current.branch, current.base.as_ref(), current.pushed.as_ref());
         let commit = match self
             .workspaces
@@ -220,7 +227,9 @@ impl Engine {
         current: &Loop,
     ) -> Result<TreeInfo, EffectError> {
         let access = self.git_url(account, repo, false).await?;
+        let fork = self.fork_url(account, current, false).await?;
         let request = PrepareTree {
+            fork: fork.as_ref(),
             loop_id: &current.id,
             repo,
             access: &access,
@@ -327,7 +336,13 @@ pub(super) fn host_of(url: &str) -> String {
     url::Url::parse(url).ok().and_then(|u| u.host_str().map(str::to_owned)).unwrap_or_else(|| "localhost".into())
 }
 
-/// Returns the request for a commit of the service on top of `parent`. The protected paths are those of `base`.
+/// Returns the commit whose versions of protected paths stay: the base, or the parent on an existing pull request, whose author
+/// may have changed them.
+fn protected_base<'a>(current: &Loop, parent: &'a Sha, base: &'a Sha) -> &'a Sha {
+    if current.existing.is_some() { parent } else { base }
+}
+
+/// Returns the request for a commit of the service on top of `parent`, whose branch starts at `base`.
 pub(super) fn on_top<'a>(
     current: &'a Loop,
     repo: &'a RepoRef,
@@ -341,7 +356,7 @@ pub(super) fn on_top<'a>(
         merge_parent: None,
         message,
         base,
-        protected_base: base,
+        protected_base: protected_base(current, parent, base),
         extra_protected: &[],
         named: None,
         set_aside: None,

@@ -216,23 +216,15 @@ impl Reviews for Gitea {
     }
 
     async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
-        let what = format!("list the review comments of {repo}#{number}");
-        let number = number.to_string();
-        let path = under(repo, &["pulls", &number, "reviews"])?;
-        let reviews: Vec<WireReview> = self.client.list(&what, &path, &[], |_| false).await?;
-        let mut comments = Vec::new();
-        for review in reviews.into_iter().filter(|review| review.comments_count > 0) {
-            let id = review.id.to_string();
-            let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
-            let found: Option<Vec<WireReviewComment>> = self.client.get(&what, &path, &[]).await?;
-            let commit = Sha::parse(&review.commit_id);
-            // Comments of a pending review are visible to its author only.
-            if review.review().is_some() {
-                comments.extend(found.into_iter().flatten().map(|found| found.review_comment(commit.as_ref())));
-            }
-        }
+        let found = self.wire_remarks(repo, number).await?.into_iter();
+        let mut comments: Vec<ReviewComment> =
+            found.map(|(commit, remark)| remark.review_comment(commit.as_ref())).collect();
         comments.sort_by_key(|found| (found.comment.created_at, found.comment.id));
         Ok(comments)
+    }
+
+    async fn resolved_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<CommentId>> {
+        Ok(self.wire_remarks(repo, number).await?.iter().filter_map(|(_, remark)| remark.resolved()).collect())
     }
 
     /// Replies by a new comment on the same line. The server shows all comments on a line as one conversation and has

@@ -308,6 +308,8 @@ pub(super) struct WirePull {
     merged: bool,
     draft: Option<bool>,
     mergeable: Option<bool>,
+    #[serde(default)]
+    allow_maintainer_edit: bool,
     #[serde(default, deserialize_with = "text")]
     html_url: String,
 }
@@ -338,6 +340,8 @@ impl WirePull {
             number: Number(self.number),
             head_branch: self.head.branch().to_owned(),
             head_repo: self.head.repo.as_ref().map(|repo| RepoId(repo.id)),
+            head_repo_name: self.head.repo.as_ref().map(|repo| repo.full_name.clone()).unwrap_or_default(),
+            maintainers_may_push: self.allow_maintainer_edit,
             head_sha: Sha::parse(&self.head.sha)?,
             base_branch: self.base.branch().to_owned(),
             open,
@@ -431,9 +435,16 @@ pub(super) struct WireReviewComment {
     position: u64,
     #[serde(default)]
     pull_request_review_id: Option<i64>,
+    /// Account that resolved the conversation.
+    resolver: Option<serde::de::IgnoredAny>,
 }
 
 impl WireReviewComment {
+    /// Returns the id if the conversation is resolved.
+    pub(super) fn resolved(&self) -> Option<CommentId> {
+        self.resolver.as_ref().map(|_| CommentId(self.comment.id))
+    }
+
     /// Converts to a review comment of a review of `commit`.
     pub(super) fn review_comment(self, commit: Option<&Sha>) -> ReviewComment {
         let line = (self.position > 0).then_some(self.position);
@@ -640,6 +651,12 @@ mod tests {
         let snapshot = deleted.snapshot().unwrap();
         assert_eq!((snapshot.head_branch.as_str(), snapshot.head_repo), ("x", None));
         assert_eq!(pull(|p| p["head"]["sha"] = "".into()).snapshot(), None);
+        let fork = pull(|p| {
+            p["head"]["repo"]["full_name"] = "otto/app".into();
+            p["allow_maintainer_edit"] = true.into();
+        });
+        let snapshot = fork.snapshot().unwrap();
+        assert_eq!((snapshot.head_repo_name.as_str(), snapshot.maintainers_may_push), ("otto/app", true));
     }
 
     #[test]

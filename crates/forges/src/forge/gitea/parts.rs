@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 use super::Gitea;
 use super::client::under;
-use super::map::{WireComment, WirePull};
+use super::map::{WireComment, WirePull, WireReview, WireReviewComment};
 use crate::domain::model::event::CommentSnapshot;
-use crate::domain::model::ids::{CommentId, Number, RepoRef};
+use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
@@ -23,7 +23,38 @@ pub(super) struct AccountAddress {
     pub email: String,
 }
 
+/// Protection of a branch.
+#[derive(Deserialize)]
+pub(super) struct BranchProtection {
+    #[serde(default)]
+    pub protected: bool,
+}
+
 impl Gitea {
+    /// Returns the comments on lines, each with the commit of its review.
+    pub(super) async fn wire_remarks(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+    ) -> ForgeResult<Vec<(Option<Sha>, WireReviewComment)>> {
+        let what = format!("list the review comments of {repo}#{number}");
+        let number = number.to_string();
+        let path = under(repo, &["pulls", &number, "reviews"])?;
+        let reviews: Vec<WireReview> = self.client.list(&what, &path, &[], |_| false).await?;
+        let mut remarks = Vec::new();
+        for review in reviews.into_iter().filter(|review| review.comments_count > 0) {
+            let id = review.id.to_string();
+            let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
+            let found: Option<Vec<WireReviewComment>> = self.client.get(&what, &path, &[]).await?;
+            let commit = Sha::parse(&review.commit_id);
+            // Comments of a pending review are visible to its author only.
+            if review.review().is_some() {
+                remarks.extend(found.into_iter().flatten().map(|remark| (commit.clone(), remark)));
+            }
+        }
+        Ok(remarks)
+    }
+
     /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.
     pub(super) async fn comment_by_id(
         &self,

@@ -1137,6 +1137,15 @@ fn actions_of_issues_and_pull_requests_map_to_events() {
         let header = if payload.get("pull_request").is_some() { "pull_request" } else { "issues" };
         assert_eq!(read_as(&parsed(header, &payload)), event, "{action}");
     }
+    for (changes, event) in [
+        (json!({ "title": { "from": "Old" } }), "issue_edited"),
+        (json!({ "body": { "from": "Old" } }), "issue_edited"),
+        (json!({ "ref": { "from": "main" } }), "pull_changed"),
+    ] {
+        let mut payload = pull.clone();
+        (payload["action"], payload["changes"]) = ("edited".into(), changes);
+        assert_eq!(read_as(&parsed("pull_request", &payload)), event, "{payload}");
+    }
     let mut comment = sample("issue-comment-event");
     for action in ["edited", "deleted"] {
         comment["action"] = action.into();

@@ -118,6 +118,15 @@ fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Resul
 }
 
 impl GiteaDelivery {
+    /// Whether the event changed the title or body of a pull request. A change of the draft prefix or of the base branch does not
+    /// count.
+    fn changes_text(&self) -> bool {
+        let old = |field: &str| self.fields.get("changes").and_then(|changes| changes[field]["from"].as_str());
+        let new_title = self.fields.get("pull_request").and_then(|pull| pull["title"].as_str()).unwrap_or_default();
+        let is_renamed = old("title").is_some_and(|old| map::ready_title(old) != map::ready_title(new_title));
+        (is_renamed || old("body").is_some()) && old("ref").is_none()
+    }
+
     /// Returns the branch of a `delete` event.
     fn branch(&self) -> Result<String, String> {
         let name = self.text("ref");
@@ -158,6 +167,10 @@ fn pull(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
         "label_updated" | "label_cleared" => {
             let issue = delivery.take::<WirePull>("pull_request")?.issue();
             Ok(event_of(ForgeEvent::LabelSet { repo: delivery.repo, issue, sender: delivery.sender }))
+        }
+        "edited" if delivery.changes_text() => {
+            let issue = delivery.take::<WirePull>("pull_request")?.issue();
+            Ok(event_of(ForgeEvent::IssueEdited { repo: delivery.repo, issue, sender: delivery.sender }))
         }
         "opened" | "edited" | "closed" | "reopened" | "synchronized" => {
             let pull = delivery.take::<WirePull>("pull_request")?;

@@ -100,6 +100,7 @@ struct Membership {
 #[derive(Deserialize)]
 struct BranchAnswer {
     name: String,
+    protected: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -328,6 +329,16 @@ impl GitHub {
         match self.client.read::<BranchAnswer>(&call).await {
             Err(failure) if failure.kind == ForgeErrorKind::NotFound => Ok(false),
             answer => Ok(answer?.name == name),
+        }
+    }
+
+    /// Whether a branch exists and is protected.
+    pub(super) async fn has_protected_branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<bool> {
+        let path: Vec<&str> = std::iter::once("branches").chain(name.split('/')).collect();
+        let call = ApiCall::on(repo, Method::GET, &path, format!("read branch `{name}` of"));
+        match self.client.read::<BranchAnswer>(&call).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => Ok(false),
+            answer => Ok(answer?.protected.unwrap_or(false)),
         }
     }
 

@@ -49,30 +49,49 @@ impl GitHub {
 
     /// Resolves the thread of a comment; does nothing if it is resolved or deleted, or if the server lacks GraphQL.
     pub(super) async fn resolve_thread(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {
+        let threads = self.threads_until(repo, number, |thread| thread.comments.contains(&remark)).await?;
+        let found = threads.into_iter().find(|thread| thread.comments.contains(&remark));
+        let Some(thread) = found.filter(|thread| !thread.resolved) else { return Ok(()) };
+        let call = ApiCall::on(repo, Method::POST, &[], format!("resolve a thread of #{number} of")).decoration();
+        self.graphql_if_available(call, RESOLVE, json!({ "id": thread.id })).await.map(drop)
+    }
+
+    /// Returns the threads of a pull request, up to the page with one that meets a condition; empty if the server lacks GraphQL.
+    async fn threads_until(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        is_last: impl Fn(&ReviewThread) -> bool,
+    ) -> ForgeResult<Vec<ReviewThread>> {
         let mut after = Value::Null;
+        let mut threads = Vec::new();
         for _ in 0..MAX_PAGES {
             let call = ApiCall::on(repo, Method::POST, &[], format!("list the threads of #{number} of")).read_only();
             let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0, "after": after });
-            let Some(data) = self.graphql_if_available(call, THREADS, variables).await? else { return Ok(()) };
-            let threads = &data["repository"]["pullRequest"]["reviewThreads"];
-            let holds = |thread: &&Value| {
-                let comments = thread["comments"]["nodes"].as_array();
-                comments.is_some_and(|all| all.iter().any(|one| one["databaseId"].as_i64() == Some(remark.0)))
-            };
-            if let Some(thread) = threads["nodes"].as_array().and_then(|all| all.iter().find(holds)) {
-                if thread["isResolved"].as_bool() == Some(true) {
-                    return Ok(());
-                }
-                let call =
-                    ApiCall::on(repo, Method::POST, &[], format!("resolve a thread of #{number} of")).decoration();
-                return self.graphql_if_available(call, RESOLVE, json!({ "id": thread["id"] })).await.map(drop);
+            let Some(data) = self.graphql_if_available(call, THREADS, variables).await? else { return Ok(threads) };
+            let page = &data["repository"]["pullRequest"]["reviewThreads"];
+            threads.extend(page["nodes"].as_array().into_iter().flatten().map(ReviewThread::read));
+            if threads.iter().any(&is_last) || page["pageInfo"]["hasNextPage"].as_bool() != Some(true) {
+                return Ok(threads);
             }
-            if threads["pageInfo"]["hasNextPage"].as_bool() != Some(true) {
-                return Ok(());
-            }
-            after = threads["pageInfo"]["endCursor"].clone();
+            after = page["pageInfo"]["endCursor"].clone();
         }
-        Ok(())
+        Ok(threads)
+    }
+}
+
+/// Thread of comments on a line.
+struct ReviewThread {
+    id: Value,
+    resolved: bool,
+    comments: Vec<CommentId>,
+}
+
+impl ReviewThread {
+    fn read(node: &Value) -> Self {
+        let comments = node["comments"]["nodes"].as_array().into_iter().flatten();
+        let comments = comments.filter_map(|one| one["databaseId"].as_i64()).map(CommentId).collect();
+        Self { id: node["id"].clone(), resolved: node["isResolved"].as_bool() == Some(true), comments }
     }
 }
 
@@ -119,6 +138,11 @@ impl Reviews for GitHub {
         body: &Outbound<BodyText>,
     ) -> ForgeResult<Option<CommentId>> {
         self.reply_in_thread(repo, number, remark, body).await.map(Some)
+    }
+
+    async fn resolved_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<CommentId>> {
+        let threads = self.threads_until(repo, number, |_| false).await?.into_iter();
+        Ok(threads.filter(|thread| thread.resolved).flat_map(|thread| thread.comments).collect())
     }
 
     async fn resolve_remark(&self, repo: &RepoRef, number: Number, remark: CommentId) -> ForgeResult<()> {

@@ -187,6 +187,7 @@ impl GitHubComment {
 #[derive(Debug, Deserialize)]
 struct Identified {
     id: i64,
+    full_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -209,6 +210,7 @@ pub(super) struct GitHubPull {
     mergeable: Option<bool>,
     html_url: String,
     pub(super) updated_at: Option<String>,
+    maintainer_can_modify: Option<bool>,
     head: PullSide,
     base: PullSide,
 }
@@ -219,7 +221,9 @@ impl GitHubPull {
             number: Number(self.number),
             head_sha: commit(&self.head.sha)?,
             head_branch: self.head.branch,
-            head_repo: self.head.repo.map(|repo| RepoId(repo.id)),
+            head_repo: self.head.repo.as_ref().map(|repo| RepoId(repo.id)),
+            head_repo_name: self.head.repo.and_then(|repo| repo.full_name).unwrap_or_default(),
+            maintainers_may_push: self.maintainer_can_modify.unwrap_or(false),
             base_branch: self.base.branch,
             open: self.state == "open",
             merged: self.merged.unwrap_or(false) || self.merged_at.is_some(),

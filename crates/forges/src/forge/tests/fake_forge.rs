@@ -314,11 +314,17 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
     };
     let made = forge.create_pull(repo, &new).await.unwrap();
     assert_eq!((made.draft, made.open, &made.head_sha, made.head_repo), (true, true, &head, Some(world.repo)));
+    assert_eq!((made.head_repo_name, made.maintainers_may_push), (repo.full_name(), false));
     let again = forge.create_pull(repo, &new).await.unwrap_err();
     assert_eq!(again.kind, ForgeErrorKind::Conflict, "{again}");
     let nothing = NewPull { head: "nowhere".to_owned(), ..new };
     forge.create_pull(repo, &nothing).await.unwrap_err();
     assert_eq!(forge.open_issues_with_label(repo, "ralph:done").await.unwrap().len(), 1, "pulls are no issues");
+
+    for (protected, branch) in [(false, "ralph/1"), (true, "ralph/1"), (false, "nowhere/1")] {
+        fake.protect_branch(world.repo, "ralph/1", protected).unwrap();
+        assert_eq!(forge.is_protected(repo, branch).await.unwrap(), protected, "{branch}");
+    }
 
     let number = made.number;
     forge
@@ -347,6 +353,10 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
     let remarks = forge.reviews().unwrap().review_comments(repo, number).await.unwrap();
     assert_eq!((remarks.len(), remarks[0].path.as_str(), remarks[0].line), (1, "b", Some(1)));
     assert_eq!(remarks[0].comment.body, "here");
+    let (reviews, remark) = (forge.reviews().unwrap(), remarks[0].comment.id);
+    assert_eq!(reviews.resolved_remarks(repo, number).await.unwrap(), []);
+    fake.with(|state| state.remark_mut(world.repo, remark).map(|(_, found)| found.resolved = true)).unwrap();
+    assert_eq!(reviews.resolved_remarks(repo, number).await.unwrap(), [remark]);
 
     fake.merge(&world.maintainer, world.repo, number).await.unwrap();
     let merged = forge.pull(repo, number).await.unwrap();

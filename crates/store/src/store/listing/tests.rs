@@ -14,6 +14,8 @@ fn repo(id: i64, name: &str) -> RepoRef {
 
 fn start(repo: RepoRef, issue: u64, title: &str, by: &str) -> LoopStart {
     LoopStart {
+        request: String::new(),
+        existing: None,
         id: LoopId::from_parts(Number(issue), issue as u32),
         place: IssueRef { repo, issue: Number(issue) },
         by: User { id: UserId(by.len() as i64), login: by.into(), kind: AccountKind::User },

@@ -27,6 +27,8 @@ fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
     let mira = User { id: UserId(3), login: "mira".into(), kind: AccountKind::User };
     let place = IssueRef { repo: RepoRef { id: RepoId(repo), ..place().repo }, issue: Number(issue) };
     LoopStart {
+        request: String::new(),
+        existing: None,
         id: LoopId::from_parts(Number(issue), u32::try_from(variant).expect("small")),
         place,
         by: mira.clone(),

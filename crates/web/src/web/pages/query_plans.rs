@@ -121,6 +121,8 @@ fn fill(c: &Connection) -> StoreResult<LoopId> {
         unseen: Default::default(),
     };
     let start = LoopStart {
+        request: String::new(),
+        existing: None,
         id: id.clone(),
         place: IssueRef { repo: repo(), issue: Number(1) },
         by,

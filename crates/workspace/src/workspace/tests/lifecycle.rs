@@ -81,6 +81,36 @@ async fn push_does_not_overwrite_other_commits() {
 }
 
 #[tokio::test]
+async fn branch_of_a_fork_is_fetched_from_the_fork_and_the_base_is_not() {
+    let world = WorkspaceWorld::new();
+    sh(
+        world.folder.path(),
+        "git clone -q --bare forge.git fork.git; cd human
+         git checkout -q -b theirs; echo theirs >b; git add b; git commit -qm theirs; git push -q ../fork.git theirs:main",
+    );
+    let head = Sha::new(git(&world.path("human"), &["rev-parse", "theirs"]));
+    let base = world.forge_tip("main").expect("a base");
+    let fork = GitUrl { url: format!("file://{}/fork.git", world.folder.path().display()), ..world.access.clone() };
+    for _ in 0..2 {
+        let request = PrepareTree { fork: Some(&fork), branch: "main", ..world.request() };
+        let info = world.workspaces.prepare(request).await.unwrap();
+        assert_eq!((info.head, info.remote_branch), (head.clone(), Some(head.clone())));
+        assert_eq!((info.base, info.fork), (base.clone(), Some(base.clone())), "the base is not the fork's");
+    }
+    let tips = TipsRequest {
+        loop_id: &world.loop_id,
+        repo: &world.repo,
+        access: &world.access,
+        fork: Some(&fork),
+        base_branch: "main",
+        branch: "main",
+        partial: false,
+    };
+    let tips = world.workspaces.merge_of_tips(tips).await.unwrap();
+    assert_eq!((tips.branch, tips.conflict), (Some(head), false));
+}
+
+#[tokio::test]
 async fn rejected_push_reports_the_forges_message() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;

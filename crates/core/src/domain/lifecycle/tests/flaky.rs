@@ -48,7 +48,8 @@ fn check_that_fails_and_passes_at_the_base_starts_and_finishes_nothing() {
     run.reports(flaky(true)).asks_for_a_steady_check();
     // It is measured anew with each answer.
     let options = RunOptions { checks: vec!["make test".into()], ..RunOptions::default() };
-    run.command(LoopCommand::Run(command::Run { options })).is(LoopState::Queued, LoopStep::Idle);
+    run.command(LoopCommand::Run(command::Run { options, guidance: String::new() }))
+        .is(LoopState::Queued, LoopStep::Idle);
     run.tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
     run.checked(false).is(LoopState::Running, LoopStep::Agent);
 }

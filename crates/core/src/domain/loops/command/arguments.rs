@@ -118,9 +118,8 @@ impl<'a> CommandArguments<'a> {
         if rest.is_empty() {
             return Ok(());
         }
-        let nearest = if name == "run" { "resume" } else { name };
         let problem = format!("`{PREFIX} {name}` takes no text after it, but there is `{}`.", shown(rest));
-        Err((problem, Some(format!("{PREFIX} {nearest}"))))
+        Err((problem, Some(format!("{PREFIX} {name}"))))
     }
 }
 

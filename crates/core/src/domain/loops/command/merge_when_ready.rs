@@ -32,6 +32,10 @@ impl CommandDefinition for MergeWhenReady {
     }
 
     fn apply(self, target: &mut dyn CommandTarget) {
+        if self.on && target.current().existing.is_some() {
+            let why = "The bot did not open this pull request, so its author or a maintainer merges it.";
+            return target.reject(why.to_owned());
+        }
         let wished = target.current().merge_wish.is_some();
         match (self.on, wished) {
             (true, _) => {

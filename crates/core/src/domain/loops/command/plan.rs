@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::arguments::{CommandArguments, Problem};
 use super::run::supply;
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
-use crate::domain::loops::{Guidance, GuidanceSource, LoopState, Planning, RunOptions};
+use crate::domain::loops::{Guidance, LoopState, Planning, RunOptions};
 use crate::domain::model::stated_facts::StatedFacts;
 
 /// Requests a plan.
@@ -45,7 +45,7 @@ impl CommandDefinition for MakePlan {
         }
         let current = target.current();
         let planning = current.planning.get_or_insert_default();
-        planning.wishes.extend(wish(&login, self.wishes));
+        planning.wishes.extend(Guidance::of_command(&login, self.wishes));
         (planning.another, planning.failed, planning.approval) = (planning.proposed.is_some(), 0, None);
         current.stated.plan = StatedFacts::default();
         let state = current.state;
@@ -65,12 +65,6 @@ impl CommandDefinition for MakePlan {
 impl Planning {
     /// Creates the planning that a person requested. `wishes` may be empty.
     pub fn asked_by(login: &str, wishes: String) -> Self {
-        Self::new(wish(login, wishes))
+        Self::new(Guidance::of_command(login, wishes))
     }
-}
-
-/// Returns a person's wishes for a plan as guidance; `None` if they are blank.
-fn wish(login: &str, text: String) -> Option<Guidance> {
-    let text = Some(text).filter(|text| !text.trim().is_empty())?;
-    Some(Guidance { who: login.to_owned(), source: GuidanceSource::Command, text, path: None, remember: false })
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
+use super::guide::add_guidance;
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{Loop, LoopState, RunOptions};
 use crate::domain::model::ids::Timestamp;
@@ -12,18 +13,21 @@ use crate::domain::model::ids::Timestamp;
 pub struct Run {
     /// Options of the loop.
     pub options: RunOptions,
+    /// Guidance for the next prompt; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub guidance: String,
 }
 
 impl CommandDefinition for Run {
     const ROW: CommandRow = CommandRow {
         name: "run",
-        usage: "/ralph run [--check \"CMD\"]… [--max-iterations N] [--timeout 90m] [--budget 5.00] [--backend NAME] [--base BRANCH] [--confirm HASH]",
-        help: "Starts a loop on this issue.",
+        usage: "/ralph run [--check \"CMD\"]… [--max-iterations N] [--timeout 90m] [--budget 5.00] [--backend NAME] [--base BRANCH] [--confirm HASH] [guidance…]",
+        help: "Starts a loop on this issue, or repairs this pull request; the text after the options is guidance for the next prompt.",
         record: CommandRecord::Session,
     };
 
     fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
-        Ok(Self { options: RunOptions::parse(arguments)? })
+        Ok(Self { options: RunOptions::parse(arguments)?, guidance: arguments.text() })
     }
 
     /// Applies the command to an existing loop: supplies the confirmation or the checks that the loop is waiting for.
@@ -52,16 +56,22 @@ impl CommandDefinition for Run {
             }
             state => {
                 let state = state.words();
+                let subject = current.subject();
                 return target.reject(format!(
-                    "This issue already has a loop, which is {state}: `/ralph resume` or `/ralph abort` it."
+                    "This {subject} already has a loop, which is {state}: `/ralph resume` or `/ralph abort` it."
                 ));
             }
         }
         if let Err(problem) = supply(target.current(), &self.options, now) {
             return target.reject(problem);
         }
+        add_guidance(target, self.guidance, false);
         target.accept("The loop continues.".into());
         target.queue("a maintainer supplied what was missing");
+    }
+
+    fn arguments(&self) -> String {
+        self.guidance.clone()
     }
 }
 

@@ -59,6 +59,8 @@ fn a_loop() -> Loop {
         unseen: Default::default(),
     };
     let start = LoopStart {
+        request: String::new(),
+        existing: None,
         id: notice.loop_id,
         place: IssueRef { repo: notice.repo, issue: notice.issue },
         by: User { id: UserId(1), login: "mira".into(), kind: AccountKind::User },

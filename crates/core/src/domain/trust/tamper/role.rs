@@ -22,7 +22,7 @@ pattern!(
      | \bnew\s+(?:\w+\.)*Assertion(?:Failed)?Error\b | ["'](?:node:)?assert(?:/strict)?["'] | ["'](?:vitest|chai|@jest/globals|node:test|ava|tape|uvu)["']
      | ^\s*(?:import\s+)?(?:\w+\s+)?"testing"\s*$ | \btesting\.TB?\b | \*testing\.[TBM]\b
      | \borg\.(?:junit|testng|hamcrest|assertj)\b | \bPHPUnit\\ | \b(?:Minitest|RSpec|Test::Unit|Test::More)\b
-     | ^\s*\#\s*define\s+\w*(?i:assert|expect|check|require|mu_|should|test)\w*\( | \bmacro_rules!\s*\w*(?:assert|expect|check|should)\w*
+     | \bmacro_rules!\s*\w*(?:assert|expect|check|should)\w*
      | \bExUnit\b | \bHspec\b | \bTest\.(?:HUnit|Tasty)\b | \bAlcotest\b | \brackunit\b"#
 );
 // A program that judges others: it compares, reports in the words of a runner, and ends with failure.
@@ -52,6 +52,8 @@ pub fn role_by_content(path: &str, content: &str, start: &CheckStart<'_>) -> Opt
 fn only_asserts(path: &str, content: &str) -> bool {
     pattern!(NAME, r"(?i)(?:^|/)(?:expect\w*|assert\w*|should|want|matchers?)\.\w+$");
     pattern!(FAILS, r"\b(?:throw|raise|panic|exit|fail)\w*\b");
+    pattern!(HEADER, r"\.(?:h|hh|hpp|hxx|inc)$");
+    pattern!(DEFINES_ASSERTION, r"^\s*#\s*define\s+\w*(?i:assert|expect|check|require|mu_|should|test)\w*\(");
     pattern!(MACRO, r"(?s)#\[macro_export\].*\bassert");
     pattern!(RUST_ITEM, r"(?m)^\s*pub\s+(?:fn|struct|enum|trait)\b");
     pattern!(PYTHON_ASSERT, r"(?m)^([ \t]*)assert\b");
@@ -62,6 +64,8 @@ fn only_asserts(path: &str, content: &str) -> bool {
     };
     match Language::of(path) {
         Some(Language::Python) if python() => true,
+        // A source file that defines such a macro may be the program with its tests.
+        Some(Language::Cpp) if HEADER.is_match(path) => content.lines().any(|line| DEFINES_ASSERTION.is_match(line)),
         Some(Language::Rust) => MACRO.is_match(content) && !RUST_ITEM.is_match(content),
         _ => NAME.is_match(path) && FAILS.is_match(content),
     }
@@ -71,7 +75,7 @@ fn only_asserts(path: &str, content: &str) -> bool {
 fn test_regions(content: &str) -> bool {
     pattern!(
         REGION,
-        r"(?m)#\[(?:cfg\(test|test\b)|>>> |^\s*class\s+\w*Tests?\w*\(|TestCase\)|import\.meta\.vitest|\bTEST(?:_CASE)?\(|\bunittest\s*\{|^test\s|when isMainModule|runnableExamples|let%(?:expect_)?test|module\+ test|Minitest::Test|@Test\b|require\.main|__main__"
+        r"(?m)^\s*#\s*if(?:def)?\b.*(?i:test|debug)|#\[(?:cfg\(test|test\b)|>>> |^\s*class\s+\w*Tests?\w*\(|TestCase\)|import\.meta\.vitest|\bTEST(?:_CASE)?\(|\bunittest\s*\{|^test\s|when isMainModule|runnableExamples|let%(?:expect_)?test|module\+ test|Minitest::Test|@Test\b|require\.main|__main__"
     );
     REGION.is_match(content)
 }

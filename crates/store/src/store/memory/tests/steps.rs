@@ -45,6 +45,8 @@ impl LearningRun {
     async fn new(store: &Store, name: &str, memory: StepMemory) -> Self {
         let id = LoopId::new(name);
         let start = LoopStart {
+            request: String::new(),
+            existing: None,
             id: id.clone(),
             place: IssueRef {
                 repo: repository(1),
@@ -107,6 +109,7 @@ impl LearningRun {
     async fn begin(&mut self) {
         self.tell(LoopInput::SlotGranted).await;
         let tree = PreparedTree {
+            problems: None,
             base_branch: "main".into(),
             base: Sha::new("a".repeat(40)),
             head: Sha::new("a".repeat(40)),
