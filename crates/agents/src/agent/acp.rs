@@ -32,8 +32,8 @@ const VERSION: u64 = 1;
 /// Error codes of JSON-RPC and ACP: the method is unknown, and a login is required.
 const UNKNOWN_METHOD: i64 = -32601;
 const LOGIN_REQUIRED: i64 = -32000;
-/// Maximum size of an image, in bytes.
-const MAX_IMAGE: usize = 5_000_000;
+/// Maximum size of all images of a prompt, in bytes.
+const MAX_IMAGES: usize = 20_000_000;
 /// Kinds of tool calls that are permitted without a sandbox: the agent may edit files, but not run commands.
 const PERMITTED_OUTSIDE: [&str; 6] = ["read", "search", "think", "edit", "delete", "move"];
 
@@ -76,11 +76,13 @@ pub(super) struct AcpRun {
 }
 
 impl AcpRun {
-    /// Creates the request of a run. Images that cannot be read are left out; the prompt names them.
+    /// Creates the request of a run. Images that cannot be read or are too large are left out; the prompt names all files.
     pub(super) fn of(call: &RunContext<'_>) -> Self {
         let run = call.run;
+        let mut room = MAX_IMAGES;
         let image = |file: &std::path::PathBuf| {
-            let content = fs::read(file).ok().filter(|content| content.len() <= MAX_IMAGE)?;
+            let content = fs::read(file).ok()?;
+            room = room.checked_sub(content.len())?;
             let format = format_of(&content).ok()?;
             Some(json!({ "type": "image", "mimeType": format.media_type(), "data": BASE64.encode(&content) }))
         };
