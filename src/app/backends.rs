@@ -211,6 +211,7 @@ fn setup(
     let kind = match backend.settings.kind {
         None => agent::BackendKind::Preset(name.to_owned()),
         Some(BackendType::Script | BackendType::External) => agent::BackendKind::Script,
+        Some(BackendType::Acp) => agent::BackendKind::Acp,
         Some(BackendType::Internal) => agent::BackendKind::Internal,
         Some(BackendType::Api) => {
             return Err(format!("backend {name}: an `api` backend answers questions and cannot run agents"));

@@ -4,6 +4,7 @@
 //! environment, sandbox, limits and report are the same for all; the module `command` implements them. The module
 //! `internal` is the built-in agent, which calls a model over HTTP.
 
+mod acp;
 mod broker;
 mod command;
 #[cfg(any(test, fuzzing, feature = "testing"))]
@@ -437,6 +438,8 @@ pub trait Backend: Send + Sync {
 pub enum BackendKind {
     /// Any command.
     Script,
+    /// Any command that speaks the Agent Client Protocol.
+    Acp,
     /// A preset, by name; see [`presets`].
     Preset(String),
     /// The built-in agent on an HTTP API; created by [`build_internal`].
@@ -497,6 +500,7 @@ impl BackendSetup {
 pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, String> {
     let preset = match &settings.kind {
         BackendKind::Script => &script::PRESET,
+        BackendKind::Acp => &acp::PRESET,
         BackendKind::Internal => {
             return Err(format!("backend {name}: an internal agent needs a model; create it with `build_internal`"));
         }

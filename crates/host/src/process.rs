@@ -12,6 +12,7 @@
 
 mod capture;
 mod cgroup;
+mod dialog;
 mod disk;
 mod egress_proxy;
 mod memory;
@@ -35,6 +36,7 @@ use std::time::Duration;
 
 pub use crate::domain::trust::outbound::Masker;
 pub use capture::Captured;
+pub use dialog::Dialog;
 pub use disk::free_space;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use running::run;
@@ -119,6 +121,8 @@ pub enum Stdin {
     Null,
     /// These bytes, followed by end of file.
     Bytes(Vec<u8>),
+    /// Bytes that are sent while the process runs.
+    Dialog(Dialog),
 }
 
 impl std::fmt::Debug for Stdin {
@@ -126,6 +130,7 @@ impl std::fmt::Debug for Stdin {
         match self {
             Self::Null => f.write_str("Null"),
             Self::Bytes(bytes) => write!(f, "Bytes({} bytes)", bytes.len()),
+            Self::Dialog(_) => f.write_str("Dialog"),
         }
     }
 }

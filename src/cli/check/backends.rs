@@ -159,7 +159,11 @@ fn version_in(text: &str) -> Option<(String, (u32, u32))> {
 fn uncounted(name: &str, backend: &BackendConfig) -> Option<CheckFinding> {
     let warn = |detail: String, fix: &str| Some(CheckFinding::warn(format!("cost of {}", title(name)), detail, fix));
     let format = backend.settings.output.as_ref().and_then(|format| OutputFormat::named(format.as_str()));
-    let of_preset = backend.settings.kind.is_none().then(|| presets::usage(name)).flatten();
+    let of_preset = match backend.settings.kind {
+        None => presets::usage(name),
+        Some(BackendType::Acp) => Some(UsageReport::Tokens),
+        Some(_) => None,
+    };
     let usage = format.map(OutputFormat::usage).or(of_preset).unwrap_or(UsageReport::Nothing);
     let asked_for = [&backend.settings.models.default, &backend.settings.models.cheap, &backend.settings.models.strong]
         .into_iter()

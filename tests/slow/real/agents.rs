@@ -1,5 +1,5 @@
-//! Backends `codex`, `gemini`, `opencode`, `kimi`, `aider` and `qwen` with the real programs and a scripted model. The same
-//! stories run for each of them.
+//! Backends `codex`, `gemini`, `opencode`, `kimi`, `aider` and `qwen`, and agents of `type: acp`, with the real programs and a scripted
+//! model. The same stories run for each of them.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::place::{InstalledAgent, InstalledAgentFixture, KEY, PROMPT, RealAgentProgram, WALL};
+use super::place::{ACP, InstalledAgent, InstalledAgentFixture, KEY, PROMPT, RealAgentProgram, WALL};
 use super::provider::{ModelScript, ProviderServer};
 use crate::harness::parts::python_part;
 
 const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
-/// Maximum time in milliseconds until the agent gives up on a provider that refuses everything: a minute of retries, or the
-/// seven attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
+/// Maximum time in milliseconds until the agent gives up on a provider that refuses everything: a minute of retries, and the time
+/// that the program needs to start and exit on a busy machine.
 const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
 pub const CODEX: InstalledAgent = InstalledAgent {
@@ -25,6 +25,7 @@ pub const CODEX: InstalledAgent = InstalledAgent {
     works: || ModelScript::Calls("exec_command", json!({ "cmd": COMMAND })),
     environment: |url| vec![("CODEX_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
     keys: &[],
+    session_files: &[],
 };
 
 pub(super) const GEMINI: InstalledAgent = InstalledAgent {
@@ -34,6 +35,7 @@ pub(super) const GEMINI: InstalledAgent = InstalledAgent {
     works: || ModelScript::Calls("run_shell_command", json!({ "command": COMMAND })),
     environment: |url| vec![("GEMINI_API_KEY", KEY.to_owned()), ("GOOGLE_GEMINI_BASE_URL", url.to_owned())],
     keys: &[],
+    session_files: &[],
 };
 
 pub(super) const OPENCODE: InstalledAgent = InstalledAgent {
@@ -53,6 +55,7 @@ pub(super) const OPENCODE: InstalledAgent = InstalledAgent {
         ]
     },
     keys: &[("STUB_KEY", "STUB_URL")],
+    session_files: &[],
 };
 
 /// With the key of a vendor that the program knows, and no further configuration.
@@ -84,6 +87,7 @@ pub(super) const KIMI: InstalledAgent = InstalledAgent {
         ]
     },
     keys: &[],
+    session_files: &[],
 };
 
 /// Without tools and sessions: the model's answer contains the file's content.
@@ -97,6 +101,7 @@ pub(super) const AIDER: InstalledAgent = InstalledAgent {
     works: || ModelScript::Says("I make the file.\n\nmade.txt\n```\nmade by the agent\n```\n"),
     environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_API_BASE", format!("{url}/v1"))],
     keys: &[],
+    session_files: &[],
 };
 
 pub(super) const QWEN: InstalledAgent = InstalledAgent {
@@ -113,6 +118,41 @@ pub(super) const QWEN: InstalledAgent = InstalledAgent {
     works: || ModelScript::Calls("run_shell_command", json!({ "command": COMMAND, "is_background": false })),
     environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
     keys: &[],
+    session_files: &[],
+};
+
+/// Returns the program with the arguments that start its ACP server.
+fn with_acp(program: Option<RealAgentProgram>, argument: &str) -> Option<RealAgentProgram> {
+    let mut program = program?;
+    program.command.push(argument.to_owned());
+    Some(program)
+}
+
+/// Gemini CLI as any command that speaks ACP.
+const GEMINI_BY_ACP: InstalledAgent = InstalledAgent {
+    preset: ACP,
+    program: || with_acp((GEMINI.program)(), "--acp"),
+    keys: &[("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")],
+    session_files: &[".gemini/tmp"],
+    ..GEMINI
+};
+
+const OPENCODE_BY_ACP: InstalledAgent = InstalledAgent {
+    preset: ACP,
+    program: || with_acp((OPENCODE.program)(), "acp"),
+    session_files: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
+    ..OPENCODE
+};
+
+/// Claude Code by the adapter of the protocol's authors.
+const CLAUDE_BY_ACP: InstalledAgent = InstalledAgent {
+    preset: ACP,
+    program: || RealAgentProgram::of_npm("@agentclientprotocol/claude-agent-acp@0.101.0", "dist/index.js"),
+    model: "sonnet",
+    works: || ModelScript::Calls("Bash", json!({ "command": COMMAND, "description": "Make the file" })),
+    environment: |url| vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("ANTHROPIC_BASE_URL", url.to_owned())],
+    keys: &[("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")],
+    session_files: &[".claude/projects"],
 };
 
 /// Asserts that a run does its work and reports its usage.
@@ -168,6 +208,35 @@ async fn remembers(agent: InstalledAgent) {
     let run = AgentRun { session: Some(session), keep: Some(session_folder(3)), ..place.run(WALL) };
     let (unknown, _) = place.outcome_of(run, &provider, &none).await;
     assert!(unknown.session_unknown && !unknown.session_kept, "{:?}: {}", unknown.status, unknown.output);
+    assert_eq!(provider.messages().len(), request_count, "nobody was asked");
+}
+
+/// Asserts that an agent without a preset loads its session in a fresh home, and that an unknown session is reported.
+async fn loads_its_session(agent: InstalledAgent) {
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
+    let provider = ProviderServer::start((agent.works)()).await;
+    let none = CancellationToken::new();
+    let files = place.folder.path().join("kept");
+    let run = AgentRun { keep: Some(files.clone()), ..place.run(WALL) };
+    let (first, _) = place.outcome_of(run, &provider, &none).await;
+    assert!(first.status == AgentStatus::Finished && first.session_kept, "{}", first.output);
+    let request_count = provider.messages().len();
+    let session =
+        ResumedSession { id: first.session.expect("a session"), files: files.clone(), account: first.account };
+    let run = AgentRun { prompt: "Go on with it.".into(), session: Some(session.clone()), ..place.run(WALL) };
+    let (second, _) = place.outcome_of(run, &provider, &none).await;
+    assert_eq!(second.status, AgentStatus::Finished, "{}", second.output);
+    assert_eq!(second.session, Some(session.id.clone()));
+    let requests = provider.messages().split_off(request_count);
+    assert_eq!(second.tokens_in, 123 * requests.len() as u64, "usage of this run: {}", second.output);
+    let text: String = requests.iter().map(|(_, body)| body.to_string()).collect();
+    assert!(text.contains(PROMPT.trim()) && text.contains("All done.") && text.contains("Go on with it."), "{text}");
+    std::fs::remove_dir_all(&files).expect("they were there");
+    std::fs::create_dir_all(&files).expect("a folder");
+    let request_count = provider.messages().len();
+    let run = AgentRun { session: Some(session), ..place.run(WALL) };
+    let (unknown, _) = place.outcome_of(run, &provider, &none).await;
+    assert!(unknown.session_unknown, "{:?}: {}", unknown.status, unknown.output);
     assert_eq!(provider.messages().len(), request_count, "nobody was asked");
 }
 
@@ -301,6 +370,9 @@ stories!(opencode, OPENCODE, works, remembers);
 stories!(kimi, KIMI, works, remembers);
 stories!(aider, AIDER, works_in_words, begins_anew);
 stories!(qwen, QWEN, works, remembers);
+stories!(gemini_by_acp, GEMINI_BY_ACP, works, loads_its_session);
+stories!(opencode_by_acp, OPENCODE_BY_ACP, works, loads_its_session);
+stories!(claude_by_acp, CLAUDE_BY_ACP, works, loads_its_session);
 
 /// End of the limit that a run met, as known at `now` (milliseconds).
 fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {
@@ -325,7 +397,7 @@ async fn plan_limit_end_and_scope_are_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_retry_after_is_not_waited_for() {
     let error = json!({ "type": "rate_limit_error", "message": "Rate limit reached for m. Please try again in 20m." });
-    // opencode does not report headers; Kimi Code follows them.
+    // opencode does not report headers; the broker of Kimi Code's key sees them.
     for (agent, until) in [(OPENCODE, 1_200_000), (KIMI, 86_400_000)] {
         let refusal = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "86400")]);
         let Some(outcome) = limited(agent, refusal).await else { return };

@@ -25,6 +25,7 @@ pub const CLAUDE: InstalledAgent = InstalledAgent {
     works: || write_to(Path::new("made.txt")),
     environment: |url| vec![("ANTHROPIC_BASE_URL", url.to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())],
     keys: &[],
+    session_files: &[],
 };
 
 fn write_to(path: &Path) -> ModelScript {

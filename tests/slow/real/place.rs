@@ -17,6 +17,7 @@ use super::provider::{ModelScript, ProviderServer};
 use crate::harness::parts::{command, npm_part, output, program, setting};
 use crate::harness::sandbox;
 
+pub const ACP: &str = "acp";
 pub const KEY: &str = "sk-a-key-of-the-tests";
 /// File to which an agent that can run commands writes its environment.
 pub const ENVIRONMENT: &str = "env.txt";
@@ -27,6 +28,7 @@ pub const WALL: Duration = Duration::from_secs(180);
 /// Installed coding agent.
 #[derive(Clone, Copy)]
 pub struct InstalledAgent {
+    /// Name of the preset; [`ACP`] for a command that speaks the Agent Client Protocol.
     pub preset: &'static str,
     /// Program and arguments; `None` if a part is missing.
     pub program: fn() -> Option<RealAgentProgram>,
@@ -38,6 +40,8 @@ pub struct InstalledAgent {
     pub environment: fn(&str) -> Vec<(&'static str, String)>,
     /// Variables with a key, each with the variable that holds the provider's address, unknown to the preset.
     pub keys: &'static [(&'static str, &'static str)],
+    /// Files of its sessions, unknown to the preset.
+    pub session_files: &'static [&'static str],
 }
 
 /// Program with its first arguments, and the folders that it needs.
@@ -130,11 +134,15 @@ impl InstalledAgentFixture {
 
     fn settings(&self, url: &str) -> BackendSetup {
         let path = setting("PATH").unwrap_or_default();
-        let kind = BackendKind::Preset(self.agent.preset.into());
+        let kind = match self.agent.preset {
+            ACP => BackendKind::Acp,
+            preset => BackendKind::Preset(preset.into()),
+        };
         let mut settings = BackendSetup::new(kind, self.folder.path(), path);
         settings.config.command.clone_from(&self.program.command);
         settings.tools.clone_from(&self.program.tools);
         settings.config.args.clone_from(&self.args);
+        settings.config.session_files = self.agent.session_files.iter().map(|file| (*file).to_owned()).collect();
         settings.models = [("good".to_owned(), self.agent.model.to_owned())].into();
         let environment = (self.agent.environment)(url);
         settings.env = environment.into_iter().map(|(name, value)| (name.into(), SecretString::from(value))).collect();

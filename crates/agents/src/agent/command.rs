@@ -13,30 +13,30 @@ use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::phases::{MAX_REFUSED, RunPhase, run_with_phase_limits};
+use self::phases::{RunPhase, run_with_phase_limits};
+use super::acp::{AcpClient, AcpRun};
 use super::broker::meter::RunMeter;
 use super::broker::{Broker, BrokerParts, HiddenKey, ModelClients, forms_of_keys, hidden_keys};
 use super::login::PlacedLogin;
 use super::mcp;
 use super::placeholder::fill_in;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput, PromptDelivery, RunContext, prompt_reference};
-use super::refusal::asks_for_login;
+use super::refusal::{asks_for_login, refused};
 use super::report;
 use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session;
 use super::text::{MAX_ARGUMENT, describe_end, shortened};
-use super::usage::SessionUsage;
 use super::{
     AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat, ToolCalls,
 };
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::OWN_BUDGET;
+use crate::domain::providers::limit::{LimitSignals, OWN_BUDGET};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::secret_forms::SecretForms;
 use crate::process::{
-    self, Finished, LineDecision, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Stdin, Stream,
+    self, Dialog, Finished, LineDecision, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Stdin, Stream,
     executable,
 };
 
@@ -165,6 +165,15 @@ impl CommandBackend {
         spec
     }
 
+    /// Creates the reader of a run's output, and the input in which it answers the agent, if it does.
+    fn reader(&self, call: &RunContext<'_>) -> (Option<Dialog>, Box<dyn OutputReader>) {
+        if self.preset.prompt == PromptDelivery::Acp {
+            let dialog = Dialog::default();
+            return (Some(dialog.clone()), Box::new(AcpClient::new(AcpRun::of(call), dialog)));
+        }
+        (None, self.settings.output.map_or_else(self.preset.reader, OutputFormat::reader))
+    }
+
     /// Returns the files and folders of the agent's home that contain sessions.
     fn session_files(&self) -> impl Iterator<Item = &str> {
         self.preset.sessions.iter().copied().chain(self.settings.config.session_files.iter().map(String::as_str))
@@ -260,26 +269,26 @@ impl Backend for CommandBackend {
             let reason = format!("the files of its session could not be copied: {error}");
             return AgentOutcome { session_unknown: true, ..not_started(AgentStatus::Failed { reason }) };
         }
-        let mut reader = self.settings.output.map_or_else(self.preset.reader, OutputFormat::reader);
-        let (phase, mut phases) = watch::channel(RunPhase::Working);
+        let (dialog, mut reader) = self.reader(&call);
+        let (phase, mut phases) = watch::channel(phase_of(reader.as_ref()));
         let mut lines = |stream: Stream, line: &str| {
             let mut events = Vec::new();
             reader.line(stream, line, &mut |event| events.push(event));
             for event in events {
                 on_event(masked(without_earlier_runs(event, &run, reader.observed_tokens()), &secrets));
             }
-            let next = match (reader.is_complete(), reader.is_waiting()) {
-                (true, _) => RunPhase::Complete,
-                (false, true) => RunPhase::Refused,
-                (false, false) => RunPhase::Working,
-            };
+            let next = phase_of(reader.as_ref());
             phase.send_if_modified(|phase| std::mem::replace(phase, next) != next);
             reader.reason_to_stop().map_or(LineDecision::Continue, LineDecision::Stop)
         };
-        let (spec, stop) = (self.spec(&call, &folders, &secrets), cancel.child_token());
+        let (mut spec, stop) = (self.spec(&call, &folders, &secrets), cancel.child_token());
+        if let Some(dialog) = dialog {
+            spec.stdin = Stdin::Dialog(dialog);
+        }
         let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);
         let running = process::run(spec, &stop, Some(&mut lines));
-        let running = run_with_phase_limits(running, &mut phases, RunPhase::longest, &stop);
+        let mut is_refused = meter.is_refused();
+        let running = run_with_phase_limits(running, &mut phases, &mut is_refused, RunPhase::longest, &stop);
         let (ended, stopped_in) = tokio::select! {
             ended = running => ended,
             never = stop_when_exhausted(&meter, &stop) => match never {},
@@ -291,19 +300,20 @@ impl Backend for CommandBackend {
         let outcome = match ended {
             Ok(mut finished) => {
                 if finished.ended == ProcessEnd::Cancelled && !cancel.is_cancelled() {
-                    let reason = match stopped_in {
-                        Some(RunPhase::Complete) => Some("it did not exit after its result".to_owned()),
-                        Some(_) => Some(format!("its provider refused it for {} s", MAX_REFUSED.as_secs())),
-                        None => None,
-                    };
-                    finished.ended = reason.map_or(ProcessEnd::Cancelled, ProcessEnd::Stopped);
+                    finished.ended =
+                        stopped_in.and_then(RunPhase::excess).map_or(ProcessEnd::Cancelled, ProcessEnd::Stopped);
                 }
                 self.outcome((&run, &secrets), &folders, finished, reader.as_mut())
             }
             Err(error @ ProcessError::Wait { .. }) => not_started(AgentStatus::Failed { reason: error.to_string() }),
             Err(error) => not_started(AgentStatus::Unavailable { reason: error.to_string() }),
         };
-        if self.hidden_keys.is_empty() { outcome } else { with_brokered(outcome, &meter, cancel) }
+        if self.hidden_keys.is_empty() {
+            return outcome;
+        }
+        let is_acp = self.preset.prompt == PromptDelivery::Acp;
+        let outcome = if is_acp { with_refusal(outcome, meter.refusal()) } else { outcome };
+        with_brokered(outcome, &meter, cancel)
     }
 
     async fn probe(&self) -> Result<String, String> {
@@ -339,7 +349,6 @@ impl CommandBackend {
         let complete = reader.is_complete();
         let mut output = reader.finish(&finished);
         output.signals.zone = run_environment::zone(&self.settings);
-        self.read_session_usage(&mut output, folders);
         output.model = output.model.or_else(|| self.model_of(run, folders));
         let account = subtract_earlier_runs(&mut output, run, reader.observed_tokens());
         if output.status == AgentStatus::OverBudget && !is_budget_of_run(run, output.cost) {
@@ -408,21 +417,6 @@ impl CommandBackend {
         }
     }
 
-    /// Reads the usage from the session's files if the output does not report it.
-    fn read_session_usage(&self, output: &mut ParsedOutput, folders: &RunFolders) {
-        let Some(read) = self.preset.session_usage.filter(|_| self.settings.output.is_none()) else { return };
-        match session::session_usage(&folders.home, self.session_files(), read) {
-            Ok(SessionUsage { tokens, context_fill }) => {
-                (output.tokens_in, output.tokens_out) = (tokens.read, tokens.written);
-                (output.cache_read, output.cache_write) = (tokens.cache_read, tokens.cache_write);
-                output.context_fill = context_fill;
-            }
-            Err(error) => {
-                tracing::warn!(backend = self.name, %error, "reading the usage of a run from its session failed")
-            }
-        }
-    }
-
     /// Returns the model according to the session's files, if none was requested and the output does not report it.
     fn model_of(&self, run: &AgentRun, folders: &RunFolders) -> Option<String> {
         let read = self.preset.model.filter(|_| run.model.is_none() && self.settings.output.is_none())?;
@@ -459,6 +453,17 @@ fn subtract_earlier_runs(output: &mut ParsedOutput, run: &AgentRun, observed: Op
     account
 }
 
+/// Returns the phase of an agent, according to its output.
+fn phase_of(reader: &dyn OutputReader) -> RunPhase {
+    match (reader.is_complete(), reader.is_waiting()) {
+        (true, _) => RunPhase::Complete,
+        (false, true) => RunPhase::Refused,
+        (false, false) if reader.is_starting() => RunPhase::Starting,
+        (false, false) if reader.awaits_model() => RunPhase::AwaitingModel,
+        (false, false) => RunPhase::Working,
+    }
+}
+
 /// Whether a program that stopped at a cost limit spent about the run's maximum. Otherwise its own settings have a lower one.
 fn is_budget_of_run(run: &AgentRun, cost: Option<Money>) -> bool {
     run.max_cost.zip(cost).is_some_and(|(most, cost)| cost.usd() >= most.usd() * OWN_BUDGET_SHARE)
@@ -471,6 +476,21 @@ async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std:
     tokio::time::sleep(BUDGET_GRACE).await;
     stop.cancel();
     std::future::pending().await
+}
+
+/// Replaces an agent's words about a failure by the refusal that the broker saw in the model's answer to its last request.
+fn with_refusal(mut outcome: AgentOutcome, refusal: Option<LimitSignals>) -> AgentOutcome {
+    if let (AgentStatus::Failed { reason }, Some(mut signals)) = (&outcome.status, refusal) {
+        let answer = Some(signals.answer.clone()).filter(|answer| !answer.is_empty());
+        let status = refused(&mut signals, answer.as_deref().unwrap_or(reason));
+        if matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {
+            signals.messages.append(&mut outcome.signals.messages);
+            signals.exit_code = outcome.signals.exit_code;
+            signals.zone = outcome.signals.zone.take();
+            (outcome.status, outcome.signals) = (status, signals);
+        }
+    }
+    outcome
 }
 
 /// Adds the broker's measurements to an outcome: usage that the program did not report, and whether the budget ended

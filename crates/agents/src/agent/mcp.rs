@@ -107,6 +107,23 @@ pub(super) fn for_opencode(servers: &[McpServer]) -> Value {
     Value::Object(each.collect())
 }
 
+/// Returns the value of `mcpServers` in the Agent Client Protocol.
+pub(super) fn for_acp(servers: &[McpServer]) -> Vec<Value> {
+    let pairs = |pairs: &[(String, String)]| -> Vec<Value> {
+        pairs.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
+    };
+    let each = servers.iter().map(|server| match &server.transport {
+        McpTransport::Program { words, variables } => {
+            json!({ "name": server.name, "command": words[0], "args": words[1..], "env": pairs(variables) })
+        }
+        McpTransport::Address { url, headers, events } => {
+            let kind = if *events { "sse" } else { "http" };
+            json!({ "type": kind, "name": server.name, "url": url, "headers": pairs(headers) })
+        }
+    });
+    each.collect()
+}
+
 /// Returns settings of Codex as `key=value`, and the environment variables that they refer to. Values that may be
 /// secret are passed in variables only.
 pub(super) fn for_codex(servers: &[McpServer]) -> (Vec<String>, Vec<(String, String)>) {

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::broker::ModelKey;
 use super::mcp::McpServer;
-use super::usage::{ContextFill, SessionUsage};
+use super::usage::ContextFill;
 use super::{AgentEvent, AgentRun, AgentStatus, RunImages, run_environment};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
@@ -50,10 +50,6 @@ pub(super) struct AgentPreset {
     pub(super) context_fill: Option<fn(&serde_json::Value) -> Option<ContextFill>>,
     /// Reads the model from a line of a session file; `None` if the output reports it.
     pub(super) model: Option<fn(&str) -> Option<String>>,
-    /// Adds the usage in a line of a session file to the session's usage; `None` if the output reports usage. The sum
-    /// covers the whole session, so the reader must return the tokens of the run itself
-    /// ([`OutputReader::observed_tokens`]).
-    pub(super) session_usage: Option<fn(&str, &mut SessionUsage)>,
     /// Environment variables with API keys, each group with the variables for the model's address.
     pub(super) keys: &'static [ModelKey],
     /// Hosts of the model and of the login, which are reached over HTTPS.
@@ -88,7 +84,6 @@ impl AgentPreset {
             sessions: &[],
             context_fill: None,
             model: None,
-            session_usage: None,
             keys: &[],
             model_hosts: &[],
             protected_paths: &[],
@@ -159,6 +154,8 @@ pub(super) enum PromptDelivery {
     Arguments,
     /// The operator configures it: file, variable, `args` or standard input.
     Operator,
+    /// By the Agent Client Protocol, which also passes the model, the session, images and MCP servers.
+    Acp,
 }
 
 /// Way in which an agent receives the images of a run. The prompt always names their files.
@@ -209,11 +206,6 @@ impl RunContext<'_> {
         Some(value.expose_secret()).filter(|value| !value.is_empty())
     }
 
-    /// Returns a prompt that refers to the prompt file.
-    pub(super) fn prompt_reference(&self) -> String {
-        prompt_reference(self.prompt_file)
-    }
-
     /// Returns the folder in which the agent writes its report.
     pub(super) fn report_folder(&self) -> String {
         let report = run_environment::report_path(&self.run.scratch);
@@ -243,6 +235,14 @@ pub(super) trait OutputReader: Send {
     /// Whether the agent has reported its result. Always `false` for formats in which only the end of the process
     /// shows it.
     fn is_complete(&self) -> bool {
+        false
+    }
+    /// Whether the agent has not accepted its prompt yet. Always `false` for formats that do not show it.
+    fn is_starting(&self) -> bool {
+        false
+    }
+    /// Whether the agent can only wait for its model: no tool runs. Always `false` for formats that show retries.
+    fn awaits_model(&self) -> bool {
         false
     }
     /// Whether the provider refused a request and only retries have followed since.

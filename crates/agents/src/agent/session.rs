@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::AgentStatus;
 use super::preset::ParsedOutput;
-use super::usage::{ContextFill, SessionUsage};
+use super::usage::ContextFill;
 use crate::process::untrusted;
 
 /// Maximum size in bytes and maximum number of files of a session; a larger one is not resumed.
@@ -54,21 +54,6 @@ pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to
         Ok(())
     })?;
     Ok(files)
-}
-
-/// Returns the usage in the JSON Lines files of a session (`names` as for [`copy`]). Lines longer than 1 MiB are
-/// ignored.
-///
-/// # Errors
-/// A file cannot be read, or the session is too large.
-pub(super) fn session_usage<'a>(
-    from: &Path,
-    names: impl IntoIterator<Item = &'a str>,
-    read: fn(&str, &mut SessionUsage),
-) -> io::Result<SessionUsage> {
-    let mut usage = SessionUsage::default();
-    each_line(from, names, &mut |line| read(line, &mut usage))?;
-    Ok(usage)
 }
 
 /// Returns the model that the JSON Lines files of a session name last (`names` as for [`copy`]); `None` if they name

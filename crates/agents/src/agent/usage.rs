@@ -1,5 +1,7 @@
 //! Usage figures that are read from an agent's output or from the files of its session.
 
+use crate::domain::providers::prices::TokenUsage;
+
 /// Tokens of a run or of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RunTokens {
@@ -14,6 +16,12 @@ pub(super) struct RunTokens {
 }
 
 impl RunTokens {
+    /// Returns these tokens with the cached ones among the input tokens.
+    pub(super) fn of(usage: TokenUsage) -> Self {
+        let TokenUsage { output, cache_read, cache_write, .. } = usage;
+        Self { read: usage.read(), written: output, cache_read, cache_write }
+    }
+
     /// Returns the sum of input and output tokens.
     pub(super) fn total(self) -> u64 {
         self.read.saturating_add(self.written)
@@ -37,13 +45,4 @@ pub(super) struct ContextFill {
     pub(super) tokens: u64,
     /// Size of the model's context window in tokens; `None` if it is not reported.
     pub(super) window: Option<u64>,
-}
-
-/// Usage that is recorded in the files of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct SessionUsage {
-    /// Tokens of all requests.
-    pub(super) tokens: RunTokens,
-    /// Number of tokens in the context window after the last turn; `None` if it is not reported.
-    pub(super) context_fill: Option<ContextFill>,
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, HeadAndTail, LineCutter};
 use super::cgroup::RunCgroup;
+use super::dialog::DialogWriter;
 use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism, SandboxStatus};
 use super::shares::UserShare;
 use super::usage::MeasuredRun;
@@ -33,6 +34,8 @@ pub(super) use bubblewrap::installed as installed_bubblewrap;
 const DRAIN: Duration = Duration::from_secs(2);
 /// Maximum time between SIGTERM and SIGKILL when a run is canceled. Cancellation takes at most 5 s in total.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
+/// Maximum time that a process gets to end its work by itself before SIGTERM, if its input has a way to ask for that.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Maximum wait for a killed process to end, because it may be in uninterruptible I/O.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// Number of SIGKILL, and the exit code of a shell or sandbox whose process was killed by it.
@@ -69,9 +72,9 @@ pub async fn run(
         }
     };
     let started = spawn::start(&spec, sandbox).await?;
-    let spawn::Started { child, stdout, stderr, entrance, user, share, group, folder: _folder, status } = started;
+    let spawn::Started { child, dialog, stdout, stderr, entrance, user, share, group, folder: _folder, status } = started;
     let _lease = user;
-    let output = Output::new((stdout, stderr), &spec, lines);
+    let output = Output { dialog, ..Output::new((stdout, stderr), &spec, lines) };
     let measured = measured_run(child.id(), &spec.sandbox, group.clone(), share);
     let completion = watch_to_end(&spec, (child, status), output, measured, cancel);
     let mut finished = match (entrance, spec.egress()) {
@@ -207,8 +210,9 @@ async fn silence(limit: Option<Duration>) {
     }
 }
 
-/// Both output streams of a child, stored within limits and split into lines.
+/// Both output streams of a child, stored within limits and split into lines, and the input that answers them.
 struct Output<'a> {
+    dialog: Option<DialogWriter>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     keepers: [HeadAndTail; 2],
@@ -222,6 +226,7 @@ impl<'a> Output<'a> {
     fn new((stdout, stderr): (ChildStdout, ChildStderr), spec: &ProcessSpec, lines: Option<Lines<'a>>) -> Self {
         let keep = spec.limits.keep_bytes;
         Self {
+            dialog: None,
             stdout: Some(stdout),
             stderr: Some(stderr),
             keepers: [HeadAndTail::new(keep), HeadAndTail::new(keep)],
@@ -232,10 +237,11 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Reads one chunk of either stream; never returns if both have ended.
+    /// Reads one chunk of either stream, or writes input; never returns if both streams have ended and there is no input.
     async fn read(&mut self) -> LineDecision {
         let [out, err] = &mut self.buffers;
         let (index, read) = tokio::select! {
+            written = next_input(&mut self.dialog) => return written,
             read = next_chunk(&mut self.stdout, out) => (0, read),
             read = next_chunk(&mut self.stderr, err) => (1, read),
         };
@@ -298,6 +304,14 @@ async fn next_chunk<R: tokio::io::AsyncRead + Unpin>(from: &mut Option<R>, buffe
     }
 }
 
+/// Writes some input. Never returns if there is none.
+async fn next_input(dialog: &mut Option<DialogWriter>) -> LineDecision {
+    match dialog {
+        Some(dialog) => dialog.write().await,
+        None => pending().await,
+    }
+}
+
 /// Guard that kills all processes of a run when it is dropped at the latest.
 struct KillGuard {
     group: Option<Pid>,
@@ -318,9 +332,13 @@ impl KillGuard {
         Self { group: pid, cookie: spec.cookie.clone(), sandboxed: !matches!(spec.sandbox, Sandbox::None), kill }
     }
 
-    /// Sends SIGTERM, waits for `grace`, and sends SIGKILL. Output is read in the meantime, so that the process does
-    /// not block.
+    /// Asks the process by its input to end its work, sends SIGTERM, waits for `grace`, and sends SIGKILL. Output is read in
+    /// the meantime, so that the process does not block.
     async fn end(&self, child: &mut Child, output: &mut Output<'_>, grace: Duration) -> std::io::Result<ExitStatus> {
+        let asks = output.dialog.as_ref().is_some_and(|dialog| dialog.dialog().say_farewell());
+        if asks && let Some(status) = exit_within(child, output, FAREWELL).await {
+            return status;
+        }
         if !grace.is_zero() {
             self.terminate();
             if let Some(status) = exit_within(child, output, grace).await {

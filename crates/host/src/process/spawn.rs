@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::cgroup::{self, RunCgroup};
+use super::dialog::DialogWriter;
 use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
     Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxStatus, SandboxView, UserLease, pipe_of, readable,
@@ -85,6 +87,8 @@ fn may_execute(file: &Path) -> bool {
 pub(super) struct Started {
     /// Child, which is killed when it is dropped, unless it is the supervisor of a sandbox.
     pub(super) child: Child,
+    /// Writer of its input; `None` if nothing is sent while it runs.
+    pub(super) dialog: Option<DialogWriter>,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
     pub(super) entrance: Option<ProxyEntrance>,
@@ -161,11 +165,16 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
     for attempt in 1.. {
         let stdin = match &spec.stdin {
-            Stdin::Null => File::open("/dev/null"),
-            Stdin::Bytes(bytes) => readable(bytes),
+            Stdin::Null => File::open("/dev/null").map(Stdio::from),
+            Stdin::Bytes(bytes) => readable(bytes).map(Stdio::from),
+            Stdin::Dialog(_) => Ok(Stdio::piped()),
         };
         match command.stdin(stdin.map_err(input("standard input"))?).spawn() {
-            Ok(child) => {
+            Ok(mut child) => {
+                let dialog = match &spec.stdin {
+                    Stdin::Dialog(dialog) => child.stdin.take().map(|stdin| DialogWriter::new(dialog.clone(), stdin)),
+                    Stdin::Null | Stdin::Bytes(_) => None,
+                };
                 let outputs = || {
                     let stdout = ChildStdout::from_std(std::process::ChildStdout::from(out))?;
                     Ok((stdout, ChildStderr::from_std(std::process::ChildStderr::from(err))?))
@@ -177,7 +186,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, stdout, stderr, entrance, user: lease, share, group, folder, status });
+                return Ok(Started { child, dialog, stdout, stderr, entrance, user: lease, share, group, folder, status });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;

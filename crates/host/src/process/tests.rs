@@ -129,6 +129,49 @@ async fn large_input_does_not_block() {
     assert_eq!(finished(shell("cat")).await.ended, ProcessEnd::Exited(0));
 }
 
+#[tokio::test]
+async fn dialog_answers_lines_until_its_farewell() {
+    let dialog = Dialog::default();
+    let mut spec = shell("read a; echo $a; read b; echo $b; read c; echo $c; exit 7");
+    spec.stdin = Stdin::Dialog(dialog.clone());
+    dialog.send(b"one\n");
+    dialog.set_farewell(b"three\n".to_vec());
+    let cancel = CancellationToken::new();
+    let mut lines = |_: Stream, line: &str| {
+        match line {
+            "one" => dialog.send(b"two\n"),
+            "two" => cancel.cancel(),
+            _ => {}
+        }
+        LineDecision::Continue
+    };
+    let finished = run(spec, &cancel, Some(&mut lines)).await.unwrap();
+    assert_eq!((finished.ended, finished.exit_code), (ProcessEnd::Cancelled, Some(7)));
+    assert_eq!(finished.stdout.text(), "one\ntwo\nthree\n");
+}
+
+#[tokio::test]
+async fn dialog_is_closed_on_request_and_bounded() {
+    let dialog = Dialog::default();
+    let mut spec = shell("cat");
+    spec.stdin = Stdin::Dialog(dialog.clone());
+    dialog.send(b"all");
+    dialog.close();
+    let done = finished(spec).await;
+    assert_eq!((done.ended, done.stdout.text().as_str()), (ProcessEnd::Exited(0), "all"));
+
+    let dialog = Dialog::default();
+    let mut spec = shell("yes");
+    spec.stdin = Stdin::Dialog(dialog.clone());
+    let answer = vec![b'x'; 1 << 20];
+    let mut lines = |_: Stream, _: &str| {
+        dialog.send(&answer);
+        LineDecision::Continue
+    };
+    let flooded = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
+    assert_eq!(flooded.ended, ProcessEnd::Stopped("it does not read its input".to_owned()));
+}
+
 /// See docs/research/threats.md#s1, docs/research/threats.md#s12.
 #[tokio::test]
 async fn child_has_own_session_and_no_core_dumps() {

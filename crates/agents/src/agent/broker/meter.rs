@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::usage::AnswerUsage;
@@ -166,6 +166,8 @@ pub(in crate::agent) struct RunMeter {
     bodies: Semaphore,
     /// Canceled when the budget is used up.
     exhausted: CancellationToken,
+    /// Whether a model refused the last request.
+    refused: watch::Sender<bool>,
 }
 
 /// Result of an attempt to reserve cost.
@@ -185,7 +187,7 @@ impl RunMeter {
     ) -> Arc<Self> {
         let (state, freed, exhausted) = (Mutex::default(), Notify::new(), CancellationToken::new());
         let bodies = Semaphore::new(BROKER_BODIES * BROKER_BODY_BYTES / 1024);
-        Arc::new(Self { state, budget, guard, prices, freed, bodies, exhausted })
+        Arc::new(Self { state, budget, guard, prices, freed, bodies, exhausted, refused: watch::Sender::new(false) })
     }
 
     fn state(&self) -> MutexGuard<'_, MeterState> {
@@ -236,7 +238,13 @@ impl RunMeter {
 
     /// Records the model's response to a request: a refusal, or `None` if the request was accepted.
     pub(super) fn note_answer(&self, refusal: Option<LimitSignals>) {
+        self.refused.send_replace(refusal.is_some());
         self.state().refusal = refusal;
+    }
+
+    /// Returns a receiver of whether a model refused the last request.
+    pub(in crate::agent) fn is_refused(&self) -> watch::Receiver<bool> {
+        self.refused.subscribe()
     }
 
     /// Records a refused request; returns `true` if it is the first of its kind.

@@ -1,5 +1,5 @@
-//! Stops a run that has nothing left to do: it only retries requests that the provider refuses, which some agents would do for
-//! hours, or it reported its result and does not exit.
+//! Stops a run that has nothing left to do: it does not start, it only retries requests that the provider refuses, which some agents
+//! would do for hours, or it reported its result and does not exit.
 
 use std::time::Duration;
 
@@ -7,15 +7,22 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum time that an agent may spend on retries while the provider refuses requests.
-pub(super) const MAX_REFUSED: Duration = Duration::from_secs(60);
+const MAX_REFUSED: Duration = Duration::from_secs(60);
 /// Maximum time that an agent may take to exit after its result.
-pub(super) const MAX_COMPLETE: Duration = Duration::from_secs(30);
+const MAX_COMPLETE: Duration = Duration::from_secs(30);
+
+/// Maximum time that an agent may take to accept its prompt.
+const MAX_STARTING: Duration = Duration::from_secs(120);
 
 /// Activity of an agent, according to its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunPhase {
+    /// It has not accepted its prompt.
+    Starting,
     /// It works.
     Working,
+    /// It waits for its model. If the broker of keys saw a refusal, it is [`Self::Refused`].
+    AwaitingModel,
     /// The provider refused a request, and only retries have followed since.
     Refused,
     /// It reported its result.
@@ -23,27 +30,53 @@ pub(super) enum RunPhase {
 }
 
 impl RunPhase {
+    /// Returns the phase if a model refused the last request (`is_refused`).
+    fn with_refusal(self, is_refused: bool) -> Self {
+        if self == Self::AwaitingModel && is_refused { Self::Refused } else { self }
+    }
+
     /// Returns the maximum length of the phase; `None` for no limit.
     pub(super) fn longest(self) -> Option<Duration> {
         match self {
-            Self::Working => None,
+            Self::Starting => Some(MAX_STARTING),
+            Self::Working | Self::AwaitingModel => None,
             Self::Refused => Some(MAX_REFUSED),
             Self::Complete => Some(MAX_COMPLETE),
         }
     }
+
+    /// Returns the reason to stop a run that exceeded the length of the phase; `None` if the phase has no limit.
+    pub(super) fn excess(self) -> Option<String> {
+        let seconds = self.longest()?.as_secs();
+        Some(match self {
+            Self::Complete => "it did not exit after its result".to_owned(),
+            Self::Starting => format!("it did not accept its prompt within {seconds} s"),
+            _ => format!("its provider refused it for {seconds} s"),
+        })
+    }
 }
 
-/// Runs `running` to its end, but stops it if a phase exceeds its `longest` time. Returns the result, and the phase in which it was stopped.
+/// Runs `running` to its end, but stops it if a phase exceeds its `longest` time. `refused` is true while a model refused the last
+/// request. Returns the result, and the phase in which it was stopped.
 pub(super) async fn run_with_phase_limits<T>(
     running: impl Future<Output = T>,
     phases: &mut watch::Receiver<RunPhase>,
+    refused: &mut watch::Receiver<bool>,
     longest: impl Fn(RunPhase) -> Option<Duration>,
     stop: &CancellationToken,
 ) -> (T, Option<RunPhase>) {
     let phase_limit = async {
         loop {
-            let phase = *phases.borrow_and_update();
-            let changed = phases.wait_for(|next| *next != phase);
+            let phase = current_phase(phases, refused);
+            let changed = async {
+                while current_phase(phases, refused) == phase {
+                    tokio::select! {
+                        changed = phases.changed() => changed?,
+                        changed = refused.changed() => changed?,
+                    }
+                }
+                Ok::<(), watch::error::RecvError>(())
+            };
             let is_open = match longest(phase) {
                 Some(longest) => match tokio::time::timeout(longest, changed).await {
                     Ok(changed) => changed.is_ok(),
@@ -51,7 +84,7 @@ pub(super) async fn run_with_phase_limits<T>(
                 },
                 None => changed.await.is_ok(),
             };
-            // The sender outlives this future; if waiting failed, nothing would be stopped.
+            // The senders outlive this future; if waiting failed, nothing would be stopped.
             if !is_open {
                 std::future::pending::<()>().await;
             }
@@ -67,6 +100,12 @@ pub(super) async fn run_with_phase_limits<T>(
     }
 }
 
+/// Returns the phase, and marks it as seen.
+fn current_phase(phases: &mut watch::Receiver<RunPhase>, refused: &mut watch::Receiver<bool>) -> RunPhase {
+    let is_refused = *refused.borrow_and_update();
+    phases.borrow_and_update().with_refusal(is_refused)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,8 +117,12 @@ mod tests {
             (vec![RunPhase::Refused], Some(RunPhase::Refused), 60),
             (vec![RunPhase::Refused, RunPhase::Working], None, 200),
             (vec![RunPhase::Working, RunPhase::Complete], Some(RunPhase::Complete), 40),
+            (vec![RunPhase::AwaitingModel], Some(RunPhase::Refused), 60),
+            (vec![RunPhase::Starting], Some(RunPhase::Starting), 120),
+            (vec![RunPhase::AwaitingModel, RunPhase::Working], None, 200),
         ] {
             let (sender, mut receiver) = watch::channel(RunPhase::Working);
+            let (_refusals, mut refused) = watch::channel(true);
             let stop = CancellationToken::new();
             let run = async {
                 for (number, phase) in phases.iter().enumerate() {
@@ -95,7 +138,7 @@ mod tests {
             };
             let longest = |phase: RunPhase| phase.longest().map(|longest| longest / 100);
             let begun = tokio::time::Instant::now();
-            let ((), ended) = run_with_phase_limits(run, &mut receiver, longest, &stop).await;
+            let ((), ended) = run_with_phase_limits(run, &mut receiver, &mut refused, longest, &stop).await;
             assert_eq!(ended, stopped, "{phases:?}");
             assert!(begun.elapsed() >= Duration::from_millis(after * 10), "{phases:?}: {:?}", begun.elapsed());
         }

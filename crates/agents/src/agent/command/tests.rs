@@ -487,9 +487,7 @@ async fn images_are_passed_by_the_option_of_each_agent() {
         ("codex", "--image", true),
         ("gemini", "--include-directories", false),
         ("opencode", "--file", true),
-        ("kimi", "--add-dir", false),
         ("aider", "--read", true),
-        ("qwen", "--include-directories", false),
     ] {
         let place = telling(assistant_line);
         let folder = place.at("scratch/attempt").join("images");
@@ -509,14 +507,11 @@ async fn images_are_passed_by_the_option_of_each_agent() {
 #[tokio::test]
 async fn setup_without_prompt_is_refused() {
     let long = "x".repeat(300_000);
-    for (preset, words) in [("kimi", "--prompt=Read the file /"), ("aider", "--message-file /")] {
-        let place = telling("{\"role\":\"assistant\",\"content\":\"done\"}");
-        let run = AgentRun { prompt: long.clone(), ..place.run() };
-        let (outcome, arguments, _) = called(&place, preset, run).await;
-        assert!(arguments.contains(words), "{preset}: {arguments}");
-        assert!(!matches!(outcome.status, AgentStatus::Unavailable { .. }), "{outcome:?}");
-        assert_eq!(fs::read_to_string(place.at("scratch/attempt/prompt.md")).unwrap(), long);
-    }
+    let place = telling("done");
+    let (ended, arguments, _) = called(&place, "aider", AgentRun { prompt: long.clone(), ..place.run() }).await;
+    assert!(arguments.contains("--message-file /"), "{arguments}");
+    assert!(!matches!(ended.status, AgentStatus::Unavailable { .. }), "{ended:?}");
+    assert_eq!(fs::read_to_string(place.at("scratch/attempt/prompt.md")).unwrap(), long);
     let place = telling("done");
     let mut settings = place.settings(BackendKind::Script);
     settings.config.args = vec!["{prompt}".into(), "[{session}{mcp_config}]".into()];
@@ -617,4 +612,47 @@ async fn default_model_is_read_from_the_session() {
     assert_eq!((free.status, free.model.as_deref()), (AgentStatus::Finished, Some("gpt-5")), "{}", free.output);
     let (chosen, _) = outcome(settings(), place.run()).await;
     assert_eq!(chosen.model, None, "whoever chose it knows it");
+}
+
+/// Script of an agent that speaks ACP, up to its prompt.
+const ACP_START: &str = r#"read init; echo '{"id":1,"result":{"protocolVersion":1}}'
+read new; echo '{"id":2,"result":{"sessionId":"s1"}}'
+read prompt; echo "$prompt" >prompt.json
+"#;
+
+#[tokio::test]
+async fn acp_agent_gets_its_prompt_and_ends_when_its_input_closes() {
+    let place = CommandFixture::new(&format!(
+        "{ACP_START}{}",
+        r#"u='{"method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate":"agent_message_chunk","content":{"text":"done"}}}}'
+echo "$u"; echo '{"id":3,"result":{"stopReason":"end_turn"}}'; cat >rest"#
+    ));
+    let (outcome, events) = outcome(place.settings(BackendKind::Acp), place.run()).await;
+    assert_eq!((&outcome.status, outcome.final_message.as_str()), (&AgentStatus::Finished, "done"), "{outcome:?}");
+    assert!(events.contains(&AgentEvent::Session { id: "s1".into() }), "{events:?}");
+    assert!(fs::read_to_string(place.at("tree/prompt.json")).unwrap().contains("do the thing"));
+    assert_eq!(fs::read_to_string(place.at("tree/rest")).unwrap(), "");
+}
+
+#[tokio::test]
+async fn acp_agent_is_asked_to_stop_before_it_is_ended() {
+    let stops = r#"read cancel; echo "$cancel" >cancel.json; echo '{"id":3,"result":{"stopReason":"cancelled"}}'; cat"#;
+    let place = CommandFixture::new(&format!("{ACP_START}echo >&2 works\n{stops}"));
+    let asked = || fs::read_to_string(place.at("tree/cancel.json")).unwrap();
+    let cancel = CancellationToken::new();
+    let backend = build("mine", place.settings(BackendKind::Acp)).unwrap();
+    let mut on_event = |event| {
+        if event == (AgentEvent::Text { text: "works".into() }) {
+            cancel.cancel();
+        }
+    };
+    let ended = backend.run(place.run(), &cancel, &mut on_event).await;
+    assert_eq!(ended.status, AgentStatus::Cancelled, "{ended:?}");
+    assert!(asked().contains("\"session/cancel\"") && asked().contains("\"s1\""), "{}", asked());
+
+    fs::remove_file(place.at("tree/cancel.json")).unwrap();
+    let wall = Duration::from_secs(1);
+    let (ended, _) = outcome(place.settings(BackendKind::Acp), AgentRun { wall, ..place.run() }).await;
+    assert!(matches!(ended.status, AgentStatus::TimedOut { .. }), "{ended:?}");
+    assert!(asked().contains("\"session/cancel\""), "{}", asked());
 }

@@ -68,7 +68,7 @@ fn corrupted_output_never_becomes_a_success_without_text() {
 
 #[test]
 fn recordings_of_other_formats_are_read_without_panic() {
-    for (cli, case) in [("codex", "success"), ("gemini", "success"), ("opencode", "success"), ("kimi", "success")] {
+    for (cli, case) in [("codex", "success"), ("gemini", "success"), ("opencode", "success"), ("acp", "kimi")] {
         let (reading, _) = recorded(reader(), cli, case, ProcessEnd::Exited(0));
         assert!(reading.tokens_in < 1_000, "{cli}: {reading:?}");
     }

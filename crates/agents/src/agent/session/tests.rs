@@ -68,20 +68,19 @@ fn only_named_files_are_copied_and_existing_ones_are_kept() {
 }
 
 #[test]
-fn usage_is_summed_over_regular_files() {
+fn model_is_read_from_regular_files() {
     let homes = Homes::new();
     homes.write("home/.cli/sessions/two.jsonl", &format!("two\n{}\nthree\n", "x".repeat(MAX_LINE as usize + 10)));
     homes.write("home/.cli/sessions/notes.txt", "notes\n");
     homes.write("elsewhere.jsonl", "elsewhere\n");
     symlink(homes.at("elsewhere.jsonl"), homes.at("home/.cli/sessions/link.jsonl")).unwrap();
-    let read = |line: &str, usage: &mut SessionUsage| {
+    let read = |line: &str| {
         assert!(!line.contains("elsewhere") && !line.contains("notes"), "{line}");
-        usage.tokens.read += u64::from(["one", "two", "three"].contains(&line.trim()));
+        Some(line.trim().to_owned()).filter(|line| line == "three")
     };
-    let sum = session_usage(&homes.at("home"), [".cli/sessions"], read).unwrap();
-    assert_eq!((sum.tokens.read, sum.context_fill), (3, None));
-    assert_eq!(session_usage(&homes.at("home"), [".none"], read).unwrap(), SessionUsage::default());
-    assert!(session_usage(&homes.at("home"), ["../secret"], read).is_err());
+    assert_eq!(model(&homes.at("home"), [".cli/sessions"], read).unwrap().as_deref(), Some("three"));
+    assert_eq!(model(&homes.at("home"), [".none"], read).unwrap(), None);
+    assert!(model(&homes.at("home"), ["../secret"], read).is_err());
 }
 
 #[test]
@@ -106,8 +105,8 @@ fn too_large_or_deep_session_is_not_copied_completely() {
     let huge = File::create(homes.at("home/.cli/sessions/huge.jsonl")).unwrap();
     huge.set_len(MAX_BYTES).unwrap();
     assert!(homes.copy(&[".cli/sessions"], "kept").unwrap_err().to_string().contains("too large"));
-    let sum = session_usage(&homes.at("home"), [".cli/sessions"], |_, _| {});
-    assert!(sum.unwrap_err().to_string().contains("too large"));
+    let found = model(&homes.at("home"), [".cli/sessions"], |_| None);
+    assert!(found.unwrap_err().to_string().contains("too large"));
     let deep = format!("home/.cli/deep/{}x", "d/".repeat(MAX_DEPTH + 1));
     homes.write(&deep, "x");
     assert_eq!(homes.copy(&[".cli/deep"], "deep").unwrap(), 0);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
-use crate::domain::providers::backends::{BackendRole, OutputFormatName, RotationMode};
+use crate::domain::providers::backends::{BackendRole, BackendType, OutputFormatName, RotationMode};
 use crate::domain::providers::rules::{ActionName, CompiledCondition, RuleFacts};
 
 /// Returns a file with these backends and the text `rest`.
@@ -357,6 +357,15 @@ fn old_key_beside_its_new_name_is_refused() {
     conf/ralph-control.yaml:4:1: `order` is the old name of `priority`, which is also set; keep `priority`
     1 error in the configuration; nothing was started
     ");
+}
+
+#[test]
+fn command_with_acp_takes_neither_input_nor_format() {
+    let text = |rest: &str| file(&format!("  goose: {{ type: acp, command: [goose, acp]{rest} }}\n"), "");
+    let config = Config::parse(Path::new("conf/ralph-control.yaml"), &text(""), &env()).expect("valid");
+    assert_eq!(config.backends["goose"].settings.kind, Some(BackendType::Acp));
+    let wrong = problems(&text(", stdin: none, output: jsonl"));
+    assert!(wrong.contains("`backends.goose.stdin`: has no effect") && wrong.contains("2 errors in"), "{wrong}");
 }
 
 #[test]

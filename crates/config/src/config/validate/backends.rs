@@ -239,6 +239,12 @@ impl Validator<'_> {
             let why = "a command cannot answer questions; use `type: api` or `type: internal`";
             self.wrong(&format!("{key}.roles[{index}]"), why);
         }
+        for (field, given) in [("stdin", backend.stdin.is_some()), ("output", backend.output.is_some())] {
+            if given && kind == Some(BackendType::Acp) {
+                let why = "has no effect with `type: acp`, whose protocol has both; remove it";
+                self.wrong(&format!("{key}.{field}"), why);
+            }
+        }
         let unread = [
             ("url", backend.url.is_some()),
             ("wire", backend.wire.is_some()),

@@ -55,8 +55,8 @@ impl BackendRole {
 config_section! {
     /// A program or model API that runs agents or answers questions.
     pub struct BackendSettings {
-        /// Type: a coding agent's command, an HTTP model API, the built-in agent on such an API, or any command. Omit it for
-        /// the presets.
+        /// Type: a coding agent's command, a command that speaks the Agent Client Protocol, an HTTP model API, the built-in agent
+        /// on such an API, or any command. Omit it for the presets.
         #[serde(rename = "type")]
         pub kind: Option<BackendType>;
         /// Whether the backend is used.
@@ -70,7 +70,7 @@ config_section! {
         /// Whether the prompt is given on standard input; `prompt` by default.
         pub stdin: Option<StdinUse>;
         /// Files and folders in which a command keeps its sessions, as paths from its home. Only these are kept between runs, so
-        /// that the next iteration can continue the session (`{session}`); do not list programs or settings.
+        /// that the next iteration can continue the session (`{session}`, `type: acp`); do not list programs or settings.
         /// The presets {presets_with_sessions} know theirs.
         pub session_files: Vec<String>;
         /// Names of environment variables that are passed on.
@@ -126,6 +126,8 @@ config_section! {
 pub enum BackendType {
     /// A coding agent's command.
     External,
+    /// A command that speaks the Agent Client Protocol.
+    Acp,
     /// An HTTP model API, for questions.
     Api,
     /// The built-in agent on an HTTP model API.
@@ -144,6 +146,7 @@ impl BackendType {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::External => "external",
+            Self::Acp => "acp",
             Self::Api => "api",
             Self::Internal => "internal",
             Self::Script => "script",
