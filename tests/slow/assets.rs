@@ -115,7 +115,7 @@ async fn forge_without_git_lfs_is_named_in_the_status(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let status = world.bot_comments().first().cloned().expect("the status");
-        assert!(status.contains("1 files that Git LFS stores are pointers in the work tree"), "{status}");
+        assert!(status.contains("1 file that Git LFS stores is a pointer in the work tree"), "{status}");
         assert_eq!(world.file(&done.branch, "data.bin").await, Some(pointer("old")));
     })
     .await;

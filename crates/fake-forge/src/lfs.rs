@@ -55,7 +55,7 @@ async fn reply(core: &Core, request: Request, repo: &str, rest: &str) -> Result<
         };
         let id = id(batch.operation == "upload")?;
         let objects: Vec<Value> =
-            batch.objects.iter().map(|one| answer(core, (id, repo), &batch, one, &parts.headers)).collect();
+            batch.objects.iter().map(|one| answer(core, id, repo, &batch, one, &parts.headers)).collect();
         let reply = FakeReply::json(200, &json!({ "transfer": "basic", "objects": objects }));
         return Ok(reply.with("content-type", "application/vnd.git-lfs+json"));
     }
@@ -84,13 +84,7 @@ fn id_of(core: &Core, repo: &str) -> Result<RepoId, FakeRefusal> {
 }
 
 /// Returns the answer about one object of a batch.
-fn answer(
-    core: &Core,
-    (id, repo): (RepoId, &str),
-    batch: &BatchRequest,
-    one: &LfsObject,
-    headers: &HeaderMap,
-) -> Value {
+fn answer(core: &Core, id: RepoId, repo: &str, batch: &BatchRequest, one: &LfsObject, headers: &HeaderMap) -> Value {
     let LfsObject { oid, size } = one;
     let exists = path(core, id, oid).is_some_and(|path| path.is_file());
     let address = |rest: &str| core.at(&format!("{repo}.git/info/lfs/{rest}"));

@@ -41,6 +41,8 @@ const TRANSIENT_WORDS: [&str; 8] = [
     "server error",
     "rate limit",
 ];
+/// Words of git-lfs, in lower case, about a full disk.
+const DISK_FULL: &str = "no space left on device";
 /// Note about a tree whose assets are pointers.
 const WITHOUT_GIT_LFS: &str = "Files that Git LFS stores are pointers in the work tree, and changes of them are not committed, \
                                because git-lfs is not installed";
@@ -111,7 +113,11 @@ impl Workspaces {
             }
             format!("the forge did not send the contents ({})", message_of(&output, access)?)
         };
-        Ok(Some(format!("{} files that Git LFS stores are pointers in the work tree, because {why}", wanted.len())))
+        let files = match wanted.len() {
+            1 => "1 file that Git LFS stores is a pointer".to_owned(),
+            more => format!("{more} files that Git LFS stores are pointers"),
+        };
+        Ok(Some(format!("{files} in the work tree, because {why}")))
     }
 
     /// Fetches assets into the mirror by git-lfs, which reads them from a tree that names only these.
@@ -193,13 +199,19 @@ impl Workspaces {
         Ok((folder, scratch))
     }
 
-    /// Replaces the pointers among these files of a tree by the contents.
+    /// Whether trees of a loop have assets instead of pointers.
+    pub(super) fn puts_assets(&self, tree_paths: &TreePaths) -> bool {
+        self.has_git_lfs && attributes::assign_assets(&tree_paths.store)
+    }
+
+    /// Replaces the pointers among these files of a tree by the contents. The caller checks [`Self::puts_assets`].
     pub(super) async fn fill_assets(&self, tree_paths: &TreePaths, paths: Vec<PathBuf>) -> Result<(), WorkspaceError> {
-        let paths = if self.has_git_lfs { self.asset_paths(tree_paths, &paths).await? } else { Vec::new() };
+        let paths = self.asset_paths(tree_paths, &paths).await?;
         if paths.is_empty() {
             return Ok(());
         }
-        let (dir, repositories) = (tree_paths.dir.clone(), repositories(tree_paths));
+        let dir = tree_paths.dir.clone();
+        let repositories = repositories(tree_paths);
         let fill = move || {
             for path in paths {
                 let pointer = files::read_beneath(&dir, &path, POINTER_BYTES).and_then(|bytes| Pointer::parse(&bytes));
@@ -219,7 +231,7 @@ impl Workspaces {
         &self,
         tree_paths: &TreePaths,
     ) -> Result<Option<(PathBuf, ScratchFolder)>, WorkspaceError> {
-        if !self.has_git_lfs || !attributes::assign_assets(&tree_paths.store) {
+        if !self.puts_assets(tree_paths) {
             return Ok(None);
         }
         let assets = self.assets(tree_paths, &self.tracked(tree_paths).await?).await?;
@@ -238,7 +250,8 @@ impl Workspaces {
         &self,
         tree_paths: &TreePaths,
         before: &Tracked,
-        (changed, too_large): (&mut Vec<PathBuf>, &mut Vec<PathBuf>),
+        changed: &mut Vec<PathBuf>,
+        too_large: &mut Vec<PathBuf>,
     ) -> Result<StagedAssets, WorkspaceError> {
         let all: Vec<PathBuf> = changed.iter().chain(too_large.iter()).cloned().collect();
         let paths = self.asset_paths(tree_paths, &all).await?;
@@ -262,7 +275,8 @@ impl Workspaces {
             Ok((judged, folder.known))
         };
         let (judged, known) = files::blocking(judge).await?;
-        let (mut staged, mut done) = (StagedAssets::default(), HashSet::new());
+        let mut staged = StagedAssets::default();
+        let mut done = HashSet::new();
         for (change, path) in judged {
             match change {
                 Change::AsFile => continue,
@@ -429,7 +443,7 @@ fn message_of(output: &GitOutput, access: &GitUrl) -> Result<String, WorkspaceEr
     let text = lines.collect::<Vec<_>>().join("; ");
     let text: String = text.chars().filter(|c| !c.is_control() && *c != '`').take(MESSAGE_CHARACTERS).collect();
     let words = text.to_lowercase();
-    if words.contains("no space left on device") {
+    if words.contains(DISK_FULL) {
         return Err(WorkspaceError::DiskFull { what: "fetch files of Git LFS".to_owned() });
     }
     if TRANSIENT_WORDS.iter().any(|transient| words.contains(transient)) {

@@ -191,7 +191,10 @@ impl Workspaces {
         let mut suspicious = HashMap::new();
         for (id, content) in scanned(&self.settings.outbound, contents).await? {
             match content {
-                Some((_, found)) if found.is_empty() => self.known.scanned.blobs.put(id),
+                // A pointer whose content does not exist yet says nothing about the content.
+                Some((bytes, found)) if found.is_empty() && !Pointer::starts(&bytes) => {
+                    self.known.scanned.blobs.put(id)
+                }
                 other => drop(suspicious.insert(id, other)),
             }
         }

@@ -62,8 +62,7 @@ impl Pointer {
 
     /// Returns the path of the content in a mirror or store.
     pub fn path_in(&self, repository: &Path) -> PathBuf {
-        let (first, second) = (&self.digest[..2], &self.digest[2..4]);
-        repository.join("lfs/objects").join(first).join(second).join(&self.digest)
+        repository.join("lfs/objects").join(&self.digest[..2]).join(&self.digest[2..4]).join(&self.digest)
     }
 
     /// Returns the path of the content in the first repository that has the complete content.

@@ -163,7 +163,7 @@ impl Workspaces {
             GitCommand::new("put protected paths back", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         let check_out = check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]);
         self.git.ok(check_out.input(files::zero_terminated(&paths))).await?;
-        self.fill_assets(tree_paths, paths).await
+        if self.puts_assets(tree_paths) { self.fill_assets(tree_paths, paths).await } else { Ok(()) }
     }
 }
 

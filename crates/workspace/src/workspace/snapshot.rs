@@ -275,7 +275,7 @@ impl Workspaces {
             // What interpreters compiled is no work, also where no `.gitignore` says so.
             changes.stage.retain(|path| !compiled(path) || before.is_file(path.as_os_str().as_encoded_bytes()));
         }
-        let assets = self.stage_assets(tree_paths, &before, (&mut changes.stage, &mut changes.left_out)).await?;
+        let assets = self.stage_assets(tree_paths, &before, &mut changes.stage, &mut changes.left_out).await?;
         changes.refused = assets.refused;
         let zeros = "0".repeat(parent.as_str().len());
         let mut entries = Vec::new();

@@ -100,9 +100,7 @@ impl Workspaces {
     }
 
     async fn links_of(&self, store: &Path, commit: &Sha) -> Result<Vec<(PathBuf, Sha)>, WorkspaceError> {
-        let call = GitCommand::new("list the submodules of a commit", store);
-        let listed = self.git.ok(call.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await?;
-        Ok(Tracked::of(listed.stdout).submodule_commits())
+        Ok(self.tracked_at(store, commit).await?.submodule_commits())
     }
 
     /// Puts the files of the fetched submodules into a tree whose other files are those of a commit.

@@ -4,11 +4,16 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{WorkspaceError, files};
+use super::git::GitCommand;
+use super::layout::TreePaths;
+use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 
 /// Mode of a submodule.
 const SUBMODULE: &[u8] = b"160000 ";
+
+/// Maximum size of the list of a tree's files, in bytes; a million files need about 100 MiB.
+const TRACKED_BYTES: usize = 512 << 20;
 
 /// File of an index or a commit.
 pub(super) struct TrackedBlob {
@@ -140,6 +145,29 @@ fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
     }
     files::remove(dir)?;
     std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
+}
+
+impl Workspaces {
+    /// Returns the files and submodules in the index.
+    pub(super) async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
+        let call = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
+        self.listed(call.args(["ls-files", "-z", "--stage"])).await
+    }
+
+    /// Returns the files and submodules of a commit or tree.
+    pub(super) async fn tracked_at(&self, store: &Path, commit: &Sha) -> Result<Tracked, WorkspaceError> {
+        let list = GitCommand::new("list the files of a commit", store);
+        self.listed(list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await
+    }
+
+    async fn listed(&self, call: GitCommand<'_>) -> Result<Tracked, WorkspaceError> {
+        let listed = self.git.ok(call.output_bytes(TRACKED_BYTES)).await?;
+        if listed.truncated {
+            let what = "the list of files of a commit".to_owned();
+            return Err(WorkspaceError::TooLarge { what, limit: TRACKED_BYTES as u64 });
+        }
+        Ok(Tracked::of(listed.stdout))
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,6 @@ use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::tamper::is_compiled_cache;
 
-/// Maximum size of the list of a tree's files, in bytes; a million files need about 100 MiB.
-const TRACKED_BYTES: usize = 512 << 20;
-
 /// Parameters of a loop's tree.
 #[derive(Debug, Clone, Copy)]
 pub struct PrepareTree<'a> {
@@ -298,29 +295,10 @@ impl Workspaces {
         let dir = tree_paths.dir.clone();
         let tracked = files::blocking(move || keep_tracked(&dir, &tracked).map(|()| tracked)).await?;
         self.fill_submodules(tree_paths, &tracked).await?;
-        self.fill_assets(tree_paths, tracked.file_paths()).await?;
-        Ok(tracked)
-    }
-
-    /// Returns the files and submodules in the index.
-    pub(super) async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
-        let call = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.listed(call.args(["ls-files", "-z", "--stage"])).await
-    }
-
-    /// Returns the files and submodules of a commit or tree.
-    pub(super) async fn tracked_at(&self, store: &Path, commit: &Sha) -> Result<Tracked, WorkspaceError> {
-        let list = GitCommand::new("list the files of a commit", store);
-        self.listed(list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await
-    }
-
-    async fn listed(&self, call: GitCommand<'_>) -> Result<Tracked, WorkspaceError> {
-        let listed = self.git.ok(call.output_bytes(TRACKED_BYTES)).await?;
-        if listed.truncated {
-            let what = "the list of files of a commit".to_owned();
-            return Err(WorkspaceError::TooLarge { what, limit: TRACKED_BYTES as u64 });
+        if self.puts_assets(tree_paths) {
+            self.fill_assets(tree_paths, tracked.file_paths()).await?;
         }
-        Ok(Tracked::of(listed.stdout))
+        Ok(tracked)
     }
 
     fn make_real_folder(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {

@@ -174,7 +174,7 @@ async fn contents_that_the_forge_lacks_stay_pointers_and_can_be_replaced() {
     put(&world, "two");
     let info = world.prepare().await;
     let [note] = &info.notes[..] else { panic!("one note: {:?}", info.notes) };
-    assert!(note.starts_with("1 files that Git LFS stores are pointers in the work tree, because the forge"), "{note}");
+    assert!(note.starts_with("1 file that Git LFS stores is a pointer in the work tree, because the forge"), "{note}");
     assert_eq!((read(&info.dir, "a.bin").trim(), read(&info.dir, "b.bin").as_str()), (&*pointer("one"), "two"));
     sh(&info.dir, "printf three >a.bin");
     let commit = world.commit(&base).await;
@@ -195,6 +195,15 @@ async fn contents_of_git_lfs_are_scanned_for_secrets_and_bounded() {
     let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
     std::fs::write(info.dir.join("a.bin"), format!("token {token}\n")).unwrap();
     let commit = world.commit(&base).await;
+    assert!(commit.leak.is_some_and(|leak| leak.place.contains("a.bin")));
+    // Scanned first as a text, then as the content that it names.
+    let content = format!("other {token}\n");
+    std::fs::write(info.dir.join("notes.txt"), pointer(&content) + "\n").unwrap();
+    std::fs::write(info.dir.join("a.bin"), "one").unwrap();
+    let text = world.commit(&base).await;
+    assert_eq!(text.leak, None);
+    std::fs::write(info.dir.join("a.bin"), content).unwrap();
+    let commit = world.commit(&text.commit.unwrap()).await;
     assert!(commit.leak.is_some_and(|leak| leak.place.contains("a.bin")));
     world.workspaces.reset(&world.loop_id, &world.repo, &base).await.unwrap();
     sh(&info.dir, "truncate -s 65M a.bin; printf small >b.bin");
