@@ -298,6 +298,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             signing: config.signing.clone(),
             protected: Vec::new(),
             outbound: outbound.clone(),
+            submodule_hosts: config.submodule_hosts.clone(),
         },
         options.clock.clone(),
     )?;

@@ -47,6 +47,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         signing: None,
         protected: Vec::new(),
         outbound: Default::default(),
+        submodule_hosts: Vec::new(),
     };
     let trees = Workspaces::open(settings, Clock::System)?;
     for base in ["old", "main"] {

@@ -21,7 +21,7 @@ use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::domain::providers::backends::BackendRole;
-use crate::workspace::{NEEDED_GIT, installed_git};
+use crate::workspace::{InstalledGit, NEEDED_GIT, installed_git};
 pub use finding::{CheckFinding, FindingStatus};
 
 /// Name of the finding about the public address.
@@ -174,7 +174,11 @@ fn space(folder: &Path, free: u64) -> CheckFinding {
 /// Checks the version of git.
 async fn git() -> CheckFinding {
     match installed_git().await {
-        Ok((path, version)) => CheckFinding::ok("git", format!("{version} at {}", path.display())),
+        Ok(InstalledGit { program, version, has_lfs }) => {
+            let lfs =
+                if has_lfs { "git-lfs is installed" } else { "git-lfs is not installed, so its files stay pointers" };
+            CheckFinding::ok("git", format!("{version} at {}; {lfs}", program.display()))
+        }
         Err(error) => CheckFinding::fail("git", error.to_string(), format!("install git {NEEDED_GIT} or newer")),
     }
 }

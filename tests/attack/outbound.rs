@@ -171,6 +171,7 @@ impl AttackTree {
             signing: None,
             protected: Vec::new(),
             outbound: outbound(),
+            submodule_hosts: Vec::new(),
         };
         Workspaces::open(settings, Clock::System).expect("a service")
     }

@@ -9,6 +9,7 @@
 mod absent_forges;
 mod agent_faults;
 mod api;
+mod assets;
 mod assistants;
 mod browser;
 mod browser_demo;

@@ -102,6 +102,8 @@ pub struct Config {
     pub other_secrets: Vec<(String, SecretString)>,
     /// Key for signing commits; `None` if commits are not signed.
     pub signing: Option<CommitSigning>,
+    /// Hosts whose public repositories are fetched as submodules, in lower case, optionally with a port.
+    pub submodule_hosts: Vec<String>,
     /// Custom templates: name (`comment/status.md`) and content, sorted by name.
     pub templates: Vec<(String, String)>,
     /// Intervals and time limits of the service.

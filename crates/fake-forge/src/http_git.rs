@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use futures::TryStreamExt;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio_util::io::{ReaderStream, StreamReader};
 
@@ -21,7 +21,7 @@ use ralph_types::ids::{RepoId, UserId};
 pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: &str) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let pushes = rest == "git-receive-pack" || query.contains("service=git-receive-pack");
-    let answer = match admitted(core, &request, repo, pushes) {
+    let answer = match admitted(core, request.headers(), repo, pushes) {
         Ok((repo, Some(user))) if rest == "git-receive-pack" => receive(core, request, repo, user, rest).await,
         Ok((repo, _)) => fetch(core, request, repo, rest).await,
         Err(refusal) => Err(refusal),
@@ -30,10 +30,15 @@ pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: 
 }
 
 /// Returns the repository and the account; a push requires write access.
-fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<(RepoId, Option<UserId>), FakeRefusal> {
+pub(super) fn admitted(
+    core: &Core,
+    headers: &HeaderMap,
+    repo: &str,
+    pushes: bool,
+) -> Result<(RepoId, Option<UserId>), FakeRefusal> {
     let signed_in = match core.dialect {
-        Dialect::Gitea => caller(core, request.headers())?.map_or(SignedIn::Nobody, SignedIn::Person),
-        Dialect::GitHub => github::git_sign_in(core, request.headers())?,
+        Dialect::Gitea => caller(core, headers)?.map_or(SignedIn::Nobody, SignedIn::Person),
+        Dialect::GitHub => github::git_sign_in(core, headers)?,
     };
     let who = signed_in.user();
     let (owner, name) = repo.split_once('/').ok_or_else(|| FakeRefusal::NotFound(repo.to_owned()))?;
@@ -58,7 +63,7 @@ fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<
     Ok((found, github::for_git(core, &signed_in, found, pushes)?))
 }
 
-fn refused(refusal: &FakeRefusal) -> Response<Body> {
+pub(super) fn refused(refusal: &FakeRefusal) -> Response<Body> {
     let status = match refusal {
         FakeRefusal::Unauthorized => 401,
         FakeRefusal::Forbidden(_) => 403,

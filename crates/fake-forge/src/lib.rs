@@ -9,6 +9,7 @@ mod gitea;
 mod github;
 mod hooks;
 mod http_git;
+mod lfs;
 mod logins;
 mod memory;
 mod pages;

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::call::{FakeCall, FakeReply, SignedIn};
 use super::core::Core;
 use super::faults::{CutSwitch, FakeFault, RequestRecord};
-use super::{Dialect, gitea, github, http_git, logins, pages};
+use super::{Dialect, gitea, github, http_git, lfs, logins, pages};
 use ralph_types::ids::UserId;
 
 /// Maximum body size of an API request, in bytes; pushes are unlimited.
@@ -100,7 +100,10 @@ async fn route(core: &Arc<Core>, request: Request) -> Response<Body> {
         return github::manifests::page(core, &parts.method, &path, query, &body).into_response();
     }
     if let Some((repo, rest)) = path.trim_start_matches('/').split_once(".git/") {
-        return http_git::serve(core, request, repo, rest).await;
+        return match rest.strip_prefix("info/lfs/") {
+            Some(rest) => lfs::serve(core, request, repo, rest).await,
+            None => http_git::serve(core, request, repo, rest).await,
+        };
     }
     let root = match core.dialect {
         Dialect::Gitea => "/api/v1/",

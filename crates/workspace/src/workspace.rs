@@ -9,6 +9,7 @@
 //! requires the lock of that repository; adding objects does not.
 
 mod agent_repo;
+mod assets;
 mod attributes;
 mod branch;
 mod diff;
@@ -25,6 +26,7 @@ mod lock;
 mod merge;
 mod mirror;
 mod outgoing;
+mod pointer;
 mod protect;
 mod push;
 mod reaper;
@@ -88,6 +90,8 @@ pub struct WorkspaceSettings {
     pub protected: Vec<String>,
     /// Filter that scans commits for secrets.
     pub outbound: OutboundFilter,
+    /// Hosts whose public repositories are fetched as submodules, in lower case, optionally with a port.
+    pub submodule_hosts: Vec<String>,
 }
 
 /// All mirrors and work trees of this service.
@@ -98,17 +102,28 @@ pub struct Workspaces {
     layout: Layout,
     locks: Locks,
     git: Git,
+    /// Whether git-lfs is installed.
+    has_git_lfs: bool,
     clock: Clock,
     known: KnownObjects,
     /// Digests of environments by commit and settings.
     environment_keys: Mutex<HashMap<(Sha, String), String>>,
 }
 
-/// Returns path and version of the installed git; fails if git is missing or older than [`NEEDED_GIT`].
-pub async fn installed_git() -> Result<(PathBuf, GitVersion), WorkspaceError> {
+/// Installed git.
+#[derive(Debug)]
+pub struct InstalledGit {
+    pub program: PathBuf,
+    pub version: GitVersion,
+    /// Whether git-lfs is installed as well.
+    pub has_lfs: bool,
+}
+
+/// Returns the installed git; fails if git is missing or older than [`NEEDED_GIT`].
+pub async fn installed_git() -> Result<InstalledGit, WorkspaceError> {
     let git = Git::new(PathBuf::from("/"))?;
     let version = git.version().await?;
-    Ok((git.program().to_path_buf(), version))
+    Ok(InstalledGit { program: git.program().to_path_buf(), version, has_lfs: git.finds("git-lfs") })
 }
 
 impl Workspaces {
@@ -118,8 +133,9 @@ impl Workspaces {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
         let git = Git::new(layout.home())?;
+        let has_git_lfs = git.finds("git-lfs");
         let (locks, known, environment_keys) = (Locks::default(), KnownObjects::default(), Mutex::default());
-        Ok(Self { settings, protected, layout, locks, git, clock, known, environment_keys })
+        Ok(Self { settings, protected, layout, locks, git, has_git_lfs, clock, known, environment_keys })
     }
 
     /// Sets author and committer for later commits on a forge.

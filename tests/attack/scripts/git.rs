@@ -181,6 +181,7 @@ impl TrapWorld {
             signing: None,
             protected: Vec::new(),
             outbound: OutboundFilter::default(),
+            submodule_hosts: Vec::new(),
         };
         let workspaces = Workspaces::open(settings, Clock::System).expect("it opens");
         let access = GitUrl {

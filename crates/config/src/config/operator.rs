@@ -62,6 +62,8 @@ config_section! {
         pub delete_branch: bool = false;
         /// Signatures of the bot's commits.
         pub commits: CommitsSection;
+        /// Submodules of repositories.
+        pub submodules: SubmodulesSection;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: ProgressReport;
         /// Plan before the first iteration, which a person approves: of loops that are asked for one by `/ralph plan` or the label
@@ -233,6 +235,14 @@ config_section! {
         pub key_id: Option<String>;
         /// Folder of GnuPG with that key, without a passphrase. Required for the format `openpgp`.
         pub gnupg_home: Option<PathBuf>;
+    }
+}
+
+config_section! {
+    /// Submodules of repositories: `docs/guides/your-repository.md`. Those on the repository's own forge need no key.
+    pub struct SubmodulesSection {
+        /// Hosts whose public repositories are fetched as submodules, by https and without a credential, such as `github.com`.
+        pub hosts: Vec<String>;
     }
 }
 

@@ -159,6 +159,16 @@ fn keys_that_cannot_sign_commits_are_reported() {
 }
 
 #[test]
+fn invalid_hosts_of_submodules_are_refused() {
+    for host in ["https://github.com", "GitHub.com", "a b", "bot@github.com", "github.com/acme", ""] {
+        let found = problems(&format!("{SAMPLE}submodules: {{ hosts: [github.com, '{host}'] }}\n"));
+        assert!(found.contains("`submodules.hosts[1]`: expected a host"), "{host}: {found}");
+    }
+    let config = parse(&format!("{SAMPLE}submodules: {{ hosts: [github.com, 'git.lan:8443'] }}\n")).expect("valid");
+    assert_eq!(config.submodule_hosts, ["github.com", "git.lan:8443"]);
+}
+
+#[test]
 fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     let config = parse(SAMPLE).expect("valid");
     let policy = config.policy(&ForgeName::new("work"));

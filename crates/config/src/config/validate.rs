@@ -78,6 +78,7 @@ pub(super) fn operator(
     let other_secrets = secret::of_others(signing.as_ref(), env);
     let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
+    check.hosts("submodules.hosts", &file.submodules.hosts);
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
     sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
@@ -98,6 +99,7 @@ pub(super) fn operator(
         secret_files,
         other_secrets,
         signing,
+        submodule_hosts: file.submodules.hosts,
         templates,
         engine: file.engine,
         retention: file.retention,
@@ -509,6 +511,17 @@ impl Validator<'_> {
                  which leaves it that, or an agent of `type: internal`, whose model the service asks"
             );
             self.wrong(&format!("backends.{name}"), why);
+        }
+    }
+
+    /// Checks names of hosts, optionally with a port.
+    fn hosts(&mut self, key: &str, hosts: &[String]) {
+        let is_host = |host: &String| {
+            let url = url::Url::parse(&format!("https://{host}/"));
+            url.is_ok_and(|url| url.as_str() == format!("https://{host}/") && url.username().is_empty())
+        };
+        for (index, _) in hosts.iter().enumerate().filter(|(_, host)| !is_host(host)) {
+            self.wrong(&format!("{key}[{index}]"), "expected a host in lower case, such as `github.com`");
         }
     }
 

@@ -344,7 +344,7 @@ impl Engine {
             (tree, base_branch) = prepare(wanted, current.head.clone()).await?;
         }
         let mut notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
-        let lacks = self.lacks(repo, &mut tree).await;
+        let lacks = std::mem::take(&mut tree.notes);
         let fork_point = tree.fork.clone().unwrap_or_else(|| tree.base.clone());
         let base = current.base.as_ref().unwrap_or(&fork_point);
         let problems = self.pull_problems(account, repo, current, &tree).await?;

@@ -10,6 +10,9 @@ use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// Branch of the agent's repository.
 const BRANCH: &str = "ralph";
+/// Configuration with which the agent's git compares contents of Git LFS with their pointers. It never fetches contents.
+const LFS_FILTER: &str =
+    "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge --skip -- %f\n\trequired = false\n";
 /// Maximum size of the reflog that is read, in bytes.
 const REFLOG_BYTES: u64 = 256 << 10;
 /// Maximum number of commits per iteration whose subjects are read.
@@ -17,16 +20,18 @@ const MOST_MESSAGES: usize = 50;
 /// Maximum length of a subject, in characters.
 const SUBJECT_CHARACTERS: usize = 200;
 
-/// Replaces `.git` in the tree with a new repository that has a single branch at `commit`.
+/// Replaces `.git` in the tree with a new repository that has a single branch at `commit`. `lfs_index` replaces the tree's index if
+/// Git LFS stores files of the repository.
 pub(super) fn install(
     layout: &Layout,
     tree_paths: &TreePaths,
     commit: &Sha,
     author: (&str, &str),
+    lfs_index: Option<&Path>,
 ) -> Result<(), WorkspaceError> {
     let scratch = layout.scratch()?;
     let fresh = scratch.path().join("git");
-    write(&fresh, tree_paths, commit, author)?;
+    write(&fresh, tree_paths, commit, author, lfs_index)?;
     let target = tree_paths.dir.join(".git");
     if std::fs::symlink_metadata(&target).is_ok() {
         layout.discard(&target)?;
@@ -34,15 +39,22 @@ pub(super) fn install(
     std::fs::rename(&fresh, &target).map_err(WorkspaceError::io("create", &target))
 }
 
-fn write(dir: &Path, tree_paths: &TreePaths, commit: &Sha, (name, email): (&str, &str)) -> Result<(), WorkspaceError> {
+fn write(
+    dir: &Path,
+    tree_paths: &TreePaths,
+    commit: &Sha,
+    (name, email): (&str, &str),
+    lfs_index: Option<&Path>,
+) -> Result<(), WorkspaceError> {
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
         let folder = dir.join(folder);
         std::fs::create_dir_all(&folder).map_err(WorkspaceError::io("create", &folder))?;
     }
     let config = format!(
-        "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n[user]\n\tname = {}\n\temail = {}\n[gc]\n\tauto = 0\n",
+        "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n[user]\n\tname = {}\n\temail = {}\n[gc]\n\tauto = 0\n{}",
         quoted(name),
-        quoted(email)
+        quoted(email),
+        if lfs_index.is_some() { LFS_FILTER } else { "" }
     );
     let borrowed = [&tree_paths.store, &tree_paths.mirror].map(|from| format!("{}\n", objects(from).display()));
     let alternates = borrowed.concat();
@@ -57,7 +69,7 @@ fn write(dir: &Path, tree_paths: &TreePaths, commit: &Sha, (name, email): (&str,
     }
     // With a copy of the service's index, the agent's first `git status` reads no file contents.
     let index = dir.join("index");
-    std::fs::copy(&tree_paths.index, &index).map(drop).map_err(WorkspaceError::io("write", &index))
+    std::fs::copy(lfs_index.unwrap_or(&tree_paths.index), &index).map(drop).map_err(WorkspaceError::io("write", &index))
 }
 
 /// Quotes a value for a git configuration file.

@@ -39,6 +39,11 @@ pub(super) fn create(store: &Path) -> std::io::Result<()> {
     files::put(&path, RESET)
 }
 
+/// Whether the base's attributes assign files to Git LFS.
+pub(super) fn assign_assets(store: &Path) -> bool {
+    std::fs::read_to_string(path(store)).is_ok_and(|text| text.contains(&format!(" {LFS}")))
+}
+
 /// Guard that makes git store files unchanged, regardless of the encodings that attributes declare. Without it, a
 /// single file that violates its declared encoding would make git reject all files.
 pub(super) struct IgnoredEncodings {
@@ -167,7 +172,9 @@ fn allowed<'a>(attributes: &'a str, macros: &HashMap<&str, &'a str>, depth: usiz
         };
         match macros.get(word) {
             _ if is_allowed => vec![word],
-            _ if name == "filter" => vec![if word == "filter=lfs" { LFS } else { "-ralph-lfs" }],
+            // Pointers are not merged line by line.
+            _ if word == "filter=lfs" => vec![LFS, "-merge"],
+            _ if name == "filter" => vec!["-ralph-lfs"],
             _ if word == "binary" => vec!["-merge", "-text"],
             Some(attributes) if depth < MOST_DEPTH => allowed(attributes, macros, depth + 1),
             _ => Vec::new(),
@@ -245,7 +252,7 @@ mod tests {
         let cases = [
             ("a filter=x diff=x merge=x text", "\"a\" -ralph-lfs text\n"),
             ("a filter diff=x", "\"a\" -ralph-lfs\n"),
-            ("a filter=lfs diff=lfs merge=lfs -text", "\"a\" ralph-lfs -text\n"),
+            ("a filter=lfs diff=lfs merge=lfs -text", "\"a\" ralph-lfs -merge -text\n"),
             ("a working-tree-encoding=EUC-JP eol=crlf", "\"a\" eol=crlf\n"),
             ("a working-tree-encoding=UTF-16//TRANSLIT", ""),
             ("a working-tree-encoding=utf-16le-bom", "\"a\" working-tree-encoding=utf-16le-bom\n"),

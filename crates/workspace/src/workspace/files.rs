@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{Read, Write as _};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, utimensat};
@@ -31,6 +31,13 @@ pub(super) fn zero_separated(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Returns the first `limit` bytes of a regular file below `root` without following links; `None` if there is no such file.
 pub(super) fn read_beneath(root: &Path, path: &Path, limit: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_beneath(root, path)?.take(limit).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Opens a regular file below `root` for reading without following links; `None` if there is no such file.
+pub(super) fn open_beneath(root: &Path, path: &Path) -> Option<std::fs::File> {
     let folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut here = rustix::fs::open(root, folder, Mode::empty()).ok()?;
@@ -40,12 +47,7 @@ pub(super) fn read_beneath(root: &Path, path: &Path, limit: u64) -> Option<Vec<u
         here = rustix::fs::openat(&here, part, if last { file } else { folder }, Mode::empty()).ok()?;
         if last {
             let open = std::fs::File::from(here);
-            if !open.metadata().ok()?.is_file() {
-                return None;
-            }
-            let mut bytes = Vec::new();
-            open.take(limit).read_to_end(&mut bytes).ok()?;
-            return Some(bytes);
+            return open.metadata().is_ok_and(|found| found.is_file()).then_some(open);
         }
     }
     None
@@ -133,6 +135,24 @@ fn open_up(dir: &Path, depth: usize) {
     }
 }
 
+/// Replaces the content of a regular file below `dir` without changing its permissions. Does not follow links.
+pub(super) fn replace(dir: &Path, path: &Path, content: &mut impl Read) -> Result<(), WorkspaceError> {
+    let file = dir.join(path);
+    let wrong = |kind| WorkspaceError::io("replace", &file)(std::io::Error::from(kind));
+    if !parents_are_real(dir, path) {
+        return Err(wrong(std::io::ErrorKind::NotADirectory));
+    }
+    let found = std::fs::symlink_metadata(&file).map_err(WorkspaceError::io("replace", &file))?;
+    if !found.is_file() {
+        return Err(wrong(std::io::ErrorKind::InvalidInput));
+    }
+    remove(&file)?;
+    let mut options = std::fs::OpenOptions::new();
+    let created = options.write(true).create_new(true).mode(found.permissions().mode()).open(&file);
+    let mut created = created.map_err(WorkspaceError::io("replace", &file))?;
+    std::io::copy(content, &mut created).map(drop).map_err(WorkspaceError::io("replace", &file))
+}
+
 /// Runs blocking file operations on a separate thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
@@ -143,13 +163,13 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 /// Writes a file durably, unless it already has this content.
-pub(super) fn put(path: &Path, text: &str) -> std::io::Result<()> {
-    if std::fs::read(path).is_ok_and(|found| found == text.as_bytes()) {
+pub(super) fn put(path: &Path, content: impl AsRef<[u8]>) -> std::io::Result<()> {
+    if std::fs::read(path).is_ok_and(|found| found == content.as_ref()) {
         return Ok(());
     }
     let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content.as_ref())?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())

@@ -213,6 +213,20 @@ impl Git {
         Ok(Self { program, home, version: Arc::default(), sync_method })
     }
 
+    /// Whether git finds another program.
+    pub fn finds(&self, program: &str) -> bool {
+        which::which_in(program, Some(self.search_path()), "/").is_ok()
+    }
+
+    /// Returns the `PATH` of all commands.
+    fn search_path(&self) -> OsString {
+        let path = OsString::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        match self.program.parent() {
+            Some(folder) => [folder.as_os_str(), OsStr::new(":"), path.as_os_str()].into_iter().collect(),
+            None => path,
+        }
+    }
+
     /// Returns the path of git.
     pub fn program(&self) -> &Path {
         &self.program
@@ -270,17 +284,13 @@ impl Git {
     }
 
     fn environment(&self, call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<(OsString, OsString)> {
-        let mut path = OsString::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        if let Some(folder) = self.program.parent() {
-            path = [folder.as_os_str(), OsStr::new(":"), path.as_os_str()].into_iter().collect();
-        }
         // git on a local remote reads no other configuration of ours; its owner was checked when the repository was opened.
         let global_config = match remote {
             Some(remote) if remote.scheme == "file" => self.home.with_file_name(FILE_REMOTES).into(),
             _ => "/dev/null".into(),
         };
         let mut env: Vec<(OsString, OsString)> = vec![
-            ("PATH".into(), path),
+            ("PATH".into(), self.search_path()),
             ("HOME".into(), self.home.clone().into()),
             ("LC_ALL".into(), "C".into()),
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),

@@ -75,6 +75,10 @@ impl Workspaces {
         let fill = GitCommand::new("put the merged files into the tree", &tree_paths.store)
             .on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;
+        if self.puts_assets(&tree_paths) {
+            let filled = self.tracked(&tree_paths).await?;
+            self.fill_assets(&tree_paths, filled.file_paths()).await?;
+        }
         self.install_agent_repository(&tree_paths, head).await?;
         Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })
     }

@@ -12,6 +12,7 @@ use flate2::read::ZlibDecoder;
 
 use super::git::GitCommand;
 use super::layout::{TreePaths, objects};
+use super::pointer::Pointer;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::bounds::PUSHED_BYTES;
@@ -42,8 +43,8 @@ pub(super) struct ChangedObject {
     path: Vec<u8>,
     /// Whether no parent has a file with this path.
     is_new_path: bool,
-    is_submodule: bool,
-    object: Sha,
+    pub(super) is_submodule: bool,
+    pub(super) object: Sha,
     /// Object ids of the parents' versions.
     before: Vec<Sha>,
 }
@@ -186,10 +187,14 @@ impl Workspaces {
         let new: HashSet<Sha> =
             blobs.iter().map(|one| one.object.clone()).filter(|id| !self.known.scanned.blobs.holds(id)).collect();
         let contents = self.contents(tree_paths, &new).await?;
+        let contents = with_assets(vec![tree_paths.store.clone()], contents).await?;
         let mut suspicious = HashMap::new();
         for (id, content) in scanned(&self.settings.outbound, contents).await? {
             match content {
-                Some((_, found)) if found.is_empty() => self.known.scanned.blobs.put(id),
+                // A pointer whose content does not exist yet says nothing about the content.
+                Some((bytes, found)) if found.is_empty() && !Pointer::starts(&bytes) => {
+                    self.known.scanned.blobs.put(id)
+                }
                 other => drop(suspicious.insert(id, other)),
             }
         }
@@ -199,6 +204,8 @@ impl Workspaces {
         }
         let earlier: HashSet<Sha> = of_found().flat_map(|one| one.before.iter().cloned()).collect();
         let earlier = self.contents(tree_paths, &earlier).await?;
+        let both = vec![tree_paths.store.clone(), tree_paths.mirror.clone()];
+        let earlier = with_assets(both, earlier).await?;
         for one in blobs.iter().filter(|one| new.contains(&one.object) && !self.known.scanned.blobs.holds(&one.object))
         {
             let before: Vec<u8> =
@@ -213,7 +220,7 @@ impl Workspaces {
     }
 
     /// Returns the commits that the forge does not have, each with its headers, message and changes.
-    async fn range(
+    pub(super) async fn range(
         &self,
         tree_paths: &TreePaths,
         request: &ClearRequest<'_>,
@@ -259,6 +266,22 @@ impl Workspaces {
         }
         Ok(read)
     }
+}
+
+/// Replaces pointers of Git LFS by the contents in these repositories.
+async fn with_assets(
+    repositories: Vec<PathBuf>,
+    mut contents: HashMap<Sha, ObjectContent>,
+) -> Result<HashMap<Sha, ObjectContent>, WorkspaceError> {
+    let replace = move || {
+        for content in contents.values_mut() {
+            if let Some(asset) = Pointer::content_for(bytes_of(content), &repositories)? {
+                *content = ObjectContent::Bytes(asset);
+            }
+        }
+        Ok(contents)
+    };
+    files::blocking(replace).await
 }
 
 fn bytes_of(content: &ObjectContent) -> &[u8] {

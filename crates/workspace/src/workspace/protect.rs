@@ -1,7 +1,7 @@
 //! Protected paths, which agents may not change. They are restored from the base before each commit.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::git::GitCommand;
@@ -158,10 +158,12 @@ impl Workspaces {
         for path in &wanted {
             remove_beneath(&tree_paths.dir, &files::path_of(path))?;
         }
-        let paths = kept.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
+        let paths: Vec<PathBuf> = kept.iter().map(|path| files::path_of(path)).collect();
         let check_out =
             GitCommand::new("put protected paths back", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
+        let check_out = check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]);
+        self.git.ok(check_out.input(files::zero_terminated(&paths))).await?;
+        if self.puts_assets(tree_paths) { self.fill_assets(tree_paths, paths).await } else { Ok(()) }
     }
 }
 

@@ -49,7 +49,11 @@ impl Workspaces {
         let PushRequest { loop_id, repo, access, branch, commit, expected } = request;
         let commit = commit.commit();
         check_branch(branch)?;
-        let store = self.opened(loop_id, repo).await?.store;
+        let tree_paths = self.opened(loop_id, repo).await?;
+        if let Some(refused) = self.upload_assets(&request, &tree_paths).await? {
+            return Ok(refused);
+        }
+        let store = tree_paths.store;
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", expected.map_or("", Sha::as_str));
         let refspec = format!("{commit}:refs/heads/{branch}");
         // Without file contents, git must know what the remote has, or it tries to send objects that are missing here.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
-use super::attributes::{IgnoredEncodings, LFS};
+use super::attributes::IgnoredEncodings;
 use super::diff::{ChangedFiles, TreeDiff, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
@@ -29,8 +29,6 @@ use crate::domain::trust::tamper::is_compiled_cache;
 const LARGEST_FILE: u64 = 100 << 20;
 /// Maximum number of changed files in a commit.
 const MOST_CHANGES: usize = 50_000;
-/// Start of the pointers that Git LFS stores in git.
-const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 /// Maximum length of a file that points to a git directory, in bytes.
 const MOST_LINK: u64 = 4096;
 /// Maximum nesting depth of repositories.
@@ -100,8 +98,8 @@ struct Changes {
     remove: Vec<PathBuf>,
     /// Files that are too large or unreadable.
     left_out: Vec<PathBuf>,
-    /// Files of Git LFS that are no pointers.
-    assets: Vec<PathBuf>,
+    /// Reasons why changed files of Git LFS are not committed.
+    refused: Vec<String>,
     /// Files and submodules that the index had before.
     before: Tracked,
 }
@@ -119,7 +117,7 @@ impl Workspaces {
             Some(killed) => self.set_aside((request.loop_id, request.repo), parent, killed, &tree_paths).await?,
             None => Vec::new(),
         };
-        let refused = refusals(&staged.assets, &self.changed_submodules(&tree_paths, &staged.before).await?);
+        let refused = refusals(&staged.refused, &self.changed_submodules(&tree_paths, &staged.before).await?);
         let found = self.write_tree(&tree_paths).await?;
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
         let paths =
@@ -277,15 +275,16 @@ impl Workspaces {
             // What interpreters compiled is no work, also where no `.gitignore` says so.
             changes.stage.retain(|path| !compiled(path) || before.is_file(path.as_os_str().as_encoded_bytes()));
         }
-        changes.assets = self.unstored_assets(tree_paths, &before, &changes.stage).await?;
-        changes.stage.retain(|path| !changes.assets.contains(path));
+        let assets = self.stage_assets(tree_paths, &before, &mut changes.stage, &mut changes.left_out).await?;
+        changes.refused = assets.refused;
         let zeros = "0".repeat(parent.as_str().len());
-        let mut removals = Vec::new();
+        let mut entries = Vec::new();
         for path in &changes.remove {
-            removals.extend(format!("0 {zeros}\t").into_bytes());
-            removals.extend(path.as_os_str().as_encoded_bytes());
-            removals.push(0);
+            entries.extend(format!("0 {zeros}\t").into_bytes());
+            entries.extend(path.as_os_str().as_encoded_bytes());
+            entries.push(0);
         }
+        entries.extend(assets.entries);
         let additions = files::zero_terminated(&changes.stage);
         let update = |input: &[u8], flags: &[&str]| {
             let call = GitCommand::new("take in the files", &tree_paths.store);
@@ -304,34 +303,11 @@ impl Workspaces {
         }
         // Last, because it looks at no file: before, it would write an index that is newer than files which changed in the second
         // of their checkout, and git would take those of the same size for unchanged.
-        if !removals.is_empty() {
-            self.git.ok(update(&removals, &["--index-info"])).await?;
+        if !entries.is_empty() {
+            self.git.ok(update(&entries, &["--index-info"])).await?;
         }
         changes.before = before;
         Ok(changes)
-    }
-
-    /// Returns those of the changed files that the base's attributes assign to Git LFS and that are no pointers. Committed,
-    /// they would be blobs in git.
-    async fn unstored_assets(
-        &self,
-        tree_paths: &TreePaths,
-        before: &Tracked,
-        changed: &[PathBuf],
-    ) -> Result<Vec<PathBuf>, WorkspaceError> {
-        if changed.is_empty() || !before.files().any(|path| path.ends_with(".gitattributes")) {
-            return Ok(Vec::new());
-        }
-        let call = GitCommand::new("read the attributes of changed files", &tree_paths.store);
-        let call = call.args(["check-attr", "-z", "--stdin", LFS]);
-        let listed = self.git.ok(call.input(files::zero_terminated(changed))).await?.stdout;
-        let parts: Vec<&[u8]> = listed.split(|byte| *byte == 0).collect();
-        let of_lfs = parts.chunks_exact(3).filter(|parts| parts[2] == b"set").map(|parts| files::path_of(parts[0]));
-        let is_pointer = |path: &PathBuf| {
-            let start = files::read_beneath(&tree_paths.dir, path, LFS_POINTER.len() as u64);
-            start.is_none_or(|start| start == LFS_POINTER)
-        };
-        Ok(of_lfs.filter(|path| !is_pointer(path)).collect())
     }
 
     /// Returns the files and submodules in the private index. A missing or damaged index is first rebuilt from `parent`.
@@ -537,14 +513,11 @@ fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError>
 }
 
 /// Returns the sentences about changes that are not committed because of where they are.
-fn refusals(assets: &[PathBuf], submodules: &[String]) -> Vec<String> {
-    let shown = |path: &PathBuf| format!("`{}`", path.to_string_lossy().replace(['`', '\n', '\r'], ""));
-    let asset =
-        |path| format!("{} belongs to Git LFS, which the bot cannot write: its change was not committed", shown(path));
+fn refusals(assets: &[String], submodules: &[String]) -> Vec<String> {
     let module = |path: &String| {
         format!("`{path}` is a submodule, whose files belong to another repository: its change was not committed")
     };
-    assets.iter().take(20).map(asset).chain(submodules.iter().map(module)).collect()
+    assets.iter().take(20).cloned().chain(submodules.iter().map(module)).collect()
 }
 
 fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {

@@ -1,8 +1,9 @@
 //! Submodules: their commits are fetched into the mirror of the repository, with the service's credential, and their files are put
-//! into trees. Only repositories of the same forge are fetched. Trees contain neither addresses nor credentials, and changes
+//! into trees. Only repositories of the same forge, and public ones of hosts that the operator lists, are fetched. Trees contain neither addresses nor credentials, and changes
 //! in a submodule are never part of a commit.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::git::{GitCommand, GitUrl};
 use super::layout::TreePaths;
@@ -39,13 +40,12 @@ impl Workspaces {
             for module in self.submodules_of(&tree_paths.store, &commit).await? {
                 let path = above.join(&module.path);
                 seen += 1;
-                let address = module.url.as_deref().map(|url| address_of(&from.url, url));
-                let outcome = match address {
+                let listed = module.url.as_deref().map(|url| access_of(&from, url, &self.settings.submodule_hosts));
+                let outcome = match listed {
                     _ if seen > MOST_SUBMODULES => Err(format!("there are more than {MOST_SUBMODULES} submodules")),
                     None => Err("it has no address in `.gitmodules`".to_owned()),
-                    Some(None) => Err("its address is not on this forge".to_owned()),
-                    Some(Some(url)) => {
-                        let access = GitUrl { url, ..from.clone() };
+                    Some(None) => Err("its host is neither the repository's nor in `submodules.hosts`".to_owned()),
+                    Some(Some(access)) => {
                         self.fetch_submodule(guard, tree_paths, &access, &module.commit).await.map(|()| access)
                     }
                 };
@@ -100,9 +100,7 @@ impl Workspaces {
     }
 
     async fn links_of(&self, store: &Path, commit: &Sha) -> Result<Vec<(PathBuf, Sha)>, WorkspaceError> {
-        let call = GitCommand::new("list the submodules of a commit", store);
-        let listed = self.git.ok(call.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await?;
-        Ok(Tracked::of(listed.stdout).submodule_commits())
+        Ok(self.tracked_at(store, commit).await?.submodule_commits())
     }
 
     /// Puts the files of the fetched submodules into a tree whose other files are those of a commit.
@@ -174,7 +172,37 @@ fn plain(path: &Path) -> String {
     path.to_string_lossy().chars().filter(|c| !c.is_control() && *c != '`').collect()
 }
 
-/// Returns the address of a submodule for the service: the one in `.gitmodules`, resolved against the repository's, and with the
+/// Returns the address of a submodule with the credential of the repository that names it, or without one on a listed host. `None` if it
+/// must not be fetched.
+fn access_of(from: &GitUrl, url: &str, hosts: &[String]) -> Option<GitUrl> {
+    if let Some(url) = address_of(&from.url, url) {
+        return Some(GitUrl { url, ..from.clone() });
+    }
+    let url = public_address(url, hosts)?;
+    Some(GitUrl { url, credential: None, settling: Duration::ZERO })
+}
+
+/// Returns the https address of a repository on one of these hosts.
+fn public_address(url: &str, hosts: &[String]) -> Option<String> {
+    let (at, path) = match url.split_once("://") {
+        Some(("https" | "http" | "ssh" | "git", rest)) => rest.split_once('/')?,
+        Some(_) => return None,
+        None => url.split_once(':').filter(|(at, _)| !at.contains('/'))?,
+    };
+    let host = at.rsplit_once('@').map_or(at, |(_, host)| host).to_lowercase();
+    // The port of another protocol is not that of https.
+    let host = if url.starts_with("https:") { host } else { host.split(':').next()?.to_owned() };
+    let path = path.trim_start_matches('/');
+    (hosts.contains(&host) && is_harmless(path)).then(|| format!("https://{host}/{path}"))
+}
+
+/// Whether a path of an address names only folders below the server's root.
+fn is_harmless(path: &str) -> bool {
+    let is_plain = |part: &str| !part.is_empty() && part != ".." && !part.starts_with('-');
+    path.split('/').all(is_plain) && !path.contains(|c: char| c.is_control() || " ?#@\\".contains(c))
+}
+
+/// Returns the address of a submodule on the host of its repository: the one in `.gitmodules`, resolved against the repository's, and with the
 /// forge's own scheme and port. `None` if it is not on the host of the repository.
 fn address_of(repository: &str, url: &str) -> Option<String> {
     let (scheme, rest) = repository.split_once("://")?;
@@ -203,13 +231,13 @@ fn address_of(repository: &str, url: &str) -> Option<String> {
         let (at, path) = url.split_once(':').filter(|(at, _)| !at.contains('/'))?;
         (scheme != "file" && host(at) == host(authority)).then(|| path.trim_start_matches('/').to_owned())?
     };
-    let is_plain = |part: &str| !part.is_empty() && part != ".." && !part.starts_with('-');
-    let harmless = path.split('/').all(is_plain) && !path.contains(|c: char| c.is_control() || " ?#@\\".contains(c));
-    harmless.then(|| format!("{scheme}://{authority}/{path}"))
+    is_harmless(&path).then(|| format!("{scheme}://{authority}/{path}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use secrecy::SecretString;
+
     use super::*;
 
     #[test]
@@ -234,5 +262,37 @@ mod tests {
             assert_eq!(address_of(here, url).as_deref(), expected, "{url}");
         }
         assert_eq!(address_of("file:///srv/app.git", "../lib.git").as_deref(), Some("file:///srv/lib.git"));
+    }
+
+    #[test]
+    fn listed_hosts_are_reached_by_https_without_a_credential() {
+        let credential = Some(("bot".to_owned(), SecretString::from("token")));
+        let here = GitUrl { url: "https://forge.example/acme/app.git".into(), credential, settling: Duration::ZERO };
+        let hosts = ["github.com".to_owned(), "git.example:8443".to_owned()];
+        for (url, expected) in [
+            ("https://github.com/acme/lib.git", Some("https://github.com/acme/lib.git")),
+            ("git@GitHub.com:acme/lib.git", Some("https://github.com/acme/lib.git")),
+            ("ssh://git@github.com:22/acme/lib", Some("https://github.com/acme/lib")),
+            ("https://user:password@github.com/acme/lib", Some("https://github.com/acme/lib")),
+            ("https://git.example:8443/lib", Some("https://git.example:8443/lib")),
+            ("https://github.com:8443/acme/lib", None),
+            ("https://git.example/lib", None),
+            ("https://github.com.evil.example/acme/lib", None),
+            ("https://github.com@evil.example/acme/lib", None),
+            ("https://github.com/../lib", None),
+            ("https://github.com/-u./payload", None),
+            ("file://github.com/etc/passwd", None),
+            ("ext::sh -c x", None),
+        ] {
+            let found = access_of(&here, url, &hosts);
+            assert_eq!(found.as_ref().map(|access| access.url.as_str()), expected, "{url}");
+            assert!(found.is_none_or(|access| access.credential.is_none()), "{url}");
+        }
+        let own = access_of(&here, "../lib.git", &hosts).unwrap();
+        assert!(own.credential.is_some());
+        // A submodule of a public repository cannot make the bot use its credential.
+        let public = access_of(&here, "https://github.com/acme/lib.git", &hosts).unwrap();
+        assert!(access_of(&public, "https://forge.example/acme/private.git", &hosts).is_none());
+        assert_eq!(access_of(&public, "../other", &hosts).unwrap().url, "https://github.com/acme/other");
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of work trees with git, with bare repositories as the forge and a shell as the agent.
 #![expect(clippy::disallowed_methods, reason = "the tests play the forge and the agent with processes of their own")]
 
+mod assets;
 mod conventions;
 mod durability;
 mod environment;
@@ -46,6 +47,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
             .map(str::to_owned)
             .collect(),
         outbound: OutboundFilter::default(),
+        submodule_hosts: Vec::new(),
     }
 }
 

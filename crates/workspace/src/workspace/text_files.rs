@@ -1,7 +1,5 @@
 //! Single text files: reads their content in a commit, and replaces them in a tree.
 
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use super::git::GitCommand;
@@ -49,23 +47,6 @@ impl Workspaces {
         let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
         let (dir, path, text) = (tree_paths.dir.clone(), path.to_owned(), text.to_owned());
-        files::blocking(move || replace(&dir, Path::new(&path), &text)).await
+        files::blocking(move || files::replace(&dir, Path::new(&path), &mut text.as_bytes())).await
     }
-}
-
-fn replace(dir: &Path, path: &Path, text: &str) -> Result<(), WorkspaceError> {
-    let file = dir.join(path);
-    let wrong = |kind| WorkspaceError::io("replace", &file)(std::io::Error::from(kind));
-    if !files::parents_are_real(dir, path) {
-        return Err(wrong(std::io::ErrorKind::NotADirectory));
-    }
-    let found = std::fs::symlink_metadata(&file).map_err(WorkspaceError::io("replace", &file))?;
-    if !found.is_file() {
-        return Err(wrong(std::io::ErrorKind::InvalidInput));
-    }
-    files::remove(&file)?;
-    let mut options = std::fs::OpenOptions::new();
-    let created = options.write(true).create_new(true).mode(found.permissions().mode()).open(&file);
-    let mut created = created.map_err(WorkspaceError::io("replace", &file))?;
-    created.write_all(text.as_bytes()).map_err(WorkspaceError::io("replace", &file))
 }

@@ -4,11 +4,23 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{WorkspaceError, files};
+use super::git::GitCommand;
+use super::layout::TreePaths;
+use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 
 /// Mode of a submodule.
 const SUBMODULE: &[u8] = b"160000 ";
+
+/// Maximum size of the list of a tree's files, in bytes; a million files need about 100 MiB.
+const TRACKED_BYTES: usize = 512 << 20;
+
+/// File of an index or a commit.
+pub(super) struct TrackedBlob {
+    pub path: PathBuf,
+    pub id: Sha,
+    pub is_executable: bool,
+}
 
 /// Files and submodules of an index or a commit, in the format of `git ls-files -z --stage` or `git ls-tree -r -z`, sorted by path.
 #[derive(Debug, Default)]
@@ -38,6 +50,12 @@ impl Tracked {
         files.map(|(place, _)| String::from_utf8_lossy(&self.listed[place.clone()]))
     }
 
+    /// Returns the paths of files and symbolic links.
+    pub fn file_paths(&self) -> Vec<PathBuf> {
+        let files = self.paths.iter().filter(|(_, is_submodule)| !is_submodule);
+        files.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
+    }
+
     /// Returns the paths of submodules.
     pub fn submodules(&self) -> Vec<PathBuf> {
         let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
@@ -47,13 +65,27 @@ impl Tracked {
     /// Returns the paths of submodules with their commits.
     pub fn submodule_commits(&self) -> Vec<(PathBuf, Sha)> {
         let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
-        let commit = |start: usize| {
-            let entry = self.listed[..start - 1].rsplit(|byte| *byte == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(entry).split(' ').find_map(Sha::parse)
-        };
+        let commit = |facts: &str| facts.split(' ').find_map(Sha::parse);
         submodules
-            .filter_map(|(place, _)| Some((files::path_of(&self.listed[place.clone()]), commit(place.start)?)))
+            .filter_map(|(place, _)| Some((files::path_of(&self.listed[place.clone()]), commit(&self.facts(place))?)))
             .collect()
+    }
+
+    /// Returns the files with their objects, without symbolic links.
+    pub fn blobs(&self) -> Vec<TrackedBlob> {
+        let blob = |place: &Range<usize>| {
+            let facts = self.facts(place);
+            let id = facts.split(' ').find_map(Sha::parse).filter(|_| facts.starts_with("100"))?;
+            let path = files::path_of(&self.listed[place.clone()]);
+            Some(TrackedBlob { path, id, is_executable: facts.starts_with("100755") })
+        };
+        self.paths.iter().filter_map(|(place, _)| blob(place)).collect()
+    }
+
+    /// Returns the mode and the object of an entry.
+    fn facts(&self, place: &Range<usize>) -> std::borrow::Cow<'_, str> {
+        let entry = self.listed[..place.start - 1].rsplit(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(entry)
     }
 
     /// Whether a path is a tracked file or symbolic link.
@@ -113,6 +145,29 @@ fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
     }
     files::remove(dir)?;
     std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
+}
+
+impl Workspaces {
+    /// Returns the files and submodules in the index.
+    pub(super) async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
+        let call = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
+        self.listed(call.args(["ls-files", "-z", "--stage"])).await
+    }
+
+    /// Returns the files and submodules of a commit or tree.
+    pub(super) async fn tracked_at(&self, store: &Path, commit: &Sha) -> Result<Tracked, WorkspaceError> {
+        let list = GitCommand::new("list the files of a commit", store);
+        self.listed(list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await
+    }
+
+    async fn listed(&self, call: GitCommand<'_>) -> Result<Tracked, WorkspaceError> {
+        let listed = self.git.ok(call.output_bytes(TRACKED_BYTES)).await?;
+        if listed.truncated {
+            let what = "the list of files of a commit".to_owned();
+            return Err(WorkspaceError::TooLarge { what, limit: TRACKED_BYTES as u64 });
+        }
+        Ok(Tracked::of(listed.stdout))
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,6 @@ use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::tamper::is_compiled_cache;
 
-/// Maximum size of the list of a tree's files, in bytes; a million files need about 100 MiB.
-const TRACKED_BYTES: usize = 512 << 20;
-
 /// Parameters of a loop's tree.
 #[derive(Debug, Clone, Copy)]
 pub struct PrepareTree<'a> {
@@ -127,16 +124,18 @@ impl Workspaces {
         };
         needed.extend(parted.as_ref());
         self.complete(&guard, &tree_paths, access, &needed).await?;
-        let notes = self.fetch_submodules(&guard, &tree_paths, access, &head).await?;
+        let mut notes = self.fetch_submodules(&guard, &tree_paths, access, &head).await?;
         if head != remote.base {
             // A merge may bring other commits of submodules.
             self.fetch_submodules(&guard, &tree_paths, access, &remote.base).await?;
         }
+        self.use_attributes_of(&tree_paths, &remote.base).await?;
+        let of_base: Vec<&Sha> = [&remote.base].into_iter().chain(&common).collect();
+        notes.extend(self.fetch_assets(&guard, &tree_paths, access, &of_base).await?);
         drop(guard);
         if std::fs::symlink_metadata(&tree_paths.dir).is_err() {
             self.take_from_pool(repo, &tree_paths)?;
         }
-        self.use_attributes_of(&tree_paths, &remote.base).await?;
         self.put_at(loop_id, &tree_paths, &head).await?;
         let (dir, remote_branch) = (tree_paths.dir, remote.branch);
         Ok(TreeInfo { dir, head, base: remote.base, fork: common, remote_branch, notes })
@@ -253,7 +252,9 @@ impl Workspaces {
         commit: &Sha,
     ) -> Result<(), WorkspaceError> {
         let author = (self.settings.committer_name.as_str(), self.settings.committer_email.as_str());
-        agent_repo::install(&self.layout, tree_paths, commit, author)
+        let lfs_index = self.index_for_agent(tree_paths).await?;
+        let lfs_index = lfs_index.as_ref().map(|(index, _)| index.as_path());
+        agent_repo::install(&self.layout, tree_paths, commit, author, lfs_index)
     }
 
     async fn put_at(&self, loop_id: &LoopId, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
@@ -290,31 +291,17 @@ impl Workspaces {
         let reset =
             GitCommand::new("fill the work tree", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         let reset = reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()]);
-        let list = GitCommand::new("list the files of a commit", &tree_paths.store);
-        let list = list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()]);
         // Both run to their ends, so that no git process is stopped halfway.
-        let (filled, tracked) = tokio::join!(self.git.ok(reset), self.listed(list));
+        let (filled, tracked) = tokio::join!(self.git.ok(reset), self.tracked_at(&tree_paths.store, commit));
         filled?;
         let tracked = tracked?;
         let dir = tree_paths.dir.clone();
         let tracked = files::blocking(move || keep_tracked(&dir, &tracked).map(|()| tracked)).await?;
         self.fill_submodules(tree_paths, &tracked).await?;
-        Ok(tracked)
-    }
-
-    /// Returns the files and submodules in the index.
-    pub(super) async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
-        let call = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.listed(call.args(["ls-files", "-z", "--stage"])).await
-    }
-
-    async fn listed(&self, call: GitCommand<'_>) -> Result<Tracked, WorkspaceError> {
-        let listed = self.git.ok(call.output_bytes(TRACKED_BYTES)).await?;
-        if listed.truncated {
-            let what = "the list of files of a commit".to_owned();
-            return Err(WorkspaceError::TooLarge { what, limit: TRACKED_BYTES as u64 });
+        if self.puts_assets(tree_paths) {
+            self.fill_assets(tree_paths, tracked.file_paths()).await?;
         }
-        Ok(Tracked::of(listed.stdout))
+        Ok(tracked)
     }
 
     fn make_real_folder(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {

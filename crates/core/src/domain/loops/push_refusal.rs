@@ -56,7 +56,13 @@ impl PushRefusal {
             let files = LARGE_FILE.captures_iter(text).map(|found| found[1].to_owned());
             return Self::TooLarge { files: files.take(MAX_NAMED).collect() };
         }
-        if has(&["pack exceeds maximum allowed size", "quota exceeded", "Quota exceeded", "exceeds the quota"]) {
+        if has(&[
+            "pack exceeds maximum allowed size",
+            "quota exceeded",
+            "Quota exceeded",
+            "exceeds the quota",
+            "over its data quota",
+        ]) {
             return Self::Quota;
         }
         if has(&["GH013", "repository rule violations"]) {

@@ -13,6 +13,10 @@ pub const JSON_VALUES: usize = 1_000_000;
 pub const JSON_DEPTH: usize = 64;
 /// Maximum total size of the files of a push that are scanned, in bytes.
 pub const PUSHED_BYTES: usize = 64 << 20;
+/// Maximum total size of the files of Git LFS that are fetched for a work tree, in bytes.
+pub const ASSET_BYTES: u64 = 4 << 30;
+/// Maximum number of files of Git LFS that are fetched for a work tree.
+pub const ASSETS: usize = 20_000;
 /// Number of bytes that the scan for secrets views at a time. Its memory is about 25 times this number.
 pub const SCAN_WINDOW: usize = 1 << 20;
 /// Number of bytes that two neighboring views have in common. A split or encoded secret within as many bytes is found.

@@ -1,23 +1,10 @@
-//! Rules of a repository's base for commits and pull requests, and content that a prepared tree lacks.
+//! Rules of a repository's base for commits and pull requests.
 
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::commit_rules::{COMMITLINT_FILES, CommitRules, DCO_FILES, PULL_TEMPLATES};
 use crate::engine::Engine;
-use crate::workspace::TreeInfo;
 
 impl Engine {
-    /// Returns what a prepared tree lacks: files of submodules, and of Git LFS.
-    pub(super) async fn lacks(&self, repo: &RepoRef, tree: &mut TreeInfo) -> Vec<String> {
-        let mut lacks = std::mem::take(&mut tree.notes);
-        if self.workspaces.has_line(repo, &tree.base, "filter=lfs", &[".gitattributes", "**/.gitattributes"]).await {
-            lacks.push(
-                "Files that Git LFS stores are pointers in the work tree, and changes of them are not committed"
-                    .to_owned(),
-            );
-        }
-        lacks
-    }
-
     /// Adds the rules for commits and pull requests that the files and the history of a repository state at a commit.
     pub(super) async fn commit_rules(&self, repo: &RepoRef, at: &Sha, rules: &mut CommitRules) {
         let decided = rules.signoff;

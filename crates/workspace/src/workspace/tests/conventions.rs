@@ -1,4 +1,4 @@
-//! Repositories with submodules, assets of Git LFS, sign-offs, and commits that conflict.
+//! Repositories with submodules, sign-offs, and commits that conflict.
 
 use super::*;
 
@@ -48,33 +48,11 @@ async fn submodule_of_another_host_is_empty_and_named() {
     let world = WorkspaceWorld::new();
     with_submodule(&world, "https://other.example/lib.git");
     let info = world.prepare().await;
-    assert_eq!(info.notes, ["The submodule `vendor` is empty: its address is not on this forge"]);
-    assert_eq!(sh(&info.dir, "ls -A vendor"), "");
-}
-
-#[tokio::test]
-async fn asset_of_git_lfs_is_not_committed_as_a_blob() {
-    let world = WorkspaceWorld::new();
-    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n";
-    let base =
-        world.human("main", &format!("echo '*.bin filter=lfs -text' >.gitattributes; printf '{pointer}' >a.bin"));
-    let info = world.prepare().await;
-    sh(&info.dir, "echo content >a.bin; echo new >b.bin; echo two >README.md");
-    let commit = world.commit(&base).await;
-    let named: Vec<&str> = commit.refused.iter().filter_map(|text| text.split(' ').next()).collect();
-    assert_eq!(named, ["`a.bin`", "`b.bin`"], "{:?}", commit.refused);
-    let head = commit.commit.unwrap();
     assert_eq!(
-        (world.content(&head, "a.bin"), world.content(&head, "README.md")),
-        (pointer.trim().into(), "two".into())
+        info.notes,
+        ["The submodule `vendor` is empty: its host is neither the repository's nor in `submodules.hosts`"]
     );
-    assert!(!world.files_of(&head).contains("b.bin"));
-    // Another version of a pointer is text like any other.
-    world.workspaces.reset(&world.loop_id, &world.repo, &head).await.unwrap();
-    sh(&info.dir, "sed -i 's/size 3/size 4/' a.bin");
-    let commit = world.commit(&head).await;
-    assert_eq!(commit.refused, Vec::<String>::new());
-    assert!(world.content(&commit.commit.unwrap(), "a.bin").contains("size 4"));
+    assert_eq!(sh(&info.dir, "ls -A vendor"), "");
 }
 
 #[tokio::test]
