@@ -27,7 +27,7 @@ pattern!(PACKAGE, r"^(?:ok  |FAIL|\?   )\t\S");
 pattern!(SUITE, r"^Running Suite: ");
 pattern!(DONE_MARK, r"^(?:--- PASS: |PASS \S+\.\S+ \()");
 pattern!(DONE_NAME, r"^=== FAIL: (\S+ .+?)(?: \(re-run (\d+)\))? \([\d.]+s\)$");
-// A test whose result stands behind its own output, in the same line.
+// A test whose result follows its own output in the same line.
 pattern!(UNENDED, r"^=== FAIL: \S+ .+ \(unknown\)$");
 pattern!(DONE_BROKEN, r"^DONE .*, \d+ errors? in|^panic: |^=== Errors$");
 pattern!(
@@ -36,7 +36,8 @@ pattern!(
 );
 
 fn read(output: &str) -> Vec<TestRun> {
-    let (mut closings, mut attempts) = (Vec::<Closing>::new(), Vec::<(usize, u64)>::new());
+    let mut closings = Vec::<Closing>::new();
+    let mut attempts = Vec::<(usize, u64)>::new();
     let mut earlier = 0;
     for found in DONE.captures_iter(output) {
         let Some(span) = found.get(0).map(|line| line.range()) else { continue };
@@ -115,7 +116,7 @@ fn events(output: &str, from: usize) -> Vec<TestRun> {
                 text("Output").is_some_and(|said| said.contains("[build failed]") || said.contains("[setup failed]"));
             cut |= broken;
             if action == "pass" {
-                // The package passed, so the tests whose results stand behind their own output passed, too.
+                // The package passed, and so did each test whose result follows its own output in the same line.
                 counts.passing += open.remove(package).map_or(0, |tests| tests.len() as u64);
             }
             continue;

@@ -51,7 +51,7 @@ fn read(output: &str) -> Vec<TestRun> {
         incomplete_by(name_by(believed(closings, &seen, &marks(output, &STARTED)), output, &NAME), output, &BROKEN);
     let mut from = 0;
     for run in &mut runs {
-        // Each failing subtest, and each error of a tear-down, has a heading of its own.
+        // Each failing subtest, and each error of a tear-down, has a separate heading.
         let text = &output[from..run.span.end];
         from = run.span.end;
         let headings: Vec<&str> = NAME

@@ -20,14 +20,16 @@ pattern!(CLOSE, r"^ +Test Files  .+\n +Tests  (\d+ [a-z ]+(?: \| \d+ [a-z ]+)*|n
 pattern!(BROKEN, r"^⎯+ (?:Failed Suites \d+|Unhandled Errors?) ⎯+$");
 pattern!(NAME, r"^ FAIL  (.+ > .+)$");
 
-// With `--reporter=tap`, a file and a suite are lines that end with a brace, and their tests stand below.
+// With `--reporter=tap`, the lines of files and suites end with a brace; the lines of their tests follow.
 pattern!(TAP, r"^TAP version 13\n1\.\.\d+\n(?:(?:not )?ok \d+ - .+ # time=[\d.]+ms \{\n(?:    .*\n)*\}(?:\n|\z))+");
 pattern!(TAP_LINE, r"^ *(?:(not )?ok \d+ - (.+?)(?: # (?:time=[\d.]+ms|((?i)skip|todo)\b.*?))?( \{)?|(\}))$");
 
 /// Returns the runs of the TAP reporter.
 fn in_tap(output: &str) -> impl Iterator<Item = TestRun> {
     TAP.find_iter(output).map(|document| {
-        let (mut counts, mut failing, mut suites) = (TestCounts::default(), Vec::new(), Vec::new());
+        let mut counts = TestCounts::default();
+        let mut failing = Vec::new();
+        let mut suites = Vec::new();
         for found in TAP_LINE.captures_iter(document.as_str()) {
             let name = found.get(2).map_or("", |name| name.as_str());
             if found.get(5).is_some() {
