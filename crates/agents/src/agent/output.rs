@@ -24,7 +24,7 @@ pub(super) const MAX_NAME: usize = 100;
 const MAX_INPUT: usize = 500;
 /// Maximum number of last lines that are read as error messages, and number of bytes at the end of the output that are
 /// searched for them.
-const ERROR_LINES: (usize, usize) = (10, 16 * 1024);
+const ERROR_LINES: (usize, usize) = (60, 16 * 1024);
 
 /// Text by which Claude Code stands for an answer without content.
 const NO_CONTENT: &str = "(no content)";
@@ -302,9 +302,8 @@ impl OutputAccumulator {
     /// contain a refusal. Output of a stopped program is ignored, because it is about the program's work.
     pub(super) fn add_failure_output(&mut self, finished: &Finished) {
         if matches!(finished.ended, ProcessEnd::Exited(code) if code != 0) {
-            // One message, because it may span several lines.
-            let end = last_lines(finished.stdout.last(ERROR_LINES.1)).join("\n");
-            self.signals.messages.extend(Some(end).filter(|end| !end.is_empty()));
+            let report = without_work(finished.stdout.last(ERROR_LINES.1));
+            self.signals.messages.extend(last_lines(&report));
         }
     }
 
@@ -374,8 +373,36 @@ pub(super) fn summary(input: &Value) -> String {
     shortened(text.trim(), MAX_INPUT)
 }
 
-/// Returns the last lines of an output, without lines of stack traces.
-fn last_lines(end: &str) -> Vec<String> {
+/// Returns the end of a program's output without the parts in which an agent writes about its work: blocks of code, lists,
+/// quotations, and paragraphs of one indented line, except the last paragraph.
+fn without_work(end: &str) -> String {
+    let is_fence = |line: &str| line.trim_start().starts_with("```");
+    let is_item = |line: &str| ["- ", "* ", "> "].iter().any(|mark| line.trim_start().starts_with(mark));
+    // The beginning can be missing, but not the end.
+    let mut fenced = end.lines().filter(|line| is_fence(line)).count() % 2 == 1;
+    let mut listed = false;
+    let mut text = String::new();
+    for line in end.lines() {
+        let indented = line.starts_with([' ', '\t']) && !line.trim().is_empty();
+        listed = is_item(line) || listed && indented;
+        if is_fence(line) {
+            fenced = !fenced;
+        } else if !fenced && !listed {
+            text.push_str(if line.trim().is_empty() { "" } else { line });
+            text.push('\n');
+        }
+    }
+    let paragraphs: Vec<&str> =
+        text.split("\n\n").map(|part| part.trim_matches('\n')).filter(|part| !part.is_empty()).collect();
+    let is_report = |(at, part): &(usize, &&str)| {
+        *at + 1 == paragraphs.len() || part.contains('\n') || !part.starts_with([' ', '\t'])
+    };
+    let reports: Vec<&str> = paragraphs.iter().enumerate().filter(is_report).map(|(_, part)| *part).collect();
+    reports.join("\n\n")
+}
+
+/// Returns the last lines of an output without lines of stack traces, as one message because an error may span several lines.
+fn last_lines(end: &str) -> Option<String> {
     let is_message =
         |line: &&str| !line.is_empty() && !line.starts_with("at ") && line.chars().any(char::is_alphanumeric);
     let mut lines: Vec<String> = end
@@ -387,7 +414,7 @@ fn last_lines(end: &str) -> Vec<String> {
         .map(|l| shortened(l, MAX_NOTE))
         .collect();
     lines.reverse();
-    lines
+    Some(lines.join("\n")).filter(|end| !end.is_empty())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::output::OutputAccumulator;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput};
+use super::refusal::refused;
 use super::text::{MAX_EVENT_TEXT, describe_end, shortened};
 use super::{AgentEvent, AgentStatus};
 use crate::process::{Finished, ProcessEnd, Stream};
@@ -32,16 +33,31 @@ impl OutputReader for PlainText {
 
     fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         let text = finished.stdout.last(FINAL_MESSAGE).trim();
-        let status = match &finished.ended {
-            ProcessEnd::Exited(0) if text.is_empty() && !self.may_be_silent => {
+        let mut output = OutputAccumulator::default();
+        let error = final_error(text).filter(|_| matches!(finished.ended, ProcessEnd::Exited(_)));
+        let status = match (&finished.ended, error) {
+            (_, Some(error)) => {
+                output.record_provider_error(error);
+                refused(&mut output.signals, error)
+            }
+            (ProcessEnd::Exited(0), None) if text.is_empty() && !self.may_be_silent => {
                 AgentStatus::Failed { reason: "it ended without any output".to_owned() }
             }
-            ProcessEnd::Exited(0) => AgentStatus::Finished,
-            ended => AgentStatus::Failed { reason: describe_end(ended, finished) },
+            (ProcessEnd::Exited(0), None) => AgentStatus::Finished,
+            (ended, None) => AgentStatus::Failed { reason: describe_end(ended, finished) },
         };
-        let mut output = OutputAccumulator::default();
         text.clone_into(&mut output.last_text);
         output.add_failure_output(finished);
         output.finish(status, finished)
     }
+}
+
+/// Returns the error with which an output ends in the wording of goose, which then exits with code 0.
+fn final_error(text: &str) -> Option<&str> {
+    const HEADING: &str = "Ran into this error: ";
+    const ADVICE: &str = "Please retry if you think this is a transient or recoverable error.";
+    let text = text.strip_suffix(ADVICE).unwrap_or(text).trim_end();
+    let (before, error) = text.rsplit_once(HEADING)?;
+    let is_end = (before.is_empty() || before.ends_with('\n')) && !error.contains("\n\n");
+    is_end.then_some(error)
 }

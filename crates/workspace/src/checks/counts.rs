@@ -172,10 +172,10 @@ fn read_prefixed(plain: &str, depth: u8, results: &mut TestResults) {
         }
     }
     if prefixes.is_empty() {
-        add_runs(runs, plain, depth, results);
+        add_runs(runs, plain, results);
     } else {
         let others = prefixes::without(plain, &prefixes);
-        add_runs(runs_in(&others), &others, depth, results);
+        add_runs(runs_in(&others), &others, results);
     }
 }
 
@@ -199,11 +199,9 @@ fn outside_of(runs: &[TestRun], plain: &str) -> String {
 }
 
 /// Adds the runs in an output whose escape sequences and prefixes were removed.
-fn add_runs(mut runs: Vec<TestRun>, plain: &str, depth: u8, results: &mut TestResults) {
+fn add_runs(mut runs: Vec<TestRun>, plain: &str, results: &mut TestResults) {
     let last = runs.iter().map(|run| run.span.end).max().unwrap_or(0);
-    // After a prefix, a line of dots is progress only beside other lines: `Compiling: ...` is none.
-    let progress = depth == 0 || plain.lines().any(|line| !line.is_empty() && !line.starts_with('.'));
-    runs.extend(crash::unfinished(plain, last, progress).map(TestRun::cut));
+    runs.extend(crash::unfinished(plain, last).map(TestRun::cut));
     runs.sort_by_key(|run| (run.span.start, Reverse(run.span.end)));
     let (mut outer, mut read) = (0..0, Vec::new());
     for run in runs {
@@ -255,8 +253,9 @@ fn bounded(names: Vec<String>) -> Vec<String> {
     distinct
 }
 
-/// Returns the counts of a runner whose total includes failed and skipped tests.
+/// Returns the counts of a runner whose total includes failed and skipped tests. One test can have several failures.
 fn of_total(total: u64, failing: u64, skipped: u64) -> TestCounts {
+    let failing = if total == 0 { failing } else { failing.min(total) };
     TestCounts { passing: total.saturating_sub(failing).saturating_sub(skipped), failing, skipped }
 }
 

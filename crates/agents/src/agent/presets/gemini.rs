@@ -33,6 +33,8 @@ const BASE_URL: &str = "https://generativelanguage.googleapis.com";
 const NOT_LOGGED_IN: i32 = 41;
 const WRONG_SETTINGS: i32 = 52;
 const OUT_OF_TURNS: i32 = 53;
+/// Number of bytes at the end of standard error that are searched for an error.
+const MAX_ERROR: usize = 16 * 1024;
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write_file", "replace", "edit"];
 
@@ -238,6 +240,23 @@ impl GeminiStream {
                 let LimitSignals { status, .. } = &mut self.output.signals;
                 *status = status_of(*code).or(*status);
                 refused(&mut self.output.signals, &error)
+            }
+            (ProcessEnd::Exited(code), None) if *code != 0 => {
+                let LimitSignals { status, .. } = &mut self.output.signals;
+                *status = status_of(*code).or(*status);
+                // An error over several lines: JSON, or a text with JSON.
+                let text = finished.stderr.last(MAX_ERROR);
+                let json = text.find('{').zip(text.rfind('}')).and_then(|(open, close)| text.get(open..=close));
+                let body = json.and_then(|json| serde_json::from_str::<Value>(json).ok()).unwrap_or_default();
+                if let Some(message) = body["error"]["message"].as_str() {
+                    self.output.signals.learn_body(&body);
+                    self.output.record_provider_error(message);
+                    return gave_up(&self.output.signals, message);
+                }
+                match gave_up(&self.output.signals, text) {
+                    AgentStatus::Failed { .. } => self.output.status_without_result(finished),
+                    status => status,
+                }
             }
             _ => self.output.status_without_result(finished),
         }

@@ -19,7 +19,7 @@ pub use issue::{from_issue, from_issue_with_facts};
 pub use judge::{CheckVerdict, judge};
 pub use kind::{TaskType, task_type};
 pub use spec::check_from_value;
-pub use test_runs::{counted_unit, objection, passes_by_exit_code, ran_none, understood, written_report};
+pub use test_runs::{counted_unit, may_run_none, objection, passes_by_exit_code, ran_none, understood, written_report};
 
 /// Maximum time limit of one run, in seconds (6 h).
 pub const MAX_TIMEOUT_S: u64 = 6 * 3600;

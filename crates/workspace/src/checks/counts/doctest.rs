@@ -1,6 +1,6 @@
 //! doctest for C++.
 
-use super::runs::{TestRun, between, name_by};
+use super::runs::{TestRun, add_names, between};
 use super::{Runner, number, pattern};
 use crate::domain::model::task::TestCounts;
 
@@ -16,6 +16,8 @@ pub(super) const RUNNER: Runner = Runner {
 pattern!(START, r"^\[doctest\] doctest version is ");
 pattern!(CLOSE, r"^\[doctest\] test cases: +\d+ +\| +(\d+) passed \| +(\d+) failed \| +(\d+) skipped$");
 pattern!(NAME, r"^={79}\n\S+:\d+:\n(?:TEST SUITE: .*\n)?TEST CASE:  (.+)$");
+pattern!(RULE, r"^={79}$");
+pattern!(FAILED, r"ERROR: |marking it as failed|Marking it as failed|exceeded time limit");
 pattern!(BROKEN, r"FATAL ERROR: test case CRASHED: ");
 
 fn read(output: &str) -> Vec<TestRun> {
@@ -25,5 +27,15 @@ fn read(output: &str) -> Vec<TestRun> {
     for run in &mut runs {
         run.incomplete |= BROKEN.is_match(&output[run.span.clone()]);
     }
-    name_by(runs, output, &NAME)
+    // With `-s`, passing test cases have a heading, too.
+    add_names(
+        &mut runs,
+        NAME.captures_iter(output).filter_map(|found| {
+            let name = found.get(1)?;
+            let below = &output[name.end()..];
+            let below = RULE.find(below).map_or(below, |rule| &below[..rule.start()]);
+            FAILED.is_match(below).then(|| (name.start(), name.as_str().trim().to_owned()))
+        }),
+    );
+    runs
 }

@@ -8,8 +8,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "Elixir 1.14.0",
     fixtures: "exunit",
     reads: "`1 doctest, 5 tests, 1 failure, 1 excluded, 1 skipped` below `Finished in …`; the numbered failures. Excluded \
-            counts as skipped. Tests that a broken `setup_all` made invalid count as failing and make it incomplete, as a line \
-            of dots does with which the output ends.",
+            counts as skipped. Tests that a broken `setup_all` made invalid count as failing and make it incomplete.",
     read,
 };
 

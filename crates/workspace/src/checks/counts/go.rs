@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::runs::{Closing, TestRun, believed, incomplete_by, marks, name_by};
+use super::runs::{Closing, TestRun, add_names, believed, incomplete_by, marks};
 use super::{Runner, number, of_total, pattern};
 use crate::domain::model::task::TestCounts;
 
@@ -15,18 +15,20 @@ pub(super) const RUNNER: Runner = Runner {
     fixtures: "go",
     reads: "with `-v` the `--- PASS:` lines of tests that have a `=== RUN` line, with `-json` the events, subtests as tests; \
             plain, where no tests are named, the packages (`ok`, `FAIL`), each as one; of gotestsum `DONE 10 tests, 1 skipped, 3 \
-            failures`. A package that was not built, and a test without its end (panic), make it incomplete.",
+            failures`, with `--rerun-fails` the failures of the last run. A package that was not built, and a test without its end (panic), make it incomplete.",
     read,
 };
 
 pattern!(
     DONE,
-    r"^DONE (?:\d+ runs, )?(\d+) tests?(?:, (\d+) skipped)?(?:, (\d+) failures?)?(?:, (\d+) errors?)? in [\d.]+s$"
+    r"^DONE (?:(\d+) runs, )?(\d+) tests?(?:, (\d+) skipped)?(?:, (\d+) failures?)?(?:, (\d+) errors?)? in [\d.]+s$"
 );
 pattern!(PACKAGE, r"^(?:ok  |FAIL|\?   )\t\S");
 pattern!(SUITE, r"^Running Suite: ");
 pattern!(DONE_MARK, r"^(?:--- PASS: |PASS \S+\.\S+ \()");
-pattern!(DONE_NAME, r"^=== FAIL: (\S+ .+?)(?: \(re-run \d+\))? \([\d.]+s\)$");
+pattern!(DONE_NAME, r"^=== FAIL: (\S+ .+?)(?: \(re-run (\d+)\))? \([\d.]+s\)$");
+// A test whose result follows its own output in the same line.
+pattern!(UNENDED, r"^=== FAIL: \S+ .+ \(unknown\)$");
 pattern!(DONE_BROKEN, r"^DONE .*, \d+ errors? in|^panic: |^=== Errors$");
 pattern!(
     LINE,
@@ -34,11 +36,28 @@ pattern!(
 );
 
 fn read(output: &str) -> Vec<TestRun> {
-    let closing = |found: regex::Captures<'_>| {
-        let counts = of_total(number(&found, 1), number(&found, 3), number(&found, 2));
-        Some(Closing { span: found.get(0)?.range(), counts, claimed: number(&found, 1) })
-    };
-    let mut closings: Vec<Closing> = DONE.captures_iter(output).filter_map(closing).collect();
+    let mut closings = Vec::<Closing>::new();
+    let mut attempts = Vec::<(usize, u64)>::new();
+    let mut earlier = 0;
+    for found in DONE.captures_iter(output) {
+        let Some(span) = found.get(0).map(|line| line.range()) else { continue };
+        let [attempt, total, skipped, failures] = [1, 2, 3, 4].map(|group| number(&found, group));
+        // `DONE 2 runs` adds the tests that ran again to those of the line before it.
+        let first = if attempt > 0 { closings.pop() } else { None };
+        let from = attempts.last().map_or(0, |(end, _)| *end);
+        attempts.push((span.end, attempt));
+        closings.push(match first {
+            Some(Closing { counts, claimed, .. }) => {
+                Closing { span, counts: of_total(claimed, failures.saturating_sub(earlier), counts.skipped), claimed }
+            }
+            None => {
+                let unended = UNENDED.find_iter(&output[from..span.start]).count() as u64;
+                let counts = of_total(total, failures.saturating_sub(unended), skipped);
+                Closing { span, counts, claimed: total }
+            }
+        });
+        earlier = failures;
+    }
     // A line before go's own last words was printed by a test.
     let packages = marks(output, &PACKAGE);
     let mut nexts =
@@ -49,10 +68,23 @@ fn read(output: &str) -> Vec<TestRun> {
     });
     let summaries = believed(closings, &marks(output, &DONE_MARK), &[]);
     let after = summaries.last().map_or(0, |last| last.span.end);
-    let mut runs = incomplete_by(name_by(summaries, output, &DONE_NAME), output, &DONE_BROKEN);
+    let mut runs = incomplete_by(summaries, output, &DONE_BROKEN);
+    add_names(&mut runs, names(output, &attempts));
     runs.extend(events(output, after));
     runs.extend(written(output, after));
     runs
+}
+
+/// Returns the tests that gotestsum lists as failed in the last of their runs, with their byte positions. `attempts` has the end
+/// of each closing line and its number of runs.
+fn names(output: &str, attempts: &[(usize, u64)]) -> Vec<(usize, String)> {
+    let name = |found: regex::Captures<'_>| {
+        let name = found.get(1)?;
+        let next = attempts.partition_point(|(end, _)| *end < name.end());
+        let last = attempts.get(next).is_none_or(|(_, attempt)| number(&found, 2) + 1 >= *attempt);
+        last.then(|| (name.start(), name.as_str().to_owned()))
+    };
+    DONE_NAME.captures_iter(output).filter_map(name).collect()
 }
 
 /// Whether a line is an event of `go test -json`.
@@ -62,7 +94,8 @@ fn is_event(line: &str) -> bool {
 
 /// Returns the run that the events of `go test -json` after byte `from` report.
 fn events(output: &str, from: usize) -> Vec<TestRun> {
-    let (mut counts, mut failing, mut open) = (TestCounts::default(), Vec::new(), HashSet::<String>::new());
+    let (mut counts, mut failing, mut open) =
+        (TestCounts::default(), Vec::new(), HashMap::<String, HashSet<String>>::new());
     let (mut span, mut cut, mut at): (Option<Range<usize>>, bool, usize) = (None, false, from);
     for line in output[from..].split_inclusive('\n') {
         let start = at;
@@ -82,28 +115,34 @@ fn events(output: &str, from: usize) -> Vec<TestRun> {
             let broken =
                 text("Output").is_some_and(|said| said.contains("[build failed]") || said.contains("[setup failed]"));
             cut |= broken;
+            if action == "pass" {
+                // The package passed, and so did each test whose result follows its own output in the same line.
+                counts.passing += open.remove(package).map_or(0, |tests| tests.len() as u64);
+            }
             continue;
         };
-        let name = format!("{package}.{test}");
         match action {
             "run" => {
-                open.insert(name);
+                open.entry(package.to_owned()).or_default().insert(test.to_owned());
             }
             "output" => cut |= text("Output").is_some_and(|said| said.starts_with("panic: ")),
             // A result of a test that never began was printed by another test.
-            "pass" | "fail" | "skip" if !open.remove(&name) => {}
+            "pass" | "fail" | "skip" if !open.get_mut(package).is_some_and(|tests| tests.remove(test)) => {}
             "pass" => counts.passing += 1,
             "fail" => {
                 counts.failing += 1;
-                failing.push(name);
+                failing.push(format!("{package}.{test}"));
             }
             "skip" => counts.skipped += 1,
             _ => {}
         }
     }
     // Between its lines other runners may print: the span is the last line.
-    let run =
-        span.map(|span| TestRun::closed(span.end - 1..span.end, counts).incomplete_if(cut).cut_if(!open.is_empty()));
+    let run = span.map(|span| {
+        TestRun::closed(span.end - 1..span.end, counts)
+            .incomplete_if(cut)
+            .cut_if(open.values().any(|tests| !tests.is_empty()))
+    });
     run.map(|run| TestRun { failing, ..run }).into_iter().collect()
 }
 

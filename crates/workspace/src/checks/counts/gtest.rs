@@ -16,14 +16,17 @@ pub(super) const RUNNER: Runner = Runner {
 pattern!(START, r"^\[=+\] Running \d+ tests? from ");
 pattern!(
     CLOSE,
-    r"^\[=+\] \d+ tests? from \d+ test (?:suite|case)s? ran\..*\n\[  PASSED  \] (\d+) tests?\.(?:\n\[  SKIPPED \] (\d+) tests?, listed below:(?:\n\[  SKIPPED \] .*)*)?(?:\n\[  FAILED  \] (\d+) tests?, listed below:)?"
+    r"^\[=+\] (\d+) tests? from \d+ test (?:suite|case)s? ran\..*\n\[  PASSED  \] (\d+) tests?\.(?:\n\[  SKIPPED \] (\d+) tests?(?:\.|, listed below:(?:\n\[  SKIPPED \] .*)*))?(?:\n\[  FAILED  \] (\d+) tests?, listed below:)?"
 );
 pattern!(DISABLED, r"^  YOU HAVE (\d+) DISABLED TESTS?$");
-pattern!(NAME, r"^\[  FAILED  \] (\S+\.[^\s,]+)(?:,.*)?$");
+pattern!(NAME, r"^\[  FAILED  \] (\S+\.[^\s,]+)(?:,.*| \(\d+ ms\))?$");
 
 fn read(output: &str) -> Vec<TestRun> {
     let mut runs = between(output, &START, &CLOSE, |found| {
-        Some(TestCounts { passing: number(found, 1), failing: number(found, 3), skipped: number(found, 2) })
+        let [total, passing, skipped] = [1, 2, 3].map(|group| number(found, group));
+        // With `--gtest_brief=1`, no list of failed tests follows.
+        let failing = found.get(4).map_or(total.saturating_sub(passing).saturating_sub(skipped), |_| number(found, 4));
+        Some(TestCounts { passing, failing, skipped })
     });
     let ends: Vec<usize> = runs.iter().skip(1).map(|run| run.span.start).chain([output.len()]).collect();
     for (run, to) in runs.iter_mut().zip(ends) {

@@ -17,7 +17,7 @@ pattern!(CLOSE, r"^ +Summary \[ *[\d.]+s\] \d+(?:/(\d+))? (?:tests? run|stress r
 pattern!(DETAILS, r" \([^)]*\)");
 pattern!(
     NAME,
-    r"^ +(?:TRY \d+ )?(?:FAIL|TIMEOUT|TMT|SIG[A-Z]+|ABORT|XFAIL|LEAK-FAIL|FL\+LK) \[ *[>\d.]+s\] (?:\( *\d+/\d+\) )?(\S.*)$"
+    r"^ +(?:TRY \d+ )?(?:FAIL|TIMEOUT|TMT|SIG[A-Z]+|ABORT|XFAIL|LEAK-FAIL|FL\+LK) \[ *[>\d.]+s\] (?:\([─\d/ ]+\) )?(\S.*)$"
 );
 
 /// Parses summaries like `3 passed (1 slow, 1 flaky), 1 failed, 1 timed out, 2 skipped`.

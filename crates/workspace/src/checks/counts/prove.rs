@@ -17,6 +17,7 @@ pattern!(FIRST, r"^\S+ \.{2,} ?");
 pattern!(FILE, r"^(\S+) +\(Wstat: (\d+).* Tests: \d+ Failed: (\d+)\)$");
 pattern!(FAILED, r"^  Failed tests?:  (.+)$");
 pattern!(SKIPPED, r"\(less (\d+) skipped subtests?: ");
+pattern!(SKIPPED_LINE, r"^ok \d+ .*# (?i:skip)");
 pattern!(BROKEN, r"^  Parse errors: ");
 
 fn read(output: &str) -> Vec<TestRun> {
@@ -27,6 +28,8 @@ fn read(output: &str) -> Vec<TestRun> {
         let text = &output[from..closing.end()];
         let start = FIRST.find(text).map_or(closing.start(), |first| from + first.start());
         let skipped = SKIPPED.captures_iter(text).map(|found| number(&found, 1)).fold(0, u64::saturating_add);
+        // With `-v`, files that pass have only these.
+        let skipped = skipped.max(SKIPPED_LINE.find_iter(&output[start..closing.end()]).count() as u64);
         let (mut failing, mut names) = (0u64, Vec::new());
         for file in FILE.captures_iter(text) {
             failing = failing.saturating_add(number(&file, 3));

@@ -295,6 +295,20 @@ fn unusual_forms_are_parsed() {
             "1 passing, 0 failing, 0 skipped, incomplete",
         ),
         ("2 passed, 1 subtests passed in 0.01s", "2 passing, 0 failing, 0 skipped"),
+        ("> a@1.0.0 test\n> jest", "not counted, cut"),
+        (
+            "> a@1.0.0 test\n> jest --changedSince=main\n\nNo tests found related to files changed since \"main\".",
+            "not counted",
+        ),
+        ("> a@1.0.0 test\n> jest --passWithNoTests", "not counted"),
+        (" RUN  v4.1.12 /home/dev/project\n\nNo test files found, exiting with code 0", "not counted"),
+        ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory", "not counted, cut"),
+        ("FATAL ERROR: a test of the log", "not counted"),
+        ("Waiting for the server\n.....", "not counted"),
+        (
+            "Loaded suite t\n2 tests, 2 assertions, 1 failures, 2 errors, 0 pendings, 0 omissions, 0 notifications",
+            "0 passing, 2 failing, 0 skipped",
+        ),
     ];
     for (output, expected) in cases {
         assert_eq!(line(&read(output)), expected, "{output}");

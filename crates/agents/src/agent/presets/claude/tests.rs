@@ -227,7 +227,7 @@ fn signs_of_a_limit_are_collected() {
         code: Some("usage_limit_reached".into()),
         resets_at: Some(Timestamp(1_790_000_000_000)),
         headers: vec![],
-        messages: vec!["You've hit your limit".into(), "first".into(), "last".into()],
+        messages: vec!["You've hit your limit".into(), "first\nlast".into()],
         ..LimitSignals::default()
     };
     assert_eq!(reading.signals, expected);

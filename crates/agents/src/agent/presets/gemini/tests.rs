@@ -47,6 +47,25 @@ fn status_follows_from_exit_code_result_and_standard_error() {
 }
 
 #[test]
+fn error_over_several_lines_is_read_without_a_result() {
+    let refused = "[API Error: [{\n  \"error\": {\n    \"code\": 429,\n    \"message\": \"Resource has been exhausted (e.g. check \
+                   quota).\",\n    \"status\": \"RESOURCE_EXHAUSTED\"\n  }\n}\n]]\n";
+    let daily = "{\n  \"session_id\": \"x\",\n  \"error\": {\n    \"type\": \"Error\",\n    \"message\": \"You have \
+                 exhausted your daily quota on this model.\",\n    \"code\": 429\n  }\n}\n";
+    for (stderr, kind, reason) in [
+        (refused, LimitKind::Rate, "Resource has been exhausted (e.g. check quota)."),
+        (daily, LimitKind::Quota, "You have exhausted your daily quota on this model."),
+        ("[API Error: Overloaded]\n", LimitKind::Overload, "[API Error: Overloaded]"),
+    ] {
+        for code in [1, 173] {
+            let reading = played((PRESET.reader)(), "", stderr, ProcessEnd::Exited(code)).0;
+            assert_eq!(reading.status, AgentStatus::Limited { until_ms: None, reason: reason.into() }, "{code}");
+            assert_eq!(classify(&reading.signals, Timestamp(1_000)).map(|limit| limit.kind), Some(kind), "{stderr}");
+        }
+    }
+}
+
+#[test]
 fn requested_delay_is_the_end_of_the_limit() {
     let result = r#"{"type":"result","status":"error","error":{"type":"unknown","message":"[API Error: No quota]"}}"#;
     let error = "Error when talking to Gemini API Full report available at: /t/x.json TerminalQuotaError: No quota\n";

@@ -186,14 +186,18 @@ fn lost_report_of_tests_fails_a_check() {
         run.current.apply_objections(&mut report);
         report.outcomes.remove(0)
     };
-    for silent in
-        ["", "cc -o calc-test calc.c\n./calc-test\n", "\ncalc.c:3: failed after 9 ms\n".replace('9', "34").as_str()]
-    {
+    for silent in [
+        "",
+        "cc -o calc-test calc.c\n./calc-test\n",
+        "\ncalc.c:3: failed after 9 ms\n".replace('9', "34").as_str(),
+        "\n  .F.\n",
+    ] {
         let outcome = judged(tests(1), silent);
         assert_eq!((outcome.holds, outcome.contradicted), (false, true), "{silent}");
         assert_eq!(outcome.why, "exit code 0, but no report of tests; an earlier run of the same command reported 2");
     }
     assert!(judged(tests(1), "./calc-test\nall is well\n").holds, "a report that was not understood");
+    assert!(judged(tests(1), "This run has ID `AB'.\n.....\n").holds, "a runner that reports dots if all tests pass");
     assert!(judged(tests(0), "").holds, "a runner that reports failures only");
     assert!(judged(None, "").holds);
 }

@@ -88,6 +88,7 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         |failed\ to\ get\ (?:a\ )?response\ from\ (?:the\ )?(?:ai\ )?model[:;]?\ *(?:api\ returned\ )?
         |error\ (?:communicating\ with\ openai|from\ provider)(?:\ \([\w\ ]{1,20}\))?[:\ ]*"?
         |exceeded\ retry\ limit,\ last\ status:\ *
+        |an\ error\ occurred\ \(\w+\)\ when\ calling\ the\ (?:invokemodel|converse)\w*\ operation(?:\ \([^)]{1,60}\))?:\ *
         |error\ invoking\ the\ model:\ *
         |the\ model\ returned\ the\ following\ errors:\ *
         |(?:insufficient_quota|rate_limit_(?:error|exceeded)|authentication_error|overloaded_error|invalid_request_error|usage_limit_reached):\ *

@@ -60,7 +60,7 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     // No money.
     (Nothing, Billing, r"(?:insufficient_quota: |prompt tokens limit exceeded: \d|budget has been exceeded! current|you(?:['’]ve| have) exceeded your monthly included credits)"),
     (Nothing, Billing, r"(?:your )?credit balance is too low\b"),
-    (Nothing, Billing, r"(?:this request requires more credits|more credits are required|insufficient (?:credits|balance)(?:\. add|[.,] (?:please|manage)| or no resource)|insufficient account balance|your (?:credit|account) balance is (?:insufficient|too low|exhausted))"),
+    (Nothing, Billing, r"(?:this request requires more credits|more credits are required|insufficient (?:credits|(?:credit )?balance)(?:\. add|[.,] (?:please|manage)| or no resource)|insufficient account balance|your (?:credit|account) balance is (?:insufficient|too low|exhausted))"),
     (Nothing, Billing, r"your account .{0,160}(?:insufficient balance|exceeded current quota|is not active, please check your billing)"),
     (Nothing, Billing, r"billing hard limit has been reached"),
     (Nothing, Billing, r"third-party apps now draw from your extra usage"),
@@ -69,7 +69,7 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Billing, r"you exceeded your current quota, please check your plan and billing|quota exceeded\. check your plan and billing details"),
     (Nothing, Billing, r"(?:no payment method\. add|to use codex with your chatgpt plan|your (?:prepay(?:ment)?|prepaid) credits are depleted|this (?:key|account) (?:has exceeded|is over) its (?:spend|credit)|key limit exceeded \()"),
     (Nothing, Billing, r"your team .{0,100}(?:used all available credits|reached its monthly spending limit)"),
-    (Nothing, Billing, r"(?:you have |you've )?(?:run|ran) out of (?:credits|tokens, please)"),
+    (Nothing, Billing, r"(?:you have |you've )?(?:run|ran) out of (?:credits|tokens, please)|out of credits\.(?:$| (?:please )?(?:purchase|add|buy|top))"),
     // Nobody is logged in, or the key is not accepted.
     (Nothing, Auth, r"invalid api key (?:·|provided|\.? ?please)"),
     (Nothing, Auth, r"(?:please run (?:/login|['`\x22]?(?:codex|claude|cursor-agent|agent|opencode|amp|kimi|qwen|gemini|copilot|droid|auggie) (?:auth )?login)|(?:you are )?not logged in(?: ·|\. ?(?:please|run))|authentication required\. please run ['`\x22]?(?:codex|claude|cursor-agent|agent|opencode|amp|kimi|qwen|gemini|copilot|droid|auggie) (?:auth )?login|oauth (?:access )?token (?:has )?(?:expired|been revoked|revoked)|invalid oauth token|oauth authentication is currently not)"),
@@ -121,7 +121,7 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Rate, r"rate limit reached for .{1,160} (?:in organization|on (?:tokens|requests|input|output))"),
     (Nothing, Rate, r"this request would exceed (?:your|the) (?:account|organization)['’]s (?:\w+ )*rate limit"),
     (Nothing, Rate, r"(?:this request would exceed your organization['’]s maximum usage increase rate|number of (?:request tokens|requests|input tokens|output tokens|concurrent connections) has exceeded your|your request was rejected due to (?:rate|concurrency))"),
-    (Nothing, Rate, r"(?:request rejected \(429\)|exceeded retry limit, last status: 429)"),
+    (Nothing, Rate, r"(?:connecterror: \[resource_exhausted\]|request rejected \(429\)|exceeded retry limit, last status: 429)"),
     (Nothing, Rate, r"requests to the .{1,160}have exceeded (?:the )?(?:call|token) rate limit"),
     (Nothing, Rate, r"your account .{0,160}request reached"),
     (Nothing, Rate, r"request reached (?:organization|project|max)"),
@@ -140,6 +140,7 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Overload, r"(?:we['’]re|we are|the system is) (?:currently )?experiencing high (?:demand|load|traffic)"),
     (Nothing, Overload, r"(?:selected model is at capacity(?:[.,;]|$)|(?:claude )?(?:opus|sonnet|haiku|fable)[ \d.]* is experiencing high load|the api provider['’]s servers are|the server is overloaded or not ready|no deployments available for selected model)"),
     (Nothing, Overload, r"no capacity available for model"),
+    (Nothing, Overload, r"getaddrinfo (?:enotfound|eai_again) (?:api\.anthropic\.com|api\.openai\.com|chatgpt\.com|generativelanguage\.googleapis\.com|cloudcode-pa\.googleapis\.com|openrouter\.ai)\b"),
     (Nothing, Overload, r"our servers are currently (?:overloaded|experiencing)"),
     (Nothing, Overload, r"the server had an error (?:while )?processing your request"),
     (Nothing, Overload, r"the server is (?:currently )?(?:overloaded|busy), please|server overloaded, please|an error occurred while processing your request\. you can retry"),
@@ -170,7 +171,7 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Provider, Rate, r"(?:\w+ )?(?:api )?rate[ -]limit(?:s|ed|ing)?\b"),
     (Provider, Rate, r"(?:too many requests|request (?:was )?(?:rejected|throttled)|throttl|requests? rate increased too quickly|resource_?\s?exhausted|concurrency limit)"),
     (Provider, Overload, r"(?:\w+ )?(?:overloaded|at capacity)\b"),
-    (Provider, Overload, r"(?:connection (?:error|refused|reset|timed out|closed)|unable to connect|fetch failed|request timed out|internal (?:server )?error|service (?:temporarily )?unavailable|bad gateway|gateway time-?out|unavailable|server error|upstream (?:connect )?error|no available (?:server|accounts?)|high demand|server is busy)"),
+    (Provider, Overload, r"(?:connection (?:error|refused|reset|timed out|closed)|(?:(?:read|write|connect) )?(?:econnreset|econnrefused|etimedout|epipe)\b|socket hang up|unable to connect|fetch failed|request timed out|internal (?:server )?error|service (?:temporarily )?unavailable|bad gateway|gateway time-?out|unavailable|server error|upstream (?:connect )?error|no available (?:server|accounts?)|high demand|server is busy)"),
     (Provider, Overload, r"(?:the |this )?(?:model|service|server|api|provider|upstream) (?:is |are )?(?:currently |temporarily )*(?:unavailable|overloaded|busy|down|unreachable)"),
     // Sentences of any service, directly before a time and at the end of the output.
     (Time, Rate, r"(?:api )?rate limit (?:is |was |has been )?(?:exceeded|reached|hit)[.:,;!·—– -]{1,3}(?:please )?(?:(?:it |limit )?(?:will )?(?:resets?|renews?)|try again|retry|wait|until)\b"),
