@@ -72,7 +72,8 @@ pub async fn run(
         }
     };
     let started = spawn::start(&spec, sandbox).await?;
-    let spawn::Started { child, dialog, stdout, stderr, entrance, user, share, group, folder: _folder, status } = started;
+    let spawn::Started { child, dialog, stdout, stderr, entrance, user, share, group, folder: _folder, status } =
+        started;
     let _lease = user;
     let output = Output { dialog, ..Output::new((stdout, stderr), &spec, lines) };
     let measured = measured_run(child.id(), &spec.sandbox, group.clone(), share);

@@ -186,7 +186,18 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, dialog, stdout, stderr, entrance, user: lease, share, group, folder, status });
+                return Ok(Started {
+                    child,
+                    dialog,
+                    stdout,
+                    stderr,
+                    entrance,
+                    user: lease,
+                    share,
+                    group,
+                    folder,
+                    status,
+                });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
