@@ -1,0 +1,104 @@
+//! Numbers of parameters and arguments, which decide whether a test may call an added overload.
+
+use std::ops::{Range, RangeInclusive};
+
+use super::BraceReader;
+use crate::lex::TokenKind;
+use crate::scan::{Overload, TestCall, squeezed};
+
+/// Numbers of a function or call whose brackets were not found.
+const ANY: RangeInclusive<usize> = 0..=usize::MAX;
+
+impl BraceReader<'_> {
+    /// Adds the function or class that is pushed next as an item. `header` ends at its body.
+    pub(super) fn add_overload(&mut self, header: Range<usize>, is_container: bool) {
+        if !self.rules.has_overloads || header.is_empty() {
+            return;
+        }
+        let mut open = header.clone().find(|at| self.text(*at) == "(" && self.is_open(*at)).filter(|_| !is_container);
+        // The parameters of a template in D come first.
+        while let Some(next) =
+            open.map(|open| self.after(open)).filter(|next| header.contains(next) && self.text(*next) == "(")
+        {
+            open = Some(next);
+        }
+        let (parameters, numbers) = match open {
+            Some(open) => {
+                (&self.source[self.tokens[open].start..self.tokens[self.tokens[open].pair].end], self.parameters(open))
+            }
+            None => ("", ANY),
+        };
+        let overload = Overload { item: self.scan.items.len(), parameters: squeezed(parameters), numbers };
+        self.scan.overloads.push(overload);
+    }
+
+    /// Adds the calls of a test. A name without brackets may be a call of any kind.
+    pub(super) fn add_calls(&mut self, test: Range<usize>) {
+        if !self.rules.has_overloads {
+            return;
+        }
+        let mut calls = Vec::new();
+        for at in test {
+            let token = self.tokens[at];
+            let (text, start) = (self.text(at), token.start);
+            let is_name = |c: char| c.is_alphanumeric() || c == '_';
+            match token.kind {
+                TokenKind::Word if self.text(at + 1) == "(" && self.is_open(at + 1) => {
+                    let numbers = self.parts(at + 1);
+                    // `a.f(b)` may mean `f(a, b)`, and `f(a) { … }` passes the block.
+                    let more = usize::from(at > 0 && self.text(at - 1) == ".")
+                        + usize::from(self.text(self.after(at + 1)) == "{");
+                    let numbers = *numbers.start()..=numbers.end() + more;
+                    calls.push(TestCall { name: text.to_owned(), start, numbers });
+                }
+                TokenKind::Word => calls.push(TestCall { name: text.to_owned(), start, numbers: ANY }),
+                // Code in a string, which a mixin may compile.
+                TokenKind::Text => {
+                    let names = text.split('(').rev().skip(1).filter_map(|part| part.rsplit(|c| !is_name(c)).next());
+                    let names = names.filter(|name| !name.is_empty());
+                    calls.extend(names.map(|name| TestCall { name: name.to_owned(), start, numbers: ANY }));
+                }
+                _ => {}
+            }
+        }
+        self.scan.calls.extend(calls);
+    }
+
+    /// Returns the possible numbers of parts in a pair of brackets. A comma between `<` and `>` may separate parts or not.
+    fn parts(&self, open: usize) -> RangeInclusive<usize> {
+        let end = self.tokens[open].pair;
+        let (mut least, mut most, mut angles) = (0, 0, 0_usize);
+        let mut at = open + 1;
+        while at < end {
+            if self.tokens[at].kind != TokenKind::Comment {
+                least = usize::max(least, 1);
+                most = usize::max(most, 1);
+            }
+            match self.text(at) {
+                "<" => angles += 1,
+                ">" if !matches!(self.text(at - 1), "-" | "=") => angles = angles.saturating_sub(1),
+                "," => {
+                    least += usize::from(angles == 0);
+                    most += 1;
+                }
+                _ => {}
+            }
+            at = self.after(at);
+        }
+        least..=most
+    }
+
+    fn parameters(&self, open: usize) -> RangeInclusive<usize> {
+        let inside = open + 1..self.tokens[open].pair;
+        let all = self.parts(open);
+        let words: Vec<&str> = inside.map(|at| self.text(at)).collect();
+        if words == ["void"] {
+            return 0..=0;
+        }
+        let defaults = words.iter().filter(|word| **word == "=").count();
+        let is_variadic = words.windows(3).any(|signs| signs == [".", ".", "."])
+            || words.iter().any(|word| matches!(*word, "vararg" | "params"));
+        let most = if is_variadic { usize::MAX } else { *all.end() };
+        all.start().saturating_sub(defaults + usize::from(is_variadic))..=most
+    }
+}
