@@ -5,6 +5,9 @@ mod self_tests;
 
 use std::ops::Range;
 
+use overloads::Brackets;
+use self_tests::{excludes_main, is_self_test, starts_test_part};
+
 use crate::RegionKind;
 use crate::lex::{C_LIKE, LexToken, Lexis, QuoteRule, RawText, TokenKind, lex, long_quote, quote};
 use crate::lines::Directives;
@@ -377,7 +380,11 @@ impl BraceReader<'_> {
             }
         }
         match line.split([' ', '(']).next() {
-            Some("if" | "ifdef" | "ifndef") => self.test_parts.push(self.starts_test_part(at, &line)),
+            Some("if" | "ifdef" | "ifndef") => {
+                // The limit of the depth keeps the search for ends linear.
+                let is_flat = self.test_parts.len() < MAX_DEPTH;
+                self.test_parts.push(is_flat && starts_test_part(&line, self.source, &self.tokens, at));
+            }
             Some("endif") => drop(self.test_parts.pop()),
             Some(word) if word.starts_with("el") => {
                 if let Some(part) = self.test_parts.last_mut() {
@@ -454,11 +461,14 @@ impl BraceReader<'_> {
         let statement = BraceStatement { source: self.source, tokens: &self.tokens, range: at..after, body };
         let word = statement.word(0).to_owned();
         let test = (self.rules.test)(&statement);
-        let is_test = annotations.is_test || statement.is_self_test();
+        let is_test = annotations.is_test
+            || body
+                .is_some_and(|body| is_self_test(&statement.name(), statement.text(), self.source, &self.tokens, body));
         let test = test.or_else(|| is_test.then(|| (RegionKind::Test, statement.name())));
         let is_for_tests = body.is_some() && self.test_parts.contains(&true);
         let test = test.or_else(|| is_for_tests.then(|| (RegionKind::TestCode, statement.name())));
-        let excludes_main = word == "version" && statement.excludes_main();
+        let excludes_main =
+            word == "version" && body.is_some_and(|body| excludes_main(self.source, &self.tokens, body, after));
         let name = Some(statement.name()).filter(|name| !name.is_empty()).unwrap_or_else(|| "(unnamed)".to_owned());
         let header = statement.header();
         let is_container = statement.words().any(|word| CONTAINERS.contains(&word));
@@ -476,7 +486,10 @@ impl BraceReader<'_> {
         let path = join(&frame.prefix, &name);
         let prefix = frame.prefix.clone();
         if let Some((kind, name)) = test {
-            self.add_calls(at..after);
+            if self.rules.has_overloads {
+                let calls = Brackets { source: self.source, tokens: &self.tokens }.calls(at..after);
+                self.scan.calls.extend(calls);
+            }
             self.scan.add_test(kind, (&parent, join(&prefix, &name)), &condition, range);
             if let Some(found) = self.scan.found.last_mut() {
                 found.is_test = !excludes_main;
@@ -494,7 +507,10 @@ impl BraceReader<'_> {
             self.scan.add_doc(&path, &condition, doc, is_test);
         }
         if !is_block {
-            self.add_overload(at..body.unwrap_or(at), is_container);
+            if let Some(body) = body.filter(|_| self.rules.has_overloads) {
+                let brackets = Brackets { source: self.source, tokens: &self.tokens };
+                self.scan.overloads.push(brackets.overload(self.scan.items.len(), at..body, is_container));
+            }
             self.scan.items.push(ProgramItem {
                 path: path.clone(),
                 parent,

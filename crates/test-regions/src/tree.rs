@@ -30,8 +30,8 @@ pub struct TreeMerge {
 type RegionIdentity<'a> = (&'a str, Shape, String);
 
 /// Merges the base's tests into all files of a change. A region that moved unchanged to another of these files does not
-/// count as a difference if runners read that file as well. `collects_doctests` tells whether a check collects Python's doctests
-/// from all modules of a folder and reports their number; the default is `false`.
+/// count as a difference if runners read that file as well. `collects_doctests` is true if a check collects Python's doctests
+/// from all modules of a folder and reports their number.
 pub fn with_base_tests_of(files: &[ChangedFile<'_>], collects_doctests: bool) -> TreeMerge {
     let mut plans: Vec<MergePlan<'_>> = Vec::new();
     for file in files {

@@ -2,19 +2,33 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::BraceReader;
-use crate::lex::TokenKind;
+use crate::lex::{LexToken, TokenKind};
 use crate::scan::{Overload, TestCall, squeezed};
 
 /// Numbers of a function or call whose brackets were not found.
 const ANY: RangeInclusive<usize> = 0..=usize::MAX;
 
-impl BraceReader<'_> {
-    /// Adds the function or class that is pushed next as an item. `header` ends at its body.
-    pub(super) fn add_overload(&mut self, header: Range<usize>, is_container: bool) {
-        if !self.rules.has_overloads || header.is_empty() {
-            return;
-        }
+/// Tokens of a file, whose brackets are counted.
+pub(super) struct Brackets<'a> {
+    pub source: &'a str,
+    pub tokens: &'a [LexToken],
+}
+
+impl Brackets<'_> {
+    fn text(&self, at: usize) -> &str {
+        self.tokens.get(at).map_or("", |token| &self.source[token.start..token.end])
+    }
+
+    fn is_open(&self, at: usize) -> bool {
+        self.tokens.get(at).is_some_and(|token| token.kind == TokenKind::Open && token.pair != usize::MAX)
+    }
+
+    fn after(&self, at: usize) -> usize {
+        if self.is_open(at) { self.tokens[at].pair + 1 } else { at + 1 }
+    }
+
+    /// Returns the overload that an item declares. `header` ends at its body.
+    pub(super) fn overload(&self, item: usize, header: Range<usize>, is_container: bool) -> Overload {
         let mut open = header.clone().find(|at| self.text(*at) == "(" && self.is_open(*at)).filter(|_| !is_container);
         // The parameters of a template in D come first.
         while let Some(next) =
@@ -28,15 +42,11 @@ impl BraceReader<'_> {
             }
             None => ("", ANY),
         };
-        let overload = Overload { item: self.scan.items.len(), parameters: squeezed(parameters), numbers };
-        self.scan.overloads.push(overload);
+        Overload { item, parameters: squeezed(parameters), numbers }
     }
 
-    /// Adds the calls of a test. A name without brackets may be a call of any kind.
-    pub(super) fn add_calls(&mut self, test: Range<usize>) {
-        if !self.rules.has_overloads {
-            return;
-        }
+    /// Returns the calls of a test. A name without brackets may be a call of any kind.
+    pub(super) fn calls(&self, test: Range<usize>) -> Vec<TestCall> {
         let mut calls = Vec::new();
         for at in test {
             let token = self.tokens[at];
@@ -61,7 +71,7 @@ impl BraceReader<'_> {
                 _ => {}
             }
         }
-        self.scan.calls.extend(calls);
+        calls
     }
 
     /// Returns the possible numbers of parts in a pair of brackets. A comma between `<` and `>` may separate parts or not.

@@ -70,7 +70,7 @@ impl MergePlan<'_> {
         for new in &branch.scan.neutralizers {
             match known.iter().position(|known| *known == new.line) {
                 Some(at) => drop(known.swap_remove(at)),
-                None if new.is_exit && ends_command_line((base, branch), new) => {}
+                None if new.is_exit && ends_command_line(base, branch, new) => {}
                 None => self.not_judged.push((file_name(), Reason::Neutralized(new.line.clone()))),
             }
         }
@@ -93,7 +93,7 @@ fn overloads<'s>(side: &'s Side<'_>, path: &'s str) -> impl Iterator<Item = &'s 
 
 /// Whether an exit belongs to the command line: to a new `main`, or to a new function that reads arguments. The base's tests do
 /// not call this item, nor does other code of the file, except for `main`. A known `main` must not run tests.
-fn ends_command_line((base, branch): (&Side<'_>, &Side<'_>), exit: &Neutralizer) -> bool {
+fn ends_command_line(base: &Side<'_>, branch: &Side<'_>, exit: &Neutralizer) -> bool {
     let at = exit.start + branch.text[exit.start..].find(|c: char| !c.is_whitespace()).unwrap_or(0);
     let around = branch.scan.items[1..].iter().filter(|item| item.range.contains(&at));
     let Some(item) = around.min_by_key(|item| item.range.len()) else { return false };

@@ -136,7 +136,7 @@ fn collects_doctests(command: &str) -> bool {
     command.contains("--doctest-modules") && !command.split_whitespace().any(names_module)
 }
 
-/// Compares the tests in two versions of program files. `collects` tells whether a check collects Python's doctests.
+/// Compares the tests in two versions of program files. `collects` is true if a check collects Python's doctests.
 fn compared(paths: &[&str], old: &Contents, new: &Contents, collects: bool) -> ProgramTests {
     let text = |contents: &Contents| -> HashMap<String, String> {
         let text = |(path, content): (&String, &Vec<u8>)| (path.clone(), String::from_utf8_lossy(content).into_owned());
