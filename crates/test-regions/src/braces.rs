@@ -1,6 +1,12 @@
 //! Languages with blocks in braces, other than Rust: C, C++, D, Zig, JavaScript, Java, Kotlin, Scala, Swift, C# and PHP.
 
+mod overloads;
+mod self_tests;
+
 use std::ops::Range;
+
+use overloads::Brackets;
+use self_tests::{excludes_main, is_self_test, starts_test_part};
 
 use crate::RegionKind;
 use crate::lex::{C_LIKE, LexToken, Lexis, QuoteRule, RawText, TokenKind, lex, long_quote, quote};
@@ -119,14 +125,6 @@ impl<'a> BraceStatement<'a> {
 
     fn text(&self) -> &'a str {
         &self.source[self.tokens[self.range.start].start..self.tokens[self.range.end - 1].end]
-    }
-
-    /// Whether a function or class has the name of a test and makes assertions.
-    fn is_self_test(&self) -> bool {
-        let name = self.name();
-        let is_named =
-            name.starts_with("test") || ["Test", "Tests", "_test", "_tests"].iter().any(|end| name.ends_with(end));
-        is_named && self.body.is_some() && has_any(self.text(), &["assert", "Assert"])
     }
 
     /// Returns the words before the first bracket or assignment.
@@ -314,6 +312,8 @@ struct BraceReader<'a> {
     scan: FileScan,
     frames: Vec<BraceFrame>,
     directives: Directives,
+    /// For each open `#if`, whether the current part is compiled only for tests.
+    test_parts: Vec<bool>,
 }
 
 /// Parses a file.
@@ -322,10 +322,16 @@ pub(crate) fn scan(source: &str, rules: &BraceRules) -> FileScan {
     let end = lexed.tokens.len();
     let frames = vec![BraceFrame { end, prefix: String::new(), item: 0, condition: String::new() }];
     let tokens = lexed.tokens;
-    let mut reader =
-        BraceReader { source, rules, tokens, scan: FileScan::new(source), frames, directives: Directives::default() };
+    let mut reader = BraceReader {
+        source,
+        rules,
+        tokens,
+        scan: FileScan::new(source),
+        frames,
+        directives: Directives::default(),
+        test_parts: Vec::new(),
+    };
     reader.scan.fault = lexed.fault;
-    reader.scan.has_overloads = rules.has_overloads;
     let mut at = 0;
     while let Some(frame) = reader.frames.last() {
         if at >= frame.end {
@@ -372,6 +378,20 @@ impl BraceReader<'_> {
             } else {
                 self.scan.macros.push(MacroDefinition { name: name.to_owned(), range: token.start..token.end });
             }
+        }
+        match line.split([' ', '(']).next() {
+            Some("if" | "ifdef" | "ifndef") => {
+                // The limit of the depth keeps the search for ends linear.
+                let is_flat = self.test_parts.len() < MAX_DEPTH;
+                self.test_parts.push(is_flat && starts_test_part(&line, self.source, &self.tokens, at));
+            }
+            Some("endif") => drop(self.test_parts.pop()),
+            Some(word) if word.starts_with("el") => {
+                if let Some(part) = self.test_parts.last_mut() {
+                    *part = false;
+                }
+            }
+            _ => {}
         }
         self.directives.read(text);
     }
@@ -439,12 +459,17 @@ impl BraceReader<'_> {
         }
         let (after, body, complete) = self.extent(at, end);
         let statement = BraceStatement { source: self.source, tokens: &self.tokens, range: at..after, body };
-        let test = (self.rules.test)(&statement);
-        let is_test = annotations.is_test || statement.is_self_test();
-        let test = test.or_else(|| is_test.then(|| (RegionKind::Test, statement.name())));
-        let test = test.or_else(|| self.is_for_tests(&statement).then(|| (RegionKind::TestCode, statement.name())));
-        let name = Some(statement.name()).filter(|name| !name.is_empty()).unwrap_or_else(|| "(unnamed)".to_owned());
         let word = statement.word(0).to_owned();
+        let test = (self.rules.test)(&statement);
+        let is_test = annotations.is_test
+            || body
+                .is_some_and(|body| is_self_test(&statement.name(), statement.text(), self.source, &self.tokens, body));
+        let test = test.or_else(|| is_test.then(|| (RegionKind::Test, statement.name())));
+        let is_for_tests = body.is_some() && self.test_parts.contains(&true);
+        let test = test.or_else(|| is_for_tests.then(|| (RegionKind::TestCode, statement.name())));
+        let excludes_main =
+            word == "version" && body.is_some_and(|body| excludes_main(self.source, &self.tokens, body, after));
+        let name = Some(statement.name()).filter(|name| !name.is_empty()).unwrap_or_else(|| "(unnamed)".to_owned());
         let header = statement.header();
         let is_container = statement.words().any(|word| CONTAINERS.contains(&word));
         let is_condition = match word.as_str() {
@@ -461,7 +486,14 @@ impl BraceReader<'_> {
         let path = join(&frame.prefix, &name);
         let prefix = frame.prefix.clone();
         if let Some((kind, name)) = test {
+            if self.rules.has_overloads {
+                let calls = Brackets { source: self.source, tokens: &self.tokens }.calls(at..after);
+                self.scan.calls.extend(calls);
+            }
             self.scan.add_test(kind, (&parent, join(&prefix, &name)), &condition, range);
+            if let Some(found) = self.scan.found.last_mut() {
+                found.is_test = !excludes_main;
+            }
             return after;
         }
         // String in D whose assertions run through `mixin`.
@@ -475,6 +507,10 @@ impl BraceReader<'_> {
             self.scan.add_doc(&path, &condition, doc, is_test);
         }
         if !is_block {
+            if let Some(body) = body.filter(|_| self.rules.has_overloads) {
+                let brackets = Brackets { source: self.source, tokens: &self.tokens };
+                self.scan.overloads.push(brackets.overload(self.scan.items.len(), at..body, is_container));
+            }
             self.scan.items.push(ProgramItem {
                 path: path.clone(),
                 parent,
@@ -497,16 +533,6 @@ impl BraceReader<'_> {
             }
             None => after,
         }
-    }
-
-    /// Whether the preprocessor compiles an item only for tests.
-    fn is_for_tests(&self, statement: &BraceStatement<'_>) -> bool {
-        let condition = self.directives.condition();
-        let starts =
-            ["#ifdef TEST", "#ifdef UNIT_TEST", "#if defined(TEST", "#if defined TEST", "#if defined(UNIT_TEST"];
-        starts.iter().any(|start| condition.starts_with(start))
-            && !condition.contains("#el")
-            && statement.body.is_some()
     }
 
     /// Returns the index of the colon of `version (x):`, which is a condition for the rest of a block in D.

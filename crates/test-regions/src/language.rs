@@ -30,7 +30,7 @@ pub(crate) enum SourceLanguage {
     Swift,
     CSharp,
     Php,
-    /// Markdown and reStructuredText.
+    /// Markdown, reStructuredText and plain text.
     Document,
 }
 
@@ -55,13 +55,13 @@ const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
     (SourceLanguage::Swift, &["swift"]),
     (SourceLanguage::CSharp, &["cs"]),
     (SourceLanguage::Php, &["php"]),
-    (SourceLanguage::Document, &["md", "markdown", "rst"]),
+    (SourceLanguage::Document, &["md", "markdown", "rst", "txt"]),
 ];
 
 /// Extensions of data files and of texts that no runner executes.
-const DATA: [&str; 30] = [
-    "json", "yaml", "yml", "toml", "lock", "txt", "csv", "tsv", "xml", "svg", "css", "scss", "less", "html", "ini",
-    "cfg", "sum", "mod", "png", "jpg", "gif", "sql", "proto", "po", "log", "build", "bazel", "bzl", "cmake", "nix",
+const DATA: [&str; 29] = [
+    "json", "yaml", "yml", "toml", "lock", "csv", "tsv", "xml", "svg", "css", "scss", "less", "html", "ini", "cfg",
+    "sum", "mod", "png", "jpg", "gif", "sql", "proto", "po", "log", "build", "bazel", "bzl", "cmake", "nix",
 ];
 
 /// Whether the crate supports the language of a file.

@@ -113,7 +113,7 @@ pub(crate) struct MergePlan<'a> {
     /// Versions of the base and of the branch; `None` if the language is unknown or there is nothing to compare.
     pub sides: Option<(Side<'a>, Side<'a>)>,
     /// Pairs of indices: a base region and the branch region that replaces it with different text.
-    pairs: Vec<(usize, usize)>,
+    pub pairs: Vec<(usize, usize)>,
     /// Pairs of indices: a base region and the equal branch region.
     equal: Vec<(usize, usize)>,
     /// Indices of the base's regions without a counterpart in the branch.

@@ -191,6 +191,10 @@ impl<'a> PythonReader<'a> {
                 self.scan.add_test(RegionKind::TestStart, ("", "__main__".to_owned()), "", range);
                 return line.block_end.max(at + 1);
             }
+            if (at..line.block_end).any(|line| self.word(line) == "assert") {
+                self.scan.add_test(RegionKind::TestModule, ("", "__main__".to_owned()), "", range);
+                return line.block_end.max(at + 1);
+            }
             let names = ("__main__".to_owned(), item.clone());
             self.push_item(names, (condition.clone(), condition.clone()), range, None);
         }

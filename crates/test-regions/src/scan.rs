@@ -1,7 +1,7 @@
 //! Result of parsing a file: items, documentation and tests.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::language::SourceLanguage;
 use crate::{Region, RegionKind, RegionName};
@@ -73,6 +73,35 @@ pub(crate) struct MacroDefinition {
     pub range: Range<usize>,
 }
 
+/// Function that can be overloaded.
+#[derive(Debug, Clone)]
+pub(crate) struct Overload {
+    /// Index of the item.
+    pub item: usize,
+    /// Parameters in brackets.
+    pub parameters: String,
+    /// Possible numbers of arguments.
+    pub numbers: RangeInclusive<usize>,
+}
+
+/// Call in a test.
+#[derive(Debug, Clone)]
+pub(crate) struct TestCall {
+    pub name: String,
+    pub start: usize,
+    /// Possible numbers of arguments.
+    pub numbers: RangeInclusive<usize>,
+}
+
+/// Line of the program that may prevent tests from running.
+#[derive(Debug, Clone)]
+pub(crate) struct Neutralizer {
+    pub line: String,
+    pub start: usize,
+    /// Whether the line ends the process, and does not ask for a test run.
+    pub is_exit: bool,
+}
+
 /// Result of parsing a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileScan {
@@ -81,13 +110,15 @@ pub(crate) struct FileScan {
     /// Macros defined outside tests.
     pub macros: Vec<MacroDefinition>,
     /// Lines of the program that may prevent tests from running.
-    pub neutralizers: Vec<String>,
+    pub neutralizers: Vec<Neutralizer>,
     /// Offset of the first unbalanced bracket, string or comment.
     pub fault: Option<usize>,
     /// Whether the last of several items with the same name overrides the others.
     pub last_wins: bool,
-    /// Whether functions of a file can be overloaded.
-    pub has_overloads: bool,
+    /// Functions with bodies, in languages in which several functions may have the same name.
+    pub overloads: Vec<Overload>,
+    /// Calls in tests, in these languages.
+    pub calls: Vec<TestCall>,
     /// Replacement for removed documentation, which keeps the item's body from being empty.
     pub empty_doc: &'static str,
     /// Text between inserted documentation and code on the same line; empty for a line break.
@@ -106,7 +137,7 @@ impl FileScan {
 
     /// Returns the lines outside regions that detect a test run or end the process successfully. In a main program without
     /// tests, ending the process is allowed.
-    fn neutralizers_of(&self, language: SourceLanguage, source: &str) -> Vec<String> {
+    fn neutralizers_of(&self, language: SourceLanguage, source: &str) -> Vec<Neutralizer> {
         let is_main = self.tests().next().is_none() && source.contains("main");
         let exits: &[&str] = if is_main { &[] } else { language.exits() };
         let mut at = 0;
@@ -118,7 +149,7 @@ impl FileScan {
             let is_begin = language == SourceLanguage::Nim && line.starts_with("when ");
             let asks = !is_begin && has_any(line, language.questions());
             if (asks || has_any(line, exits)) && !self.found.iter().any(|one| one.range.contains(&start)) {
-                lines.push(squeezed(line));
+                lines.push(Neutralizer { line: squeezed(line), start, is_exit: !asks });
             }
         }
         lines
@@ -288,4 +319,11 @@ pub(crate) fn bounded(condition: String) -> String {
 /// Whether a text contains any of the words.
 pub(crate) fn has_any(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
+}
+
+/// Whether a text contains a name as a separate word.
+pub(crate) fn mentions(text: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
 }

@@ -3,6 +3,7 @@
 
 mod details;
 mod mutations;
+mod programs;
 
 use super::*;
 

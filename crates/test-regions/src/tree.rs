@@ -1,10 +1,12 @@
 //! Merges the base's tests into all files of a change, and recognizes regions that moved between files.
 
+mod divided;
+
 use std::collections::{HashMap, HashSet};
 
 use crate::language::SourceLanguage;
 use crate::merge::{MergePlan, with_base_tests};
-use crate::scan::Shape;
+use crate::scan::{Shape, mentions};
 use crate::{FileMerge, Reason, RegionKind};
 
 /// Program file touched by a change. A renamed file counts as two files: one without a branch version, one without a base
@@ -28,8 +30,9 @@ pub struct TreeMerge {
 type RegionIdentity<'a> = (&'a str, Shape, String);
 
 /// Merges the base's tests into all files of a change. A region that moved unchanged to another of these files does not
-/// count as a difference if runners read that file as well.
-pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
+/// count as a difference if runners read that file as well. `collects_doctests` is true if a check collects Python's doctests
+/// from all modules of a folder and reports their number.
+pub fn with_base_tests_of(files: &[ChangedFile<'_>], collects_doctests: bool) -> TreeMerge {
     let mut plans: Vec<MergePlan<'_>> = Vec::new();
     for file in files {
         let mut plan = MergePlan::new(file.path, file.base, file.branch.unwrap_or_default());
@@ -38,12 +41,16 @@ pub fn with_base_tests_of(files: &[ChangedFile<'_>]) -> TreeMerge {
     }
     let moved = moved_regions(&plans);
     for (from, at, to, other) in moved {
-        if !is_read(files[from], &plans[from], at, (files[to], &plans[to])) {
+        let is_collected = collects_doctests && is_python_of_same_folder(files[from].path, files[to].path);
+        let is_read = is_collected || is_read(files[from], &plans[from], at, (files[to], &plans[to]));
+        if !is_read || hides_macro(&plans, to, other) {
             continue;
         }
         plans[from].moved_away(at);
         plans[to].moved_here(other);
     }
+    let paths: Vec<&str> = files.iter().map(|file| file.path).collect();
+    divided::match_divided(&paths, &mut plans);
     let mut result = TreeMerge::default();
     for (file, plan) in files.iter().zip(plans) {
         let merge = if file.branch.is_some() { plan.finish() } else { deleted(plan, file) };
@@ -96,9 +103,29 @@ fn is_read(
         Some(SourceLanguage::Rust | SourceLanguage::Haskell) => false,
         _ => !matches!(kind, RegionKind::TestModule | RegionKind::Test | RegionKind::TestCode),
     };
-    let folder = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
     let is_renamed = from.branch.is_none() && to.base.is_none() && folder(from.path) == folder(to.path);
     !needs_list || is_renamed || other_base.scan.tests().any(|found| found.kind == kind)
+}
+
+/// Whether the branch's version of a file defines a macro that the base does not have, and the region uses it.
+fn hides_macro(plans: &[MergePlan<'_>], file: usize, region: usize) -> bool {
+    let Some((_, branch)) = &plans[file].sides else { return false };
+    let text = branch.text_of(region);
+    branch.scan.macros.iter().filter(|new| mentions(text, &new.name)).any(|new| {
+        let definition = &branch.text[new.range.clone()];
+        let bases = plans.iter().filter_map(|plan| plan.sides.as_ref().map(|(base, _)| base));
+        !bases
+            .flat_map(|base| base.scan.macros.iter().map(|old| &base.text[old.range.clone()]))
+            .any(|old| old == definition)
+    })
+}
+
+fn folder(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+fn is_python_of_same_folder(path: &str, other: &str) -> bool {
+    path.ends_with(".py") && other.ends_with(".py") && folder(path) == folder(other)
 }
 
 /// Returns the result for a deleted file: only its moved regions can be judged.

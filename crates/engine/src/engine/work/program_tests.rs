@@ -89,7 +89,8 @@ impl Engine {
                 old.extend(contents);
             }
         }
-        Ok(compared(&paths, &old, &new))
+        let collects = current.checks.iter().any(|check| collects_doctests(&check.command));
+        Ok(compared(&paths, &old, &new, collects))
     }
 
     /// Returns the modules that the base declares for tests only, among those that changed files may belong to.
@@ -131,8 +132,14 @@ impl Engine {
     }
 }
 
-/// Compares the tests in two versions of program files.
-fn compared(paths: &[&str], old: &Contents, new: &Contents) -> ProgramTests {
+/// Whether a command collects the doctests of all Python modules, and names no module.
+fn collects_doctests(command: &str) -> bool {
+    let names_module = |word: &str| word.ends_with(".py") || word.contains(".py:");
+    command.contains("--doctest-modules") && !command.split_whitespace().any(names_module)
+}
+
+/// Compares the tests in two versions of program files. `collects` is true if a check collects Python's doctests.
+fn compared(paths: &[&str], old: &Contents, new: &Contents, collects: bool) -> ProgramTests {
     let text = |contents: &Contents| -> HashMap<String, String> {
         let text = |(path, content): (&String, &Vec<u8>)| (path.clone(), String::from_utf8_lossy(content).into_owned());
         contents.iter().filter(|(_, content)| !content.contains(&0)).map(text).collect()
@@ -153,7 +160,7 @@ fn compared(paths: &[&str], old: &Contents, new: &Contents) -> ProgramTests {
         files: paths.iter().filter_map(|path| manifest(path, versions(path))).collect(),
         ..ProgramTests::default()
     };
-    for (path, merge) in test_regions::with_base_tests_of(&files).files {
+    for (path, merge) in test_regions::with_base_tests_of(&files, collects).files {
         let branch = texts.get(&path).map_or("", String::as_str);
         let mark = mark(&path, branch);
         let mut not_judged = merge.not_judged;
@@ -272,7 +279,18 @@ mod tests {
         let side = |pick: fn(&(&str, Option<&[u8]>, Option<&[u8]>)) -> Option<Vec<u8>>| {
             files.iter().filter_map(|file| Some((file.0.to_owned(), pick(file)?))).collect::<Contents>()
         };
-        compared(&paths, &side(|file| file.1.map(<[u8]>::to_vec)), &side(|file| file.2.map(<[u8]>::to_vec)))
+        compared(&paths, &side(|file| file.1.map(<[u8]>::to_vec)), &side(|file| file.2.map(<[u8]>::to_vec)), false)
+    }
+
+    #[test]
+    fn command_that_names_modules_does_not_collect_doctests() {
+        for command in ["python3 -m pytest -q --doctest-modules", "pytest --doctest-modules src"] {
+            assert!(collects_doctests(command), "{command}");
+        }
+        for command in ["pytest --doctest-modules a.py", "pytest --doctest-modules a.py::a", "python3 -m doctest a.py"]
+        {
+            assert!(!collects_doctests(command), "{command}");
+        }
     }
 
     #[test]
