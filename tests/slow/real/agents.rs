@@ -133,7 +133,6 @@ const GEMINI_BY_ACP: InstalledAgent = InstalledAgent {
     preset: ACP,
     program: || with_acp((GEMINI.program)(), "--acp"),
     keys: &[("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")],
-    session_files: &[".gemini/tmp"],
     ..GEMINI
 };
 
@@ -150,7 +149,13 @@ const CLAUDE_BY_ACP: InstalledAgent = InstalledAgent {
     program: || RealAgentProgram::of_npm("@agentclientprotocol/claude-agent-acp@0.101.0", "dist/index.js"),
     model: "sonnet",
     works: || ModelScript::Calls("Bash", json!({ "command": COMMAND, "description": "Make the file" })),
-    environment: |url| vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("ANTHROPIC_BASE_URL", url.to_owned())],
+    environment: |url| {
+        vec![
+            ("ANTHROPIC_API_KEY", KEY.to_owned()),
+            ("ANTHROPIC_BASE_URL", url.to_owned()),
+            ("CLAUDE_CODE_MAX_RETRIES", "3".to_owned()),
+        ]
+    },
     keys: &[("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")],
     session_files: &[".claude/projects"],
 };
@@ -271,6 +276,16 @@ async fn begins_anew(agent: InstalledAgent) {
     assert!(outcome.session.is_none() && !outcome.session_kept, "{:?}", outcome.session);
 }
 
+/// Asserts that an agent without known session files starts a new session in each run.
+async fn keeps_no_session(agent: InstalledAgent) {
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
+    let provider = ProviderServer::start((agent.works)()).await;
+    let run = AgentRun { keep: Some(place.folder.path().join("kept")), ..place.run(WALL) };
+    let (outcome, _) = place.outcome_of(run, &provider, &CancellationToken::new()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
+    assert!(outcome.session.is_some() && !outcome.session_kept, "{:?}", outcome.session);
+}
+
 /// Returns the outcome of a run against this model, which must end in time.
 async fn ended(agent: InstalledAgent, model: ModelScript) -> Option<AgentOutcome> {
     let place = InstalledAgentFixture::new(agent).await?;
@@ -370,7 +385,7 @@ stories!(opencode, OPENCODE, works, remembers);
 stories!(kimi, KIMI, works, remembers);
 stories!(aider, AIDER, works_in_words, begins_anew);
 stories!(qwen, QWEN, works, remembers);
-stories!(gemini_by_acp, GEMINI_BY_ACP, works, loads_its_session);
+stories!(gemini_by_acp, GEMINI_BY_ACP, works, keeps_no_session);
 stories!(opencode_by_acp, OPENCODE_BY_ACP, works, loads_its_session);
 stories!(claude_by_acp, CLAUDE_BY_ACP, works, loads_its_session);
 

@@ -290,7 +290,7 @@ impl AcpClient {
         }
         let message = error_text(error);
         match self.stage {
-            _ if needs_login => {
+            stage if needs_login && stage != AcpStage::Prompt => {
                 self.updates.output.record_error(&message, false);
                 let names = self.agent["authMethods"].as_array().into_iter().flatten();
                 let names: Vec<&str> = names.filter_map(|method| method["name"].as_str()).take(10).collect();
@@ -336,7 +336,11 @@ impl AcpClient {
                 self.updates.output.signals.code = Some("refusal".to_owned());
                 failed("its model refused the task")
             }
-            _ if self.updates.output.last_text.trim().is_empty() => failed("it ended without any output"),
+            _ if self.updates.output.last_text.trim().is_empty() => {
+                let silent = "it ended without any output";
+                self.updates.output.record_error(silent, false);
+                failed(silent)
+            }
             "end_turn" => AgentStatus::Finished,
             limit => {
                 self.updates.output.add_note(format!("it stopped at a limit: {}", shortened(limit, MAX_NAME)));
@@ -349,6 +353,7 @@ impl AcpClient {
     fn end(&mut self, status: AgentStatus) {
         self.stage = AcpStage::Ended;
         self.status = Some(status);
+        self.is_cancelled |= self.dialog.is_farewell_said();
         self.dialog.close();
     }
 

@@ -480,7 +480,12 @@ async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std:
 
 /// Replaces an agent's words about a failure by the refusal that the broker saw in the model's answer to its last request.
 fn with_refusal(mut outcome: AgentOutcome, refusal: Option<LimitSignals>) -> AgentOutcome {
-    if let (AgentStatus::Failed { reason }, Some(mut signals)) = (&outcome.status, refusal) {
+    let (AgentStatus::Failed { reason } | AgentStatus::Unavailable { reason } | AgentStatus::Limited { reason, .. }) =
+        &outcome.status
+    else {
+        return outcome;
+    };
+    if let Some(mut signals) = refusal {
         let answer = Some(signals.answer.clone()).filter(|answer| !answer.is_empty());
         let status = refused(&mut signals, answer.as_deref().unwrap_or(reason));
         if matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {

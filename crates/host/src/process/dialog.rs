@@ -21,6 +21,7 @@ struct DialogState {
     farewell: Vec<u8>,
     is_closed: bool,
     is_overfull: bool,
+    is_farewell_said: bool,
 }
 
 impl Dialog {
@@ -47,10 +48,16 @@ impl Dialog {
         self.state().farewell = bytes;
     }
 
+    /// Whether the process was asked to end its work.
+    pub fn is_farewell_said(&self) -> bool {
+        self.state().is_farewell_said
+    }
+
     /// Adds the bytes of [`Self::set_farewell`]; returns `false` if there are none or the input is closed.
     pub(super) fn say_farewell(&self) -> bool {
         let farewell = std::mem::take(&mut self.state().farewell);
         let is_said = !farewell.is_empty() && !self.state().is_closed;
+        self.state().is_farewell_said = is_said;
         self.send(&farewell);
         is_said
     }
