@@ -52,6 +52,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ERRORS: usize = 50;
 /// Maximum length of the final message, in bytes.
 const MAX_FINAL_MESSAGE: usize = 16 * 1024;
+
 /// Preset with an operator's configuration.
 pub(super) struct CommandBackend {
     name: String,
@@ -591,12 +592,8 @@ fn assembled(status: AgentStatus, mut output: ParsedOutput) -> AgentOutcome {
 
 /// Whether a signal ended the program; a shell reports this as an exit code above 128.
 fn is_killed(end: &ProcessEnd) -> bool {
-    match end {
-        ProcessEnd::Exited(code) => *code > 128,
-        ProcessEnd::Signalled(_) | ProcessEnd::Cancelled | ProcessEnd::WallLimit | ProcessEnd::IdleLimit => true,
-        ProcessEnd::ResourceLimit(_) => true,
-        ProcessEnd::Stopped(_) => false,
-    }
+    let exits = matches!(end, ProcessEnd::Exited(code) if *code <= 128);
+    !exits && !matches!(end, ProcessEnd::Stopped(_))
 }
 
 #[cfg(test)]

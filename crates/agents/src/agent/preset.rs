@@ -154,7 +154,7 @@ pub(super) enum PromptDelivery {
     Arguments,
     /// The operator configures it: file, variable, `args` or standard input.
     Operator,
-    /// By the Agent Client Protocol, which also passes the model, the session, images and MCP servers.
+    /// Messages of the Agent Client Protocol, which also passes the model, the session, images and MCP servers.
     Acp,
 }
 

@@ -518,7 +518,9 @@ impl Validator<'_> {
     fn hosts(&mut self, key: &str, hosts: &[String]) {
         let is_host = |host: &String| {
             let url = url::Url::parse(&format!("https://{host}/"));
-            url.is_ok_and(|url| url.as_str() == format!("https://{host}/") && url.username().is_empty())
+            url.is_ok_and(|url| {
+                url.as_str() == format!("https://{host}/") && url.path() == "/" && url.username().is_empty()
+            })
         };
         for (index, _) in hosts.iter().enumerate().filter(|(_, host)| !is_host(host)) {
             self.wrong(&format!("{key}[{index}]"), "expected a host in lower case, such as `github.com`");

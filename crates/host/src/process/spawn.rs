@@ -109,12 +109,7 @@ type BuiltSandbox<'a> = (&'a SandboxView, SandboxBuilder<'a>);
 
 /// Starts the program of `spec`, in a sandbox if one is given.
 pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>) -> Result<Started, ProcessError> {
-    let path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-    let program = executable(&spec.program, &spec.cwd, path.unwrap_or_default())?;
-    let folder = std::fs::metadata(&spec.cwd)
-        .and_then(|m| if m.is_dir() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::NotADirectory)) });
-    folder.map_err(|source| ProcessError::NoFolder { program: program.clone(), folder: spec.cwd.clone(), source })?;
-
+    let program = program_in_folder(spec)?;
     let input = |what| {
         let program = program.clone();
         move |source| ProcessError::Input { program, what, source }
@@ -164,12 +159,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     // A supervisor ends the processes inside before itself.
     command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
     for attempt in 1.. {
-        let stdin = match &spec.stdin {
-            Stdin::Null => File::open("/dev/null").map(Stdio::from),
-            Stdin::Bytes(bytes) => readable(bytes).map(Stdio::from),
-            Stdin::Dialog(_) => Ok(Stdio::piped()),
-        };
-        match command.stdin(stdin.map_err(input("standard input"))?).spawn() {
+        match command.stdin(stdin_of(&spec.stdin).map_err(input("standard input"))?).spawn() {
             Ok(mut child) => {
                 let dialog = match &spec.stdin {
                     Stdin::Dialog(dialog) => child.stdin.take().map(|stdin| DialogWriter::new(dialog.clone(), stdin)),
@@ -216,6 +206,26 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
         }
     }
     unreachable!("the loop returns at its last try")
+}
+
+/// Returns the path of the program of `spec`. Its folder must exist.
+fn program_in_folder(spec: &ProcessSpec) -> Result<PathBuf, ProcessError> {
+    let path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    let program = executable(&spec.program, &spec.cwd, path.unwrap_or_default())?;
+    let folder = std::fs::metadata(&spec.cwd)
+        .and_then(|m| if m.is_dir() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::NotADirectory)) });
+    match folder {
+        Ok(()) => Ok(program),
+        Err(source) => Err(ProcessError::NoFolder { program, folder: spec.cwd.clone(), source }),
+    }
+}
+
+fn stdin_of(stdin: &Stdin) -> io::Result<Stdio> {
+    match stdin {
+        Stdin::Null => File::open("/dev/null").map(Stdio::from),
+        Stdin::Bytes(bytes) => readable(bytes).map(Stdio::from),
+        Stdin::Dialog(_) => Ok(Stdio::piped()),
+    }
 }
 
 fn cookie_variable(cookie: &Cookie) -> (OsString, OsString) {

@@ -9,7 +9,7 @@ use crate::merge::{MergePlan, Side};
 use crate::rust;
 
 /// Parsed test module.
-struct Module<'a> {
+struct DividedModule<'a> {
     /// Attributes and name of the module.
     header: &'a str,
     condition: &'a str,
@@ -18,17 +18,17 @@ struct Module<'a> {
 }
 
 /// Test module that exists in the base, in the branch, or in both with different texts.
-struct Change<'a> {
+struct ModuleChange<'a> {
     /// Index of the file.
     file: usize,
-    old: Option<(usize, Module<'a>)>,
-    new: Option<(usize, Module<'a>)>,
+    old: Option<(usize, DividedModule<'a>)>,
+    new: Option<(usize, DividedModule<'a>)>,
 }
 
-impl Change<'_> {
+impl ModuleChange<'_> {
     /// Whether items other than `use` were added or removed.
     fn is_division(&self) -> bool {
-        let items = |module: &Option<(usize, Module<'_>)>| {
+        let items = |module: &Option<(usize, DividedModule<'_>)>| {
             let items = module.iter().flat_map(|(_, module)| &module.items).filter(|item| !is_use(item));
             let mut items: Vec<String> = items.map(|item| (*item).to_owned()).collect();
             items.sort();
@@ -44,7 +44,7 @@ impl Change<'_> {
 pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
     let mut divided: Vec<(usize, Option<usize>, Option<usize>)> = Vec::new();
     {
-        let mut changes: Vec<Change<'_>> = Vec::new();
+        let mut changes: Vec<ModuleChange<'_>> = Vec::new();
         for (file, plan) in plans.iter().enumerate().filter(|(file, _)| paths[*file].ends_with(".rs")) {
             let Some((base, branch)) = &plan.sides else { continue };
             let pairs = plan.pairs.iter().map(|(old, new)| (Some(*old), Some(*new)));
@@ -55,7 +55,7 @@ pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
                 if is_module(base, old) && is_module(branch, new) && !hides {
                     let old = old.and_then(|at| Some((at, module(base, at)?)));
                     let new = new.and_then(|at| Some((at, module(branch, at)?)));
-                    changes.push(Change { file, old, new });
+                    changes.push(ModuleChange { file, old, new });
                 }
             }
         }
@@ -67,7 +67,7 @@ pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
             let changed = changes.into_iter().enumerate().filter(|(at, _)| clean.contains(at));
             changes = changed.map(|(_, change)| change).collect();
         }
-        for Change { file, old, new } in &changes {
+        for ModuleChange { file, old, new } in &changes {
             divided.push((*file, old.as_ref().map(|(at, _)| *at), new.as_ref().map(|(at, _)| *at)));
         }
     }
@@ -80,7 +80,7 @@ pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
 }
 
 /// Returns the indices of the changes whose removed items are in other modules, and whose added items were in other modules.
-fn redistributed(changes: &[Change<'_>]) -> HashSet<usize> {
+fn redistributed(changes: &[ModuleChange<'_>]) -> HashSet<usize> {
     let mut kept: HashMap<&str, isize> = HashMap::new();
     let mut known: HashSet<(&str, &str, &str)> = HashSet::new();
     for change in changes {
@@ -93,7 +93,7 @@ fn redistributed(changes: &[Change<'_>]) -> HashSet<usize> {
         }
     }
     let is_lost = |item: &str| !is_use(item) && kept.get(item).is_some_and(|count| *count < 0);
-    let is_clean = |change: &Change<'_>| {
+    let is_clean = |change: &ModuleChange<'_>| {
         let mut old = change.old.iter().flat_map(|(_, module)| &module.items);
         let mut new = change
             .new
@@ -105,7 +105,7 @@ fn redistributed(changes: &[Change<'_>]) -> HashSet<usize> {
 }
 
 /// Parses a test module; `None` if the region is none, or contains more than items and comments.
-fn module<'a>(side: &'a Side<'_>, at: usize) -> Option<Module<'a>> {
+fn module<'a>(side: &'a Side<'_>, at: usize) -> Option<DividedModule<'a>> {
     let found = &side.scan.found[at];
     let text = side.text.get(found.range.clone())?;
     let open = text.find('{').filter(|_| found.kind == RegionKind::TestModule)?;
@@ -129,7 +129,7 @@ fn module<'a>(side: &'a Side<'_>, at: usize) -> Option<Module<'a>> {
         end = range.end;
     }
     let is_complete = scan.fault.is_none() && is_comment(&inside[end..]);
-    is_complete.then(|| Module { header: &text[..open], condition: &found.condition, items })
+    is_complete.then(|| DividedModule { header: &text[..open], condition: &found.condition, items })
 }
 
 fn is_use(item: &str) -> bool {

@@ -48,7 +48,7 @@ const WITHOUT_GIT_LFS: &str = "Files that Git LFS stores are pointers in the wor
                                because git-lfs is not installed";
 
 /// Asset of an index or a commit.
-struct Asset {
+struct StoredAsset {
     blob: Sha,
     pointer: Pointer,
     is_executable: bool,
@@ -63,8 +63,8 @@ pub(super) struct StagedAssets {
     pub refused: Vec<String>,
 }
 
-/// How a changed file is committed.
-enum Change {
+/// Treatment of a changed file in a commit.
+enum AssetChange {
     /// git stores the file: an empty file, a link, or a pointer of the index.
     AsFile,
     /// The content is that of the index.
@@ -97,7 +97,8 @@ impl Workspaces {
             wanted.extend(assets.into_values().map(|asset| (asset.pointer.digest.clone(), asset)));
         }
         let repositories = repositories(tree_paths);
-        let is_missing = |asset: &Asset| asset.pointer.size > 0 && asset.pointer.found_in(&repositories).is_none();
+        let is_missing =
+            |asset: &StoredAsset| asset.pointer.size > 0 && asset.pointer.found_in(&repositories).is_none();
         wanted.retain(|_, asset| is_missing(asset));
         if wanted.is_empty() {
             return Ok(None);
@@ -125,11 +126,12 @@ impl Workspaces {
         &self,
         tree_paths: &TreePaths,
         access: &GitUrl,
-        wanted: &HashMap<String, Asset>,
+        wanted: &HashMap<String, StoredAsset>,
     ) -> Result<GitOutput, WorkspaceError> {
         let what = "fetch files of Git LFS";
         let (repository, _scratch) = self.transfer_repository(tree_paths, &tree_paths.mirror)?;
-        let named = |(digest, asset): (&String, &Asset)| format!("100644 blob {}\t{digest}\0", asset.blob).into_bytes();
+        let named =
+            |(digest, asset): (&String, &StoredAsset)| format!("100644 blob {}\t{digest}\0", asset.blob).into_bytes();
         let entries = wanted.iter().flat_map(named).collect();
         let tree = GitCommand::new(what, &repository).args(["mktree", "-z"]).input(entries);
         let tree = self.object(what, tree).await?;
@@ -279,10 +281,10 @@ impl Workspaces {
         let mut done = HashSet::new();
         for (change, path) in judged {
             match change {
-                Change::AsFile => continue,
-                Change::None => {}
-                Change::Refused(why) => staged.refused.push(why),
-                Change::Pointer { pointer, is_executable } => {
+                AssetChange::AsFile => continue,
+                AssetChange::None => {}
+                AssetChange::Refused(why) => staged.refused.push(why),
+                AssetChange::Pointer { pointer, is_executable } => {
                     let blob = match known.get(&path).filter(|asset| asset.pointer == pointer) {
                         Some(asset) => asset.blob.clone(),
                         None => self.pointer_blob(tree_paths, &pointer).await?,
@@ -321,7 +323,7 @@ impl Workspaces {
         &self,
         tree_paths: &TreePaths,
         tracked: &Tracked,
-    ) -> Result<HashMap<PathBuf, Asset>, WorkspaceError> {
+    ) -> Result<HashMap<PathBuf, StoredAsset>, WorkspaceError> {
         let mut blobs = tracked.blobs();
         let paths: Vec<PathBuf> = blobs.iter().map(|blob| blob.path.clone()).collect();
         let paths: HashSet<PathBuf> = self.asset_paths(tree_paths, &paths).await?.into_iter().collect();
@@ -339,7 +341,7 @@ impl Workspaces {
             ObjectContent::TooLarge => None,
         };
         let assets = blobs.into_iter().filter_map(|blob| {
-            let asset = Asset { pointer: pointer(&blob.id)?, blob: blob.id, is_executable: blob.is_executable };
+            let asset = StoredAsset { pointer: pointer(&blob.id)?, blob: blob.id, is_executable: blob.is_executable };
             Some((blob.path, asset))
         });
         Ok(assets.collect())
@@ -353,41 +355,41 @@ struct AssetFolder {
     /// Store for new contents; `None` if they cannot be uploaded.
     store: Option<PathBuf>,
     /// Assets of the index by path.
-    known: HashMap<PathBuf, Asset>,
+    known: HashMap<PathBuf, StoredAsset>,
     /// Digests of all these assets.
     digests: HashSet<String>,
 }
 
 impl AssetFolder {
     /// Judges a changed file, and puts a new content into the store. Subtracts its size from `bytes_left`.
-    fn judge(&self, path: &Path, bytes_left: &mut u64) -> Result<Change, WorkspaceError> {
+    fn judge(&self, path: &Path, bytes_left: &mut u64) -> Result<AssetChange, WorkspaceError> {
         let shown = format!("`{}`", path.to_string_lossy().replace(['`', '\n', '\r'], ""));
         let failed = || WorkspaceError::io("read", self.dir.join(path));
-        let Some(mut file) = files::open_beneath(&self.dir, path) else { return Ok(Change::AsFile) };
+        let Some(mut file) = files::open_beneath(&self.dir, path) else { return Ok(AssetChange::AsFile) };
         let found = file.metadata().map_err(failed())?;
         let mut start = Vec::new();
         (&file).take(POINTER_BYTES).read_to_end(&mut start).map_err(failed())?;
         if start.is_empty() {
-            return Ok(Change::AsFile);
+            return Ok(AssetChange::AsFile);
         }
         if Pointer::starts(&start) {
             let is_known = Pointer::parse(&start).is_some_and(|pointer| self.digests.contains(&pointer.digest));
             let why = format!("{shown} is a pointer of Git LFS that no file of the base has: it was not committed");
-            return Ok(if is_known { Change::AsFile } else { Change::Refused(why) });
+            return Ok(if is_known { AssetChange::AsFile } else { AssetChange::Refused(why) });
         }
         let Some(store) = &self.store else {
             let why = format!("{shown} belongs to Git LFS, which the bot cannot write: its change was not committed");
-            return Ok(Change::Refused(why));
+            return Ok(AssetChange::Refused(why));
         };
         let is_executable = found.permissions().mode() & 0o100 != 0;
         file.rewind().map_err(failed())?;
         let pointer = Pointer::read(&mut file).map_err(failed())?;
         if self.known.get(path).is_some_and(|asset| asset.pointer == pointer && asset.is_executable == is_executable) {
-            return Ok(Change::None);
+            return Ok(AssetChange::None);
         }
         // The forge has the contents in the mirror.
         if self.digests.contains(&pointer.digest) || pointer.found_in(std::slice::from_ref(&self.mirror)).is_some() {
-            return Ok(Change::Pointer { pointer, is_executable });
+            return Ok(AssetChange::Pointer { pointer, is_executable });
         }
         file.rewind().map_err(failed())?;
         let mut content = Vec::new();
@@ -397,7 +399,7 @@ impl AssetFolder {
             let why = format!(
                 "{shown} belongs to Git LFS, and a commit holds at most {limit} MiB of its files: its change was not committed"
             );
-            return Ok(Change::Refused(why));
+            return Ok(AssetChange::Refused(why));
         }
         *bytes_left -= content.len() as u64;
         let pointer = Pointer::of(&content);
@@ -406,7 +408,7 @@ impl AssetFolder {
             std::fs::create_dir_all(folder).map_err(WorkspaceError::io("create", folder))?;
         }
         files::put(&path, &content).map_err(WorkspaceError::io("write", &path))?;
-        Ok(Change::Pointer { pointer, is_executable })
+        Ok(AssetChange::Pointer { pointer, is_executable })
     }
 }
 
@@ -457,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_transfers_are_told_apart() {
+    fn failures_of_transfers_are_distinguished() {
         let access = GitUrl { url: "https://forge/a".into(), credential: None, settling: Default::default() };
         let failed = |stderr: &str| GitOutput { code: 2, stdout: Vec::new(), stderr: stderr.into(), truncated: false };
         let quota = "\nbatch response: This repository is over its data quota.\nsecond\n";

@@ -112,7 +112,7 @@ fn corrupted_recording_never_becomes_a_success_without_text() {
 }
 
 #[test]
-fn session_opens_with_what_the_agent_takes() {
+fn session_opens_with_supported_content() {
     let servers =
         vec![json!({ "name": "a", "command": "/a" }), json!({ "type": "http", "name": "b", "url": "http://b" })];
     let image = json!({ "type": "image", "mimeType": "image/png", "data": "AA==" });

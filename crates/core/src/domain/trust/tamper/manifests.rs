@@ -180,7 +180,8 @@ fn json(base: &str, branch: &str, of_package: &[&str]) -> Option<SettingsMerge> 
         Some(Value::Object(scripts)) => scripts.clone(),
         _ => Map::new(),
     };
-    let (old, mut new) = (scripts(&base), scripts(&merged));
+    let old = scripts(&base);
+    let mut new = scripts(&merged);
     // A new script runs only if another names it, or before and after the script of its name.
     let runs_by_itself = |name: &str| {
         let about = name.strip_prefix("pre").or_else(|| name.strip_prefix("post"));
@@ -264,14 +265,16 @@ fn replace_at(merge: &mut SettingsMerge, base: &DocumentMut, merged: &mut Docume
         let start = Some(document.as_item());
         path.iter().fold(start, |item, key| item?.get(key)).filter(|item| !item.is_none()).cloned()
     };
-    let (old, new) = (at(base), at(merged));
+    let old = at(base);
+    let new = at(merged);
     let text = |item: &Item| {
         // A table only has a text as a part of a document.
         let mut document = DocumentMut::new();
         document.insert("value", item.clone());
         document.to_string()
     };
-    let (old_text, new_text) = (old.as_ref().map(text), new.as_ref().map(text));
+    let old_text = old.as_ref().map(text);
+    let new_text = new.as_ref().map(text);
     let plain = |text: &Option<String>| text.as_ref().map(|text| text.split_whitespace().collect::<String>());
     if plain(&old_text) == plain(&new_text) {
         return;
