@@ -89,7 +89,7 @@ impl Workspaces {
         };
         let found = found.into_iter().map(|(id, path)| AttributesFile { path, text: text_of(&id) }).collect();
         let attributes = Some(combined(found)).filter(|text| text.len() <= MOST_BYTES).unwrap_or_default();
-        files::put(&path, &format!("{head}{attributes}")).map_err(WorkspaceError::io("write", &path))
+        files::put(&path, format!("{head}{attributes}")).map_err(WorkspaceError::io("write", &path))
     }
 }
 
