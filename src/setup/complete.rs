@@ -325,11 +325,13 @@ impl WebhookTest<'_> {
         let Some(id) = webhooks.ensure_webhook(repo, self.url, secret).await? else {
             return Ok((StepState::Unchanged, "this forge has one webhook for all repositories".to_owned()));
         };
-        if found.empty {
+        let before = self.received().await?;
+        let tested = webhooks.test_webhook(repo, id).await;
+        // Gitea has nothing to deliver then.
+        if found.empty && (tested.is_err() || !self.comes_after(before).await?) {
             return Ok((StepState::Failed, format!("webhook {id} is configured, but was not tested: {NO_COMMIT}")));
         }
-        let before = self.received().await?;
-        if let Err(error) = webhooks.test_webhook(repo, id).await {
+        if let Err(error) = tested {
             return Ok((StepState::Failed, format!("webhook {id} is configured, but was not tested ({error})")));
         }
         Ok(match self.comes_after(before).await? {
