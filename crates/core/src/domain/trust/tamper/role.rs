@@ -13,7 +13,7 @@ pattern!(
 // A test, or data of a test in the form of code.
 pattern!(
     TESTS,
-    r"(?im)assert|expect|\bcases\b|^\s*\[\s|\bunittest\b|\bpytest\b|junit|\btesting\b|describe\s*\(|\btest\w*\s*[\(:\x22']|\bit\s*\(|\bcheck\w*\s*\(|\bshould|\bfail|\bexit\s+1\b|\|\|\s*(?:exit|return)\b"
+    r"(?im)assert|expect|\bcases\b|^\s*\[\s|\bunittest\b|\bpytest\b|junit|\btesting\b|describe\s*\(|\btest\w*\s*[\(:\x22']|\bit\s*\(|<check\.h>|\bshould|\bfail|\bexit\s+1\b|\|\|\s*(?:exit|return)\b"
 );
 // What makes a test fail: functions of a test framework, or an error of an assertion that the file raises or defines.
 pattern!(
@@ -125,6 +125,7 @@ mod tests {
         }
         for (path, content) in [
             ("fixtures/model.py", "class Lamp:\n    pass\n"),
+            ("src/check_digit.c", "int check_digit(const char *number) {\n  return 0;\n}\n"),
             ("src/snapshots/store.js", "export const take = (tree) => ({ ...tree });\n"),
             ("fixtures/fixtures.go", "package fixtures\n\nfunc Lamps() int { return 3 }\n"),
         ] {
