@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn failure(name: &str) -> Guidance {
+pub(super) fn failure(name: &str) -> Guidance {
     Guidance {
         who: String::new(),
         source: GuidanceSource::Ci,

@@ -1,20 +1,11 @@
 //! Loops on existing pull requests: what starts an iteration, what ends the loop, and what stays the author's.
 
+use super::ci::failure;
 use super::*;
 use crate::domain::model::task::{TamperFinding, TamperKind};
 
 /// Head of the branch when the loop starts, on top of the base `sha(1)`.
 const HEAD: u64 = 7;
-
-fn failure(name: &str) -> Guidance {
-    Guidance {
-        who: String::new(),
-        source: GuidanceSource::Ci,
-        text: format!("log of {name}"),
-        path: Some(name.into()),
-        remember: false,
-    }
-}
 
 impl LoopRun {
     fn on_pull(change: impl FnOnce(&mut LoopStart)) -> Self {
