@@ -353,16 +353,20 @@ struct Annotations {
 }
 
 impl BraceReader<'_> {
+    fn brackets(&self) -> Brackets<'_> {
+        Brackets { source: self.source, tokens: &self.tokens }
+    }
+
     fn text(&self, at: usize) -> &str {
-        self.tokens.get(at).map_or("", |token| &self.source[token.start..token.end])
+        self.brackets().text(at)
     }
 
     fn is_open(&self, at: usize) -> bool {
-        self.tokens.get(at).is_some_and(|token| token.kind == TokenKind::Open && token.pair != usize::MAX)
+        self.brackets().is_open(at)
     }
 
     fn after(&self, at: usize) -> usize {
-        if self.is_open(at) { self.tokens[at].pair + 1 } else { at + 1 }
+        self.brackets().after(at)
     }
 
     fn directive(&mut self, at: usize) {
@@ -487,7 +491,7 @@ impl BraceReader<'_> {
         let prefix = frame.prefix.clone();
         if let Some((kind, name)) = test {
             if self.rules.has_overloads {
-                let calls = Brackets { source: self.source, tokens: &self.tokens }.calls(at..after);
+                let calls = self.brackets().calls(at..after);
                 self.scan.calls.extend(calls);
             }
             self.scan.add_test(kind, (&parent, join(&prefix, &name)), &condition, range);
@@ -508,7 +512,7 @@ impl BraceReader<'_> {
         }
         if !is_block {
             if let Some(body) = body.filter(|_| self.rules.has_overloads) {
-                let brackets = Brackets { source: self.source, tokens: &self.tokens };
+                let brackets = self.brackets();
                 self.scan.overloads.push(brackets.overload(self.scan.items.len(), at..body, is_container));
             }
             self.scan.items.push(ProgramItem {

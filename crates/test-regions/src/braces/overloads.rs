@@ -14,16 +14,16 @@ pub(super) struct Brackets<'a> {
     pub tokens: &'a [LexToken],
 }
 
-impl Brackets<'_> {
-    fn text(&self, at: usize) -> &str {
+impl<'a> Brackets<'a> {
+    pub fn text(&self, at: usize) -> &'a str {
         self.tokens.get(at).map_or("", |token| &self.source[token.start..token.end])
     }
 
-    fn is_open(&self, at: usize) -> bool {
+    pub fn is_open(&self, at: usize) -> bool {
         self.tokens.get(at).is_some_and(|token| token.kind == TokenKind::Open && token.pair != usize::MAX)
     }
 
-    fn after(&self, at: usize) -> usize {
+    pub fn after(&self, at: usize) -> usize {
         if self.is_open(at) { self.tokens[at].pair + 1 } else { at + 1 }
     }
 
