@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context;
 use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::domain::loops::command;
-use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
+use ralph_bot::domain::loops::{CommandInput, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::policy::Policy;
@@ -206,7 +206,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     };
     loops::begin(c, start, &format!("figures/begin/{issue}"), now)?;
     let pause = command::LoopCommand::Pause(command::Pause { now: true, reason: String::new() });
-    let input = LoopInput::Command { by: by.clone(), command: pause, comment: None };
+    let input = LoopInput::Command(CommandInput::Given { by: by.clone(), command: pause, comment: None });
     loops::enqueue_input(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
     while loops::step_next(c, &[], &StepMemory::default(), now)?.is_some() {}
     c.execute("UPDATE outbox SET state = 'done', ended_at = ?1 WHERE state = 'ready'", [now.0])?;

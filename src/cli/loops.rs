@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::loops::command::{self, LoopCommand};
-use crate::domain::loops::{Loop, LoopInput, RunOptions};
+use crate::domain::loops::{CommandInput, Loop, LoopInput, RunOptions};
 use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
@@ -297,7 +297,11 @@ impl LoopsShell<'_> {
             return Err(CliError::Failed(format!("{id} is {state}; set the label again to start a new loop")));
         }
         let origin = format!("cli/{}", uuid::Uuid::now_v7());
-        let input = LoopInput::Command { by: command.sender_for_operator(&current), command, comment: None };
+        let input = LoopInput::Command(CommandInput::Given {
+            by: command.sender_for_operator(&current),
+            command,
+            comment: None,
+        });
         let (loop_id, key, told, now) = (current.id.clone(), origin.clone(), input.clone(), self.clock.now());
         let left = self.store.write(move |c| loops::enqueue_input(c, &loop_id, &key, &told, now)).await;
         left.map_err(|error| CliError::Failed(error.to_string()))?;
@@ -314,11 +318,12 @@ impl LoopsShell<'_> {
         let reason = line.as_ref().and_then(|line| line.reasons.first());
         let reason = reason.map(|reason| one_line(reason)).unwrap_or_default();
         let refused = outcome != InputOutcome::Taken;
-        let says = match &input {
-            LoopInput::Command { by, command: LoopCommand::Resume(_), .. } if !refused => {
-                format!("resumed by the operator, on the authority of {}", one_line(&by.login))
-            }
-            _ => reason,
+        let says = if let LoopInput::Command(CommandInput::Given { by, command: LoopCommand::Resume(_), .. }) = &input
+            && !refused
+        {
+            format!("resumed by the operator, on the authority of {}", one_line(&by.login))
+        } else {
+            reason
         };
         self.answer(&next, true, &says)?;
         Ok(if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
+use ralph_bot::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect, SEEN_QUEUE, WorkEffect};
 use ralph_bot::domain::loops::command::{self, LoopCommand};
-use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
+use ralph_bot::domain::loops::{
+    CommandInput, ForgeInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, TimerInput, WorkOutcome,
+};
 use ralph_bot::domain::loops::{RunOptions, TimerKind};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
@@ -161,18 +163,19 @@ impl Sim {
             let Some(current) = self.newest(issue).filter(|l| l.state.is_open()) else { continue };
             let resume =
                 LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance: String::new() });
-            let resumed = LoopInput::Command { by: person("olaf"), command: resume, comment: None };
+            let resumed =
+                LoopInput::Command(CommandInput::Given { by: person("olaf"), command: resume, comment: None });
             self.tell(&current.id, format!("finish/{issue}/resume"), resumed);
             self.settle();
             let current = self.newest(issue).expect("a loop");
             let end = match current.pull.is_some() && current.state == LoopState::Review {
                 true => {
                     self.world.pulls.iter_mut().filter(|p| p.branch == current.branch).for_each(|p| p.open = false);
-                    LoopInput::PullMerged
+                    LoopInput::Forge(ForgeInput::PullMerged)
                 }
                 false => {
                     let command = LoopCommand::Abort(command::Abort { reason: String::new() });
-                    LoopInput::Command { by: person("olaf"), command, comment: None }
+                    LoopInput::Command(CommandInput::Given { by: person("olaf"), command, comment: None })
                 }
             };
             self.tell(&current.id, format!("finish/{issue}/end"), end);
@@ -372,7 +375,7 @@ impl Sim {
     /// Whether the process may crash. If faults must not change the outcome, a crash must not use up an iteration's
     /// attempts.
     fn may_crash(&self) -> bool {
-        let last = |f: &RunningEffect| matches!(f.claimed.effect, Effect::Agent { attempt, .. } if attempt >= 3);
+        let last = |f: &RunningEffect| matches!(f.claimed.effect, Effect::Work(WorkEffect::Agent { attempt, .. }) if attempt >= 3);
         !self.script.staged || !self.flights.iter().any(last)
     }
 
@@ -487,7 +490,7 @@ impl Sim {
                     c,
                     id,
                     &format!("timer/{id}/{kind}/{}", at.0),
-                    &LoopInput::TimerDue { timer },
+                    &LoopInput::Timer(TimerInput::TimerDue { timer }),
                     now,
                 )?;
             }
@@ -531,7 +534,7 @@ impl Sim {
             self.put_back(&flight, AMBIGUITY_MS, true);
             return true;
         }
-        let agent = matches!(claimed.effect, Effect::Agent { .. });
+        let agent = matches!(claimed.effect, Effect::Work(WorkEffect::Agent { .. }));
         if self.faults && !agent && self.rng.chance(8) {
             return self.fail(flight);
         }
@@ -550,7 +553,7 @@ impl Sim {
     fn fail(&mut self, flight: RunningEffect) -> bool {
         let (claimed, known) = (&flight.claimed, self.known(&flight.claimed));
         let first = claimed.attempts == 0;
-        let harmless = matches!(claimed.effect, Effect::React { .. } | Effect::Inspect { .. });
+        let harmless = matches!(claimed.effect, Effect::Forge(ForgeEffect::React { .. } | ForgeEffect::Inspect { .. }));
         let kind = self.rng.below(5);
         self.note(|| format!("{} fails, way {kind}", claimed.key));
         match kind {
@@ -577,7 +580,10 @@ impl Sim {
     fn refuse(&mut self, flight: RunningEffect) {
         let RunningEffect { claimed, owner, .. } = flight;
         if let Some(ticket) = claimed.effect.ticket() {
-            let input = LoopInput::WorkFailed { ticket, reason: "refused".into(), advice: "mend it".into() };
+            let input = LoopInput::Outcome {
+                ticket,
+                outcome: WorkOutcome::WorkFailed { reason: "refused".into(), advice: "mend it".into() },
+            };
             let receipt = SimReceipt { input: Some(input), ..SimReceipt::default() };
             return self.record(claimed, &owner, receipt).expect("the lease is ours");
         }

@@ -1,7 +1,10 @@
 //! Script of a run: events on issues and behavior of agents, all drawn from the seed in advance.
 
 use ralph_bot::domain::loops::command::{self, LoopCommand};
-use ralph_bot::domain::loops::{CiProgress, CommentRef, Guidance, GuidanceSource, Loop, LoopInput, RunOptions};
+use ralph_bot::domain::loops::{
+    CiInspection, CiProgress, CommandInput, CommentRef, ForgeInput, Guidance, GuidanceSource, Loop, LoopInput,
+    RunOptions,
+};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
 
 use crate::rng::Rng;
@@ -128,7 +131,7 @@ pub fn person(login: &str) -> User {
 pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld) -> Option<LoopInput> {
     let options = RunOptions::default();
     let comment = Some(CommentRef { on: current.place.issue, id: Some(CommentId(sequence as i64)) });
-    let say = |command| Some(LoopInput::Command { by: person("olaf"), command, comment });
+    let say = |command| Some(LoopInput::Command(CommandInput::Given { by: person("olaf"), command, comment }));
     let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
         ScriptEvent::Guide => say(LoopCommand::Guide(command::Guide {
@@ -154,23 +157,29 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
                 let text = format!("remark {sequence}/{n}");
                 (format!("review/{sequence}/{n}"), guidance(GuidanceSource::Review, text))
             };
-            Some(LoopInput::Reviewed { by: person("rita"), items: vec![item(1), item(2)], suggestions: Vec::new() })
+            Some(LoopInput::Command(CommandInput::Reviewed {
+                by: person("rita"),
+                items: vec![item(1), item(2)],
+                suggestions: Vec::new(),
+            }))
         }
         ScriptEvent::CiFailed | ScriptEvent::Conflict => {
             let conflict = event == ScriptEvent::Conflict;
             let failed = if conflict { vec![] } else { vec![guidance(GuidanceSource::Ci, "it is red".into())] };
             let commit = world.branches.get(&current.branch)?.clone();
-            Some(LoopInput::Inspected {
+            Some(LoopInput::Forge(ForgeInput::Inspected(CiInspection {
                 commit,
                 failed,
                 progress: CiProgress::default(),
                 pending: 0,
                 conflict,
                 on_base: Vec::new(),
-            })
+            })))
         }
-        ScriptEvent::LabelOff => Some(LoopInput::RunLabelRemoved { by: Some(person("olaf")) }),
-        ScriptEvent::LabelOn => Some(LoopInput::RunLabelAdded { by: person("olaf"), plan: false }),
+        ScriptEvent::LabelOff => Some(LoopInput::Command(CommandInput::RunLabelRemoved { by: Some(person("olaf")) })),
+        ScriptEvent::LabelOn => {
+            Some(LoopInput::Command(CommandInput::RunLabelAdded { by: person("olaf"), plan: false }))
+        }
         ScriptEvent::Start
         | ScriptEvent::HumanPush
         | ScriptEvent::BranchDeleted

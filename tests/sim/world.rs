@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ralph_bot::domain::lifecycle::effect::{CheckPurpose, Effect};
-use ralph_bot::domain::loops::{AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopState, PreparedTree};
+use ralph_bot::domain::lifecycle::effect::{CheckPurpose, Effect, ForgeEffect, WorkEffect};
+use ralph_bot::domain::loops::{
+    AgentEnd, AgentRunFacts, ForgeInput, IterationChange, Loop, LoopInput, LoopState, PreparedTree, WorkOutcome,
+};
 use ralph_bot::domain::model::ids::{LoopId, Money, Number, Sha};
 use ralph_bot::domain::model::opinion::{OpinionEnd, OpinionRun};
 use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, DiffStat};
@@ -164,16 +166,16 @@ impl SimWorld {
         let mut receipt = SimReceipt::default();
         let Some(current) = &known.current else { return receipt };
         match &claimed.effect {
-            Effect::Comment { .. } if known.posted.is_some() => {}
-            Effect::Comment { key, on, .. } => {
+            Effect::Forge(ForgeEffect::Comment { .. }) if known.posted.is_some() => {}
+            Effect::Forge(ForgeEffect::Comment { key, on, .. }) => {
                 receipt.posted = Some((key.clone(), self.comment(claimed, on.0, key, "", look)));
             }
-            Effect::Status { fresh: true } => {
+            Effect::Forge(ForgeEffect::Status { fresh: true }) => {
                 let key = format!("status/{}", claimed.id);
                 let text = current.state.as_str();
                 receipt.posted = Some(("status".into(), self.comment(claimed, issue, &key, text, look)));
             }
-            Effect::Status { fresh: false } => {
+            Effect::Forge(ForgeEffect::Status { fresh: false }) => {
                 let text = current.state.as_str();
                 let known = known.posted.as_ref().map(|p| p.forge_id);
                 let found = known.filter(|id| self.comments.iter().any(|c| c.id == *id));
@@ -186,19 +188,21 @@ impl SimWorld {
                 }
                 receipt.posted = Some(("status".into(), posted));
             }
-            Effect::StateLabel { state } => {
+            Effect::Forge(ForgeEffect::StateLabel { state }) => {
                 let labels = self.labels.entry(issue).or_default();
                 labels.retain(|label| *label == "run");
                 labels.extend(state.map(LoopState::as_str));
             }
-            Effect::DropRunLabel => drop(self.labels.entry(issue).or_default().remove("run")),
-            Effect::Pull { ready, .. } => self.pull(current, *ready, &mut receipt),
-            Effect::DraftPull if current.state != LoopState::Review => {
+            Effect::Forge(ForgeEffect::DropRunLabel) => drop(self.labels.entry(issue).or_default().remove("run")),
+            Effect::Forge(ForgeEffect::Pull { ready, .. }) => self.pull(current, *ready, &mut receipt),
+            Effect::Forge(ForgeEffect::DraftPull) if current.state != LoopState::Review => {
                 let ours = self.pulls.iter_mut().filter(|p| p.open && p.branch == current.branch);
                 ours.for_each(|pull| pull.ready = false);
             }
-            Effect::Escalate { cause, .. } => self.escalate(claimed, known, &cause.to_string(), look, &mut receipt),
-            Effect::CloseEscalations { .. } => {
+            Effect::Forge(ForgeEffect::Escalate { cause, .. }) => {
+                self.escalate(claimed, known, &cause.to_string(), look, &mut receipt)
+            }
+            Effect::Forge(ForgeEffect::CloseEscalations { .. }) => {
                 for number in &known.escalations {
                     let open = self.escalations.iter().position(|e| e.number == number.0 && e.open);
                     if let Some(open) = open {
@@ -226,7 +230,8 @@ impl SimWorld {
         let Some(pull) = self.pulls.iter_mut().find(|p| open(p)) else { return };
         if current.pull.is_none() {
             let number = Number(pull.number);
-            receipt.input = Some(LoopInput::PullOpened { number, url: format!("https://forge.test/{number}") });
+            receipt.input =
+                Some(LoopInput::Forge(ForgeInput::PullOpened { number, url: format!("https://forge.test/{number}") }));
             receipt.number = Some((number, IssueRole::Pull));
         }
         pull.ready |= ready && current.state == LoopState::Review;
@@ -272,7 +277,7 @@ impl SimWorld {
         let head = current.head.clone().unwrap_or_else(|| base.clone());
         let mut used = None;
         let input = match &claimed.effect {
-            Effect::Prepare { ticket } => {
+            Effect::Work(WorkEffect::Prepare { ticket }) => {
                 self.trees.insert(current.id.clone(), None);
                 let tree = PreparedTree {
                     problems: None,
@@ -292,69 +297,79 @@ impl SimWorld {
                     sandbox: "none".into(),
                     proposals: Vec::new(),
                 };
-                LoopInput::Prepared { ticket: *ticket, tree: Box::new(tree) }
+                LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Prepared { tree: Box::new(tree) } }
             }
-            Effect::Check { ticket, purpose, commit } => {
+            Effect::Work(WorkEffect::Check { ticket, purpose, commit }) => {
                 let made = &self.commits[commit];
                 let holds = if *purpose == CheckPurpose::Clean { made.clean } else { made.tree };
-                LoopInput::Checked { ticket: *ticket, report: checks(holds) }
+                LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Checked { report: checks(holds) } }
             }
-            Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
-                LoopInput::AgentLost { ticket: *ticket, salvaged: None, cost: Money(0) }
-            }
-            Effect::Agent { ticket, iteration, .. } => {
+            Effect::Work(WorkEffect::Agent { ticket, .. }) if claimed.attempts > 0 => LoopInput::Outcome {
+                ticket: *ticket,
+                outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+            },
+            Effect::Work(WorkEffect::Agent { ticket, iteration, .. }) => {
                 self.trees.insert(current.id.clone(), Some(*iteration));
                 let (end, once) = self.agent(current, *iteration);
                 used = once.then(|| (current.id.clone(), *iteration));
-                LoopInput::AgentEnded { ticket: *ticket, run: Box::new(facts(end)) }
+                LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::AgentEnded { run: Box::new(facts(end)) } }
             }
-            Effect::Commit { ticket, iteration } => {
+            Effect::Work(WorkEffect::Commit { ticket, iteration }) => {
                 let change = Box::new(self.commit(current, *iteration, head));
-                LoopInput::Committed { ticket: *ticket, change }
+                LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Committed { change } }
             }
-            Effect::Push { .. } if !self.permitted => {
-                LoopInput::AuthorityLost { who: current.authority.login.clone(), hidden_teams: Vec::new() }
-            }
-            Effect::Push { ticket, commit } => {
+            Effect::Work(WorkEffect::Push { .. }) if !self.permitted => LoopInput::Forge(ForgeInput::AuthorityLost {
+                who: current.authority.login.clone(),
+                hidden_teams: Vec::new(),
+            }),
+            Effect::Work(WorkEffect::Push { ticket, commit }) => {
                 let remote = self.branches.get(&current.branch).cloned();
                 if remote == current.pushed || remote.as_ref() == Some(commit) {
                     self.branches.insert(current.branch.clone(), commit.clone());
-                    LoopInput::Pushed { ticket: *ticket, commit: commit.clone() }
+                    LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Pushed { commit: commit.clone() } }
                 } else {
-                    LoopInput::PushRejected {
+                    LoopInput::Outcome {
                         ticket: *ticket,
-                        remote,
-                        reason: "it moved".into(),
-                        refusal: Default::default(),
+                        outcome: WorkOutcome::PushRejected {
+                            remote,
+                            reason: "it moved".into(),
+                            refusal: Default::default(),
+                        },
                     }
                 }
             }
-            Effect::Restore { ticket, iteration, to } => {
+            Effect::Work(WorkEffect::Restore { ticket, iteration, to }) => {
                 let head = current.head.clone().expect("work to go back from");
                 let (tree, clean) = self.commits.get(to).map_or((false, false), |best| (best.tree, best.clean));
                 // Do not use the ticket, because faults create more tickets.
                 let what = format!("{}/back/{iteration}/{head}", current.id);
                 let commit = Some(self.record(&what, vec![head], tree, clean));
-                LoopInput::Restored { ticket: *ticket, commit, retained_as: None }
+                LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Restored { commit, retained_as: None } }
             }
-            Effect::Merge { ticket, other } => {
+            Effect::Work(WorkEffect::Merge { ticket, other }) => {
                 let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));
                 let other = theirs.unwrap_or(base);
                 let up_to_date = self.holds(&head, &other);
-                LoopInput::Merged { ticket: *ticket, other, conflicts: Vec::new(), cause: None, up_to_date, base: None }
+                LoopInput::Outcome {
+                    ticket: *ticket,
+                    outcome: WorkOutcome::Merged { other, conflicts: Vec::new(), cause: None, up_to_date, base: None },
+                }
             }
-            Effect::Release { .. } => {
+            Effect::Work(WorkEffect::Release { .. }) => {
                 self.trees.remove(&current.id);
                 return SimReceipt::default();
             }
-            Effect::Hooks { ticket, event } => {
-                LoopInput::HooksAnswered { ticket: *ticket, event: *event, objection: None }
-            }
-            Effect::SecondOpinion { ticket, commit } => {
+            Effect::Work(WorkEffect::Hooks { ticket, event }) => LoopInput::Outcome {
+                ticket: *ticket,
+                outcome: WorkOutcome::HooksAnswered { event: *event, objection: None },
+            },
+            Effect::Work(WorkEffect::SecondOpinion { ticket, commit }) => {
                 let end = OpinionEnd::Missing("nobody is there".into());
-                LoopInput::SecondOpinionGiven {
+                LoopInput::Outcome {
                     ticket: *ticket,
-                    run: Box::new(OpinionRun::free(commit.clone(), "judge", end)),
+                    outcome: WorkOutcome::SecondOpinionGiven {
+                        run: Box::new(OpinionRun::free(commit.clone(), "judge", end)),
+                    },
                 }
             }
             other => panic!("{other:?} is no work"),

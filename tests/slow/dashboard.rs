@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionOutcome, remembered};
-use ralph_bot::domain::loops::{LoopInput, LoopState, LoopStep};
+use ralph_bot::domain::loops::{CommandInput, LoopInput, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{LoopId, Timestamp};
 use ralph_bot::domain::providers::backends::BackendObservation;
 use ralph_bot::domain::supervision::oversight::{AuditEntry, AuditEvent};
@@ -249,7 +249,9 @@ async fn commands(world: &World) -> Vec<LoopInput> {
     let id = world.the_loop().await.id;
     let log = world.engine().store.read(move |c| loops::history(c, &id)).await.expect("a log");
     let commands = log.into_iter().filter_map(|line| match line.input {
-        LoopInput::Command { by, command, .. } => Some(LoopInput::Command { by, command, comment: None }),
+        LoopInput::Command(CommandInput::Given { by, command, .. }) => {
+            Some(LoopInput::Command(CommandInput::Given { by, command, comment: None }))
+        }
         _ => None,
     });
     commands.collect()

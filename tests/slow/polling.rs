@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use fake_forge::{Access, Dialect, ReviewDraft, StatusDraft};
-use ralph_bot::domain::loops::{LoopInput, LoopState};
+use ralph_bot::domain::loops::{CiInspection, CommandInput, ForgeInput, LoopInput, LoopState};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::AccountKind;
 use ralph_bot::store::loops;
@@ -64,28 +64,31 @@ async fn inputs(world: &World) -> Vec<String> {
     let (mut lines, mut known) = (Vec::new(), HashSet::new());
     for line in history {
         match line.input {
-            LoopInput::Start(start) => {
+            LoopInput::Command(CommandInput::Start(start)) => {
                 lines.push(format!("start by {} (edited: {})", start.by.login, start.task.edited_after));
             }
-            LoopInput::Command { by, command, .. } => lines.push(format!("{command:?} by {}", by.login)),
-            LoopInput::Reviewed { by, items, .. } => {
+            LoopInput::Command(CommandInput::Given { by, command, .. }) => {
+                lines.push(format!("{command:?} by {}", by.login))
+            }
+            LoopInput::Command(CommandInput::Reviewed { by, items, .. }) => {
                 for (key, said) in items.into_iter().filter(|(key, _)| known.insert(key.clone())) {
                     let kind = key.split('/').next().unwrap_or_default();
                     lines.push(format!("{kind} by {}: {:?} {:?}", by.login, said.path, said.text));
                 }
             }
-            LoopInput::Inspected { commit, failed, .. } if !failed.is_empty() => {
+            LoopInput::Forge(ForgeInput::Inspected(CiInspection { commit, failed, .. })) if !failed.is_empty() => {
                 let names: Vec<_> = failed.iter().filter_map(|one| one.path.clone()).collect();
                 if known.insert(format!("{commit:?} {names:?}")) {
                     lines.push(format!("red CI: {names:?}"));
                 }
             }
-            input @ (LoopInput::RunLabelRemoved { .. }
-            | LoopInput::RunLabelAdded { .. }
-            | LoopInput::IssueEnded { .. }
-            | LoopInput::PullMerged
-            | LoopInput::PullClosed
-            | LoopInput::PullRetargeted { .. }) => lines.push(format!("{input:?}")),
+            input @ (LoopInput::Command(CommandInput::RunLabelRemoved { .. } | CommandInput::RunLabelAdded { .. })
+            | LoopInput::Forge(
+                ForgeInput::IssueEnded { .. }
+                | ForgeInput::PullMerged
+                | ForgeInput::PullClosed
+                | ForgeInput::PullRetargeted { .. },
+            )) => lines.push(format!("{input:?}")),
             _ => {}
         }
     }

@@ -11,4 +11,5 @@ mod rust_version;
 mod sizes;
 mod source;
 mod stories;
+mod wildcards;
 mod words;

@@ -15,7 +15,7 @@ use crate::cli::{CliError, print};
 use crate::config::{Config, Env};
 use crate::domain::lifecycle;
 use crate::domain::loops::command::{self, LoopCommand};
-use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
+use crate::domain::loops::{CommandInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{IssueRef, LoopId, Number};
 use crate::domain::trust::policy::Policy;
@@ -102,7 +102,7 @@ impl IdleEngine {
             for left in left.iter().filter(|left| is_active(left) && !wanted.contains(&left.id)) {
                 let reason = "the run that worked on it ended".to_owned();
                 let command = LoopCommand::Pause(command::Pause { now: true, reason });
-                let input = LoopInput::Command { by: user.clone(), command, comment: None };
+                let input = LoopInput::Command(CommandInput::Given { by: user.clone(), command, comment: None });
                 loops::enqueue_input(c, &left.id, &format!("local/left/{}/{}", left.id, left.version), &input, now)?;
             }
             Ok(())
@@ -217,7 +217,8 @@ impl LocalSession<'_> {
             return refused("it is done; add `--guide TEXT` to ask for more".into());
         }
         let command = resuming(current, options, guidance);
-        let input = LoopInput::Command { by: self.forge.user(), command: command.clone(), comment: None };
+        let input =
+            LoopInput::Command(CommandInput::Given { by: self.forge.user(), command: command.clone(), comment: None });
         let outcome = lifecycle::step(current, input, self.app.engine.clock.now());
         if !is_active(&outcome.next) {
             return refused(outcome.reasons.join(" ").replace("/ralph resume ", ""));
@@ -243,7 +244,7 @@ impl LocalSession<'_> {
 
     /// Gives a loop a command of the user.
     async fn send(&self, current: &Loop, name: &str, command: LoopCommand) -> Result<(), CliError> {
-        let input = LoopInput::Command { by: self.forge.user(), command, comment: None };
+        let input = LoopInput::Command(CommandInput::Given { by: self.forge.user(), command, comment: None });
         let (id, origin) = (current.id.clone(), format!("local/{}/{name}/{}", current.id, current.version));
         let now = self.app.engine.clock.now();
         let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;

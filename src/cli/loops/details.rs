@@ -1,7 +1,7 @@
 //! Texts of `ralph-bot loops show` about the plan and the second opinions of a loop.
 
 use crate::cli::{moment, one_line};
-use crate::domain::loops::{Loop, LoopInput, Planning, ProposedPlan};
+use crate::domain::loops::{Loop, LoopInput, Planning, ProposedPlan, WorkOutcome};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
 use crate::store::loops::LogLine;
@@ -59,8 +59,10 @@ pub(super) struct GivenOpinion {
 /// the loop itself contains.
 pub(super) fn opinions(current: &Loop, log: &[LogLine]) -> Vec<GivenOpinion> {
     let logged = log.iter().filter_map(|line| match &line.input {
-        LoopInput::SecondOpinionGiven { run, .. } => Some(GivenOpinion { at: Some(line.at), run: (**run).clone() }),
-        _ => None,
+        LoopInput::Outcome { outcome: WorkOutcome::SecondOpinionGiven { run }, .. } => {
+            Some(GivenOpinion { at: Some(line.at), run: (**run).clone() })
+        }
+        LoopInput::Command(_) | LoopInput::Forge(_) | LoopInput::Timer(_) | LoopInput::Outcome { .. } => None,
     });
     let mut all: Vec<_> = logged.collect();
     if let Some(last) = current.opinions.last.clone().filter(|_| all.is_empty()) {

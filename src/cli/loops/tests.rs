@@ -3,6 +3,7 @@
 use super::details::{opinion_lines, opinions};
 use super::*;
 use crate::domain::lifecycle::samples;
+use crate::domain::loops::WorkOutcome;
 use crate::domain::loops::{
     ControlFigures, Guidance, GuidanceSource, KeptAlarm, LoopStart, LoopState, LoopTask, PlanApproval, PlanRun,
     Planning, ProposedPlan, ServedBy,
@@ -314,7 +315,7 @@ async fn show_tells_second_opinions_with_findings_and_cost() {
     let given = |run: OpinionRun| LogLine {
         seq: 1,
         at: Timestamp(3_000),
-        input: LoopInput::SecondOpinionGiven { ticket: 1, run: Box::new(run) },
+        input: LoopInput::Outcome { ticket: 1, outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(run) } },
         reasons: Vec::new(),
     };
     let lost = OpinionRun { end: OpinionEnd::Lost, ..run.clone() };

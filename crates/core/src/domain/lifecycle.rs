@@ -40,11 +40,11 @@ mod work;
 pub use channel_notices::notices;
 
 use crate::domain::knowledge::memory::judged_anew;
-use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect, Mark, StoreEffect, TimerEffect, WorkEffect};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{
-    CommentRef, EscalationCause, Guidance, GuidanceSource, Loop, LoopInput, LoopLimit, LoopPull, LoopStart, LoopState,
-    LoopStep, LoopStopReason,
+    CommandInput, CommentRef, EscalationCause, ForgeInput, Guidance, GuidanceSource, Loop, LoopInput, LoopLimit,
+    LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason, TimerInput,
 };
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
@@ -99,7 +99,7 @@ pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
 /// Rebuilds a loop from its log; `None` if the log does not begin with a start.
 pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<Loop> {
     let mut log = log.into_iter();
-    let (at, LoopInput::Start(first)) = log.next()? else { return None };
+    let (at, LoopInput::Command(CommandInput::Start(first))) = log.next()? else { return None };
     Some(log.fold(start(*first, at).next, |current, (at, input)| step(&current, input, at).next))
 }
 
@@ -131,9 +131,9 @@ impl StepContext {
         if self.next.existing.is_some() {
             self.effects.retain(|effect| !effect.changes_pull());
         }
-        let changed = self.effects.iter().any(|effect| matches!(effect, Effect::Status { .. }));
+        let changed = self.effects.iter().any(|effect| matches!(effect, Effect::Forge(ForgeEffect::Status { .. })));
         if changed && self.next.pushed.is_some() {
-            self.effects.push(Effect::CommitStatus);
+            self.push(ForgeEffect::CommitStatus);
         }
         StepDecision {
             next: self.next,
@@ -144,52 +144,70 @@ impl StepContext {
         }
     }
 
+    /// Adds an effect.
+    fn push(&mut self, effect: impl Into<Effect>) {
+        self.effects.push(effect.into());
+    }
+
     fn take(&mut self, input: LoopInput) {
         match input {
-            LoopInput::Start(_) => self.because("there is a loop already"),
-            LoopInput::SlotGranted => self.slot_granted(),
-            LoopInput::Command { by, command, comment } => commands::apply(self, by, command, comment),
-            LoopInput::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
-            LoopInput::RunLabelAdded { by, plan } => people::label_added(self, by, plan),
-            LoopInput::Rendered { html } => {
+            LoopInput::Command(input) => self.commanded(input),
+            LoopInput::Forge(input) => self.reported(input),
+            LoopInput::Timer(TimerInput::SlotGranted) => self.slot_granted(),
+            LoopInput::Timer(TimerInput::TimerDue { timer }) => self.timer(timer),
+            LoopInput::Timer(TimerInput::ClockSet { by_ms }) => self.clock_set(by_ms),
+            LoopInput::Outcome { ticket, outcome } => work::outcome(self, ticket, outcome),
+        }
+    }
+
+    fn commanded(&mut self, input: CommandInput) {
+        match input {
+            CommandInput::Start(_) => self.because("there is a loop already"),
+            CommandInput::Given { by, command, comment } => commands::apply(self, by, command, comment),
+            CommandInput::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
+            CommandInput::RunLabelAdded { by, plan } => people::label_added(self, by, plan),
+            CommandInput::Reviewed { by, items, suggestions } => people::reviewed(self, by, items, suggestions),
+        }
+    }
+
+    fn reported(&mut self, input: ForgeInput) {
+        match input {
+            ForgeInput::Rendered { html } => {
                 self.next.task.html = Some(html);
                 self.because("the forge rendered the task's text");
             }
-            LoopInput::IssueEnded { how } => {
+            ForgeInput::IssueEnded { how } => {
                 self.stop_at_best(LoopStopReason::Ended {
                     state: LoopState::Closed,
                     why: format!("the {} was {how}", self.next.subject()),
                 });
             }
-            LoopInput::PullOpened { number, url } => {
+            ForgeInput::PullOpened { number, url } => {
                 self.next.pull = Some(LoopPull { number, url });
-                self.effects.push(Effect::Status { fresh: false });
+                self.push(ForgeEffect::Status { fresh: false });
             }
-            LoopInput::TestsFound { commit, findings } => existing_pull::tests_found(self, commit, findings),
-            LoopInput::PullMerged => self.end(LoopState::Merged, "the pull request was merged"),
-            LoopInput::PullClosed => self.end(LoopState::Closed, "the pull request was closed"),
-            LoopInput::PullGone => self.end(LoopState::Closed, "the pull request was deleted"),
-            LoopInput::RepositoryBack => waits::repository_back(self),
-            LoopInput::PullRetargeted { base } => self.retargeted(base),
-            LoopInput::Reviewed { by, items, suggestions } => people::reviewed(self, by, items, suggestions),
-            input @ LoopInput::Inspected { .. } => {
-                if let Some(seen) = ci::Inspection::of(input) {
-                    ci::inspected(self, &seen);
-                    merges::looked(self, &seen);
-                }
+            ForgeInput::TestsFound { commit, findings } => existing_pull::tests_found(self, commit, findings),
+            ForgeInput::PullMerged => self.end(LoopState::Merged, "the pull request was merged"),
+            ForgeInput::PullClosed => self.end(LoopState::Closed, "the pull request was closed"),
+            ForgeInput::PullGone => self.end(LoopState::Closed, "the pull request was deleted"),
+            ForgeInput::RepositoryBack => waits::repository_back(self),
+            ForgeInput::PullRetargeted { base } => self.retargeted(base),
+            ForgeInput::Inspected(seen) => {
+                ci::inspected(self, &seen);
+                merges::looked(self, &seen);
             }
-            LoopInput::MergeAnswered { commit, answer } => merges::answered(self, &commit, answer),
-            LoopInput::MergeWithdrawn => merges::withdrawn(self),
-            LoopInput::ChangeRefused { change, detail } => refusals::refused(self, change, detail),
-            LoopInput::ChangeMade { change } => refusals::made(self, change),
+            ForgeInput::MergeAnswered { commit, answer } => merges::answered(self, &commit, answer),
+            ForgeInput::MergeWithdrawn => merges::withdrawn(self),
+            ForgeInput::ChangeRefused { change, detail } => refusals::refused(self, change, detail),
+            ForgeInput::ChangeMade { change } => refusals::made(self, change),
             // Asked before a push only; where nothing runs, the next push asks again.
-            LoopInput::AuthorityLost { .. }
+            ForgeInput::AuthorityLost { .. }
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
             {
                 self.because("authority was lost, but nothing is running");
             }
             // Whoever lost the permission, the loop stops.
-            LoopInput::AuthorityLost { who, hidden_teams } => {
+            ForgeInput::AuthorityLost { who, hidden_teams } => {
                 let (why, advice) = lost_authority(&who, &hidden_teams);
                 if self.next.halting.is_some() {
                     return self.halt_without(&why);
@@ -197,9 +215,6 @@ impl StepContext {
                 self.stop(LoopState::Paused, &why);
                 self.escalate(EscalationCause::Authority, advice);
             }
-            LoopInput::TimerDue { timer } => self.timer(timer),
-            LoopInput::ClockSet { by_ms } => self.clock_set(by_ms),
-            work_outcome => work::outcome(self, work_outcome),
         }
     }
 
@@ -211,7 +226,7 @@ impl StepContext {
         self.next.options.base = Some(base.clone());
         self.next.base_branch = base;
         if let Some(commit) = self.next.pushed.clone().filter(|_| self.next.state == LoopState::Review) {
-            self.effects.push(Effect::Inspect { commit, base_moved: true });
+            self.push(ForgeEffect::Inspect { commit, base_moved: true });
         }
     }
 
@@ -228,13 +243,13 @@ impl StepContext {
         if self.next.state == LoopState::Running && state != LoopState::Running {
             self.next.spent.time_ms = self.next.spent.time_at(self.now);
             self.next.spent.since = None;
-            self.effects.push(Effect::ClearTimer { kind: TimerKind::Deadline });
+            self.push(TimerEffect::Clear { kind: TimerKind::Deadline });
         }
         if state == LoopState::Running && self.next.spent.since.is_none() {
             self.start_clock(self.now);
         }
         if self.next.state == LoopState::Waiting && state != LoopState::Waiting {
-            self.effects.push(Effect::ClearTimer { kind: TimerKind::Reactivate });
+            self.push(TimerEffect::Clear { kind: TimerKind::Reactivate });
         }
         if state != LoopState::Running {
             self.next.step = LoopStep::Idle;
@@ -245,10 +260,10 @@ impl StepContext {
         self.next.why = why.to_owned();
         self.because(format!("{}: {why}", state.as_str()));
         if changed {
-            self.effects.push(Effect::StateLabel { state: Some(state) });
+            self.push(ForgeEffect::StateLabel { state: Some(state) });
             hooks::inform(self, state);
         }
-        self.effects.push(Effect::Status { fresh: false });
+        self.push(ForgeEffect::Status { fresh: false });
     }
 
     /// Stops counting the running time until `until`, for a wait that the loop did not cause. The loop keeps its slot. Otherwise
@@ -265,7 +280,7 @@ impl StepContext {
     fn start_clock(&mut self, at: Timestamp) {
         self.next.spent.since = Some(at);
         let time_left = (self.next.limits.time_ms - self.next.spent.time_ms).max(0);
-        self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: at.plus_ms(time_left) });
+        self.push(TimerEffect::Set { kind: TimerKind::Deadline, at: at.plus_ms(time_left) });
     }
 
     /// Excludes the amount by which the clock was changed from the running time.
@@ -290,14 +305,14 @@ impl StepContext {
         self.next.ticket += 1;
         self.next.step = LoopStep::Idle;
         self.next.pause_wanted = None;
-        self.effects.push(Effect::CancelWork);
+        self.push(StoreEffect::CancelWork);
     }
 
     /// Puts the loop into the queue for a slot.
     fn queue(&mut self, why: &str) {
         self.next.escalated = None;
-        self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
-        self.effects.push(Effect::CloseEscalations { why: why.to_owned() });
+        self.push(TimerEffect::Clear { kind: TimerKind::Remind });
+        self.push(ForgeEffect::CloseEscalations { why: why.to_owned() });
         self.go(LoopState::Queued, why);
     }
 
@@ -310,11 +325,11 @@ impl StepContext {
     }
 
     /// Requests work and waits for its outcome.
-    fn work(&mut self, step: LoopStep, effect: impl FnOnce(u64) -> Effect) {
+    fn work(&mut self, step: LoopStep, effect: impl FnOnce(u64) -> WorkEffect) {
         self.next.ticket += 1;
         self.next.step = step;
         let effect = effect(self.next.ticket);
-        self.effects.push(effect);
+        self.push(effect);
     }
 
     fn slot_granted(&mut self) {
@@ -323,7 +338,7 @@ impl StepContext {
         }
         waits::forget_repository(&mut self.next);
         self.go(LoopState::Running, "the loop started");
-        self.work(LoopStep::Prepare, |ticket| Effect::Prepare { ticket });
+        self.work(LoopStep::Prepare, |ticket| WorkEffect::Prepare { ticket });
     }
 
     fn timer(&mut self, timer: TimerKind) {
@@ -333,7 +348,7 @@ impl StepContext {
                 if time_left <= 0 {
                     return self.reach_limit(LoopLimit::Time, "the time limit is reached");
                 }
-                self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(time_left) });
+                self.push(TimerEffect::Set { kind: TimerKind::Deadline, at: self.now.plus_ms(time_left) });
                 self.because("the time limit is not reached");
             }
             TimerKind::Reactivate if self.next.state == LoopState::Waiting => {
@@ -346,7 +361,7 @@ impl StepContext {
                 };
                 let view = report::reminder(&self.next, &cause);
                 let level = EscalationLevel::Critical;
-                self.effects.push(Effect::Escalate { cause, view: Box::new(view), level, reminder: true });
+                self.push(ForgeEffect::Escalate { cause, view: Box::new(view), level, reminder: true });
             }
             TimerKind::Schedule if self.next.state.is_open() => schedule::at_time(self),
             _ => self.because("a timer came late"),
@@ -364,7 +379,7 @@ impl StepContext {
         // The words about it depend on which limit it was.
         self.next.escalated = Some(EscalationCause::Limit(which));
         self.close_open_iteration(why);
-        self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        self.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
         let view = report::completion(&self.next, self.now);
         self.comment(&format!("limit/{}", self.next.version), view);
         let advice =
@@ -410,23 +425,23 @@ impl StepContext {
     /// Notifies people outside of the loop's issue, and sets a timer to remind them once if nobody answers.
     fn tell_escalation(&mut self, cause: EscalationCause, view: View) {
         self.next.escalated = Some(cause.clone());
-        self.effects.push(Effect::escalate(cause, view));
+        self.push(Effect::escalate(cause, view));
         let remind_after = self.next.policy.remind_after_ms();
-        self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(remind_after) });
+        self.push(TimerEffect::Set { kind: TimerKind::Remind, at: self.now.plus_ms(remind_after) });
     }
 
     /// Ends the loop.
     fn end(&mut self, state: LoopState, why: &str) {
         self.stop(state, why);
         self.close_open_iteration(why);
-        self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
-        self.effects.push(Effect::CloseEscalations { why: why.to_owned() });
-        self.effects.push(Effect::DropRunLabel);
+        self.push(TimerEffect::Clear { kind: TimerKind::Remind });
+        self.push(ForgeEffect::CloseEscalations { why: why.to_owned() });
+        self.push(ForgeEffect::DropRunLabel);
         let view = report::completion(&self.next, self.now);
         self.comment("end", view);
         let delete_branch =
             self.next.policy.delete_branch && state != LoopState::Aborted && self.next.existing.is_none();
-        self.effects.push(Effect::Release { delete_branch });
+        self.push(WorkEffect::Release { delete_branch });
     }
 
     fn comment(&mut self, key: &str, view: View) {
@@ -435,14 +450,14 @@ impl StepContext {
     }
 
     fn comment_on(&mut self, on: Number, key: &str, view: View) {
-        self.effects.push(Effect::Comment { key: key.to_owned(), on, view: Box::new(view) });
+        self.push(ForgeEffect::Comment { key: key.to_owned(), on, view: Box::new(view) });
     }
 
     /// Marks the comment of a command as executed, for a command whose answer is a separate comment.
     fn carried_out(&mut self, comment: Option<CommentRef>, why: &str) {
         self.because(why);
         if let Some(id) = comment.and_then(|comment| comment.id) {
-            self.effects.push(Effect::React { comment: id, mark: Mark::Done });
+            self.push(ForgeEffect::React { comment: id, mark: Mark::Done });
         }
     }
 
@@ -452,7 +467,7 @@ impl StepContext {
         self.refused |= !ok;
         let Some(comment) = comment else { return };
         if let Some(id) = comment.id {
-            self.effects.push(Effect::React { comment: id, mark: if ok { Mark::Done } else { Mark::Wrong } });
+            self.push(ForgeEffect::React { comment: id, mark: if ok { Mark::Done } else { Mark::Wrong } });
         }
         // Where nothing can be reacted to, words are the only sign.
         if !ok || comment.id.is_none() {

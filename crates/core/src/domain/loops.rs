@@ -51,7 +51,10 @@ pub use estimate::Estimate;
 pub use existing_pull::{ExistingPull, FoundBranch, PullProblems};
 pub use failed_ci::{FailedCi, check_names};
 pub use hook_question::HookQuestion;
-pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
+pub use input::{
+    CiInspection, CommandInput, CommentRef, ForgeInput, IterationChange, LoopInput, LoopStart, PreparedTree,
+    TimerInput, TimerKind, WorkOutcome,
+};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{ControlFigures, IterationJudgement, JudgedDetection, KeptAlarm, error_signature};
 pub use limits::iterations_used;

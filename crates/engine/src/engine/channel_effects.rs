@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::Engine;
 use super::claim::HeldClaim;
 use crate::channels::{Channel, NoticeDelivery, SendOutcome};
-use crate::domain::lifecycle::effect::{Effect, channel_queue};
+use crate::domain::lifecycle::effect::{ChannelEffect, Effect, channel_queue};
 use crate::domain::report::notice::{Audience, ChannelKind, Notice, Occasion, PostedMessage};
 use crate::forge::http::jitter;
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
@@ -82,7 +82,7 @@ impl Engine {
         }
         let claimed = self.claim(channel_queue(channel.name()), |_| true).await?;
         let Some(claimed) = claimed else { return Ok(false) };
-        let Effect::Notify { notice, .. } = &claimed.effect else {
+        let Effect::Channel(ChannelEffect::Notify { notice, .. }) = &claimed.effect else {
             self.finish_notice(claimed, EffectOutcome::Rejected, "not a message".to_owned(), None).await?;
             return Ok(true);
         };

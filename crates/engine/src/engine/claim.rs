@@ -78,7 +78,7 @@ impl Drop for HeldClaim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::lifecycle::effect::{Effect, EffectQueue};
+    use crate::domain::lifecycle::effect::{Effect, EffectQueue, WorkEffect};
     use crate::domain::model::ids::{ForgeName, IssueRef, Number, RepoId, RepoRef, Timestamp};
 
     fn effect(fence: i64) -> ClaimedEffect {
@@ -90,7 +90,7 @@ mod tests {
             lane: EffectQueue::Work,
             queue: "work".into(),
             key: "prepare/1".into(),
-            effect: Effect::Prepare { ticket: 1 },
+            effect: Effect::Work(WorkEffect::Prepare { ticket: 1 }),
             place: IssueRef { repo, issue: Number(1) },
             attempts: 0,
             tries: 0,

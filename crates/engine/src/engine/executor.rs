@@ -15,8 +15,8 @@ use super::Engine;
 use super::claim::HeldClaim;
 use super::concurrency_limits::ConcurrencyLimits;
 use crate::domain::lifecycle::StepDecision;
-use crate::domain::lifecycle::effect::{Effect, EffectQueue, SEEN_QUEUE};
-use crate::domain::loops::{ForgeChange, LoopInput};
+use crate::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect, SEEN_QUEUE, TimerEffect};
+use crate::domain::loops::{ForgeChange, ForgeInput, LoopInput, WorkOutcome};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::report::notice::level_name;
@@ -63,8 +63,13 @@ impl Receipt {
         Ok(())
     }
 
-    pub(super) fn with_input(text: impl Into<String>, input: LoopInput) -> Self {
-        Self { input: Some(input), ..Self::text(text) }
+    pub(super) fn with_input(text: impl Into<String>, input: impl Into<LoopInput>) -> Self {
+        Self { input: Some(input.into()), ..Self::text(text) }
+    }
+
+    /// Returns the receipt of work with this ticket.
+    pub(super) fn outcome(text: impl Into<String>, ticket: u64, outcome: WorkOutcome) -> Self {
+        Self::with_input(text, LoopInput::Outcome { ticket, outcome })
     }
 }
 
@@ -78,6 +83,13 @@ pub(super) enum EffectError {
     Permanent { why: String },
     /// The effect was cancelled.
     Stopped { why: String },
+}
+
+impl EffectError {
+    /// Returns the error of an effect that another lane executes.
+    pub(super) fn wrong_lane(claimed: &ClaimedEffect) -> Self {
+        Self::Permanent { why: format!("{} is in the queue {}, which does not execute it", claimed.key, claimed.queue) }
+    }
 }
 
 impl From<ForgeError> for EffectError {
@@ -121,8 +133,10 @@ fn tell_changes(
     }
     let known = loops::get(c, id)?.map(|current| current.refused).unwrap_or_default();
     made.retain(|change| known.iter().any(|one| one.change == *change) && refused.iter().all(|(one, _)| one != change));
-    let made = made.into_iter().map(|change| (change, LoopInput::ChangeMade { change }));
-    let refused = refused.into_iter().map(|(change, detail)| (change, LoopInput::ChangeRefused { change, detail }));
+    let made = made.into_iter().map(|change| (change, LoopInput::Forge(ForgeInput::ChangeMade { change })));
+    let refused = refused
+        .into_iter()
+        .map(|(change, detail)| (change, LoopInput::Forge(ForgeInput::ChangeRefused { change, detail })));
     for (change, input) in made.chain(refused) {
         loops::enqueue_input(c, id, &format!("{origin}/{}", change.name()), &input, now)?;
     }
@@ -309,7 +323,14 @@ impl Engine {
                     let Some((id, ticket)) = claimed.loop_id.as_ref().zip(claimed.effect.ticket()) else {
                         return Ok(());
                     };
-                    loops::enqueue_input(c, id, &origin, &LoopInput::PutOff { ticket, until: at }, now).map(drop)
+                    loops::enqueue_input(
+                        c,
+                        id,
+                        &origin,
+                        &LoopInput::Outcome { ticket, outcome: WorkOutcome::PutOff { until: at } },
+                        now,
+                    )
+                    .map(drop)
                 })
             }
             Err(EffectError::Permanent { why }) => {
@@ -367,7 +388,7 @@ impl Engine {
         let judged = decision.judged.and_then(|number| next.iterations.iter().rev().find(|i| i.number == number));
         judged.into_iter().for_each(|iteration| self.metrics.iteration(iteration));
         for effect in &decision.effects {
-            if let Effect::Escalate { cause, level, reminder: false, .. } = effect {
+            if let Effect::Forge(ForgeEffect::Escalate { cause, level, reminder: false, .. }) = effect {
                 self.metrics.escalation(&cause.to_string(), level_name(*level));
             }
         }
@@ -375,7 +396,7 @@ impl Engine {
             self.loop_span(next, now);
         }
         self.summarize(next).await;
-        if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
+        if decision.effects.iter().any(|effect| matches!(effect, Effect::Timer(TimerEffect::Set { .. }))) {
             self.wake.timer.notify_one();
         }
     }

@@ -5,8 +5,8 @@ use failpoint::kill_point;
 use super::executor::{EffectError, Receipt};
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
-use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::{EscalationCause, ForgeChange, Loop, LoopInput, LoopState};
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect, Mark};
+use crate::domain::loops::{EscalationCause, ForgeChange, ForgeInput, Loop, LoopState};
 use crate::domain::model::event::{IssueSnapshot, is_same_label, names_label};
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report;
@@ -22,12 +22,13 @@ use crate::store::outbox::ClaimedEffect;
 
 impl Engine {
     pub(super) async fn forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
+        let Effect::Forge(effect) = &claimed.effect else { return Err(EffectError::wrong_lane(claimed)) };
         let account = self.account(&claimed.place.repo)?;
-        let repo = match self.place(account, &claimed.place.repo, claimed.effect.creates_on_forge()).await? {
+        let repo = match self.place(account, &claimed.place.repo, effect.creates_on_forge()).await? {
             RepositoryAccess::Usable(repo) => repo,
             RepositoryAccess::Unusable { why } => return Err(self.wait_for_repository(claimed, why).await),
         };
-        let outcome = self.perform_forge_effect(account, claimed, repo.clone()).await;
+        let outcome = self.perform_forge_effect(account, claimed, effect, repo.clone()).await;
         let refused = match &outcome {
             Err(EffectError::Permanent { why }) => Some(why),
             Ok(receipt) => receipt.refused.first().map(|(_, why)| why),
@@ -48,11 +49,12 @@ impl Engine {
         &self,
         account: &ForgeAccount,
         claimed: &ClaimedEffect,
+        effect: &ForgeEffect,
         repo: RepoRef,
     ) -> Result<Receipt, EffectError> {
         let issue = claimed.place.issue;
-        match &claimed.effect {
-            Effect::Comment { on, view, .. } => {
+        match effect {
+            ForgeEffect::Comment { on, view, .. } => {
                 let receipt = match &**view {
                     View::Iteration(_) => {
                         let current = self.current(claimed).await?;
@@ -67,7 +69,7 @@ impl Engine {
                 }
                 Ok(receipt)
             }
-            Effect::Status { fresh } => {
+            ForgeEffect::Status { fresh } => {
                 let current = self.current(claimed).await?;
                 let view = report::status(&current, self.backend_of(&current), self.clock.now());
                 if *fresh {
@@ -76,9 +78,9 @@ impl Engine {
                     self.comment_in_place(account, claimed, &repo, issue, &view).await
                 }
             }
-            Effect::CommitStatus => self.commit_status(account, &repo, claimed).await,
-            Effect::StateLabel { state } => self.state_label(account, &repo, issue, *state).await,
-            Effect::DropRunLabel => {
+            ForgeEffect::CommitStatus => self.commit_status(account, &repo, claimed).await,
+            ForgeEffect::StateLabel { state } => self.state_label(account, &repo, issue, *state).await,
+            ForgeEffect::DropRunLabel => {
                 let [run, plan] = self.start_labels(&repo);
                 let planned = self.current(claimed).await?.planning.is_some();
                 for label in [Some(run), planned.then_some(plan)].into_iter().flatten() {
@@ -89,33 +91,32 @@ impl Engine {
                 }
                 Ok(Receipt::text("label removed"))
             }
-            Effect::React { comment, mark } => {
+            ForgeEffect::React { comment, mark } => {
                 if let Some(reactions) = account.forge.reactions() {
                     reactions.react(&repo, *comment, reaction_of(*mark)).await?;
                 }
                 Ok(Receipt::text("reacted"))
             }
-            Effect::ReactToRemark { comment, mark } => {
+            ForgeEffect::ReactToRemark { comment, mark } => {
                 if let Some(reactions) = account.forge.reactions() {
                     reactions.react_to_remark(&repo, *comment, reaction_of(*mark)).await?;
                 }
                 Ok(Receipt::text("reacted"))
             }
-            Effect::AnswerRemark { comment, commit, applied, .. } => {
+            ForgeEffect::AnswerRemark { comment, commit, applied, .. } => {
                 self.answer_remark(account, &repo, claimed, *comment, (commit, *applied)).await
             }
-            Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
-            Effect::MergeWhenReady { commit } => self.merge_when_ready(account, &repo, claimed, commit).await,
-            Effect::WithdrawMerge => self.withdraw_merge(account, &repo, claimed).await,
-            Effect::DraftPull => self.draft_pull(account, &repo, claimed).await,
-            Effect::Escalate { cause, view, reminder, .. } => {
+            ForgeEffect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
+            ForgeEffect::MergeWhenReady { commit } => self.merge_when_ready(account, &repo, claimed, commit).await,
+            ForgeEffect::WithdrawMerge => self.withdraw_merge(account, &repo, claimed).await,
+            ForgeEffect::DraftPull => self.draft_pull(account, &repo, claimed).await,
+            ForgeEffect::Escalate { cause, view, reminder, .. } => {
                 self.escalate(account, &repo, claimed, cause, view, *reminder).await
             }
-            Effect::CloseEscalations { why } => self.close_escalations(account, &repo, claimed, why).await,
-            Effect::Inspect { commit, base_moved } => {
+            ForgeEffect::CloseEscalations { why } => self.close_escalations(account, &repo, claimed, why).await,
+            ForgeEffect::Inspect { commit, base_moved } => {
                 self.inspect(account, &repo, claimed, (commit, *base_moved)).await
             }
-            other => Err(EffectError::Permanent { why: format!("{other:?} is not an effect on the forge") }),
         }
     }
 
@@ -279,7 +280,7 @@ impl Engine {
                 };
                 receipt = Receipt::with_input(
                     pull.url.clone(),
-                    LoopInput::PullOpened { number: pull.number, url: pull.url.clone() },
+                    ForgeInput::PullOpened { number: pull.number, url: pull.url.clone() },
                 );
                 receipt.number = Some((pull.number, IssueRole::Pull));
                 pull.number

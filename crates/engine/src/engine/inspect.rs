@@ -6,7 +6,9 @@ use super::merges::moved;
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount};
 use crate::config::workflows;
-use crate::domain::loops::{CiProgress, Guidance, GuidanceSource, Loop, LoopInput, LoopState, MergeAnswer};
+use crate::domain::loops::{
+    CiInspection, CiProgress, ForgeInput, Guidance, GuidanceSource, Loop, LoopInput, LoopState, MergeAnswer,
+};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::forge::{Ci, CiState, ForgeErrorKind};
 use crate::store::outbox::ClaimedEffect;
@@ -32,7 +34,7 @@ impl Engine {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {
                 return match self.place(account, repo, true).await? {
                     RepositoryAccess::Usable(_) => {
-                        Ok(Receipt::with_input("the pull request was deleted", LoopInput::PullGone))
+                        Ok(Receipt::with_input("the pull request was deleted", ForgeInput::PullGone))
                     }
                     RepositoryAccess::Unusable { .. } => Err(error.into()),
                 };
@@ -40,20 +42,24 @@ impl Engine {
             found => found?,
         };
         let end = match (pull.merged, pull.open) {
-            (true, _) => Some(LoopInput::PullMerged),
-            (false, false) => Some(LoopInput::PullClosed),
+            (true, _) => Some(LoopInput::Forge(ForgeInput::PullMerged)),
+            (false, false) => Some(LoopInput::Forge(ForgeInput::PullClosed)),
             _ => None,
         };
         if let Some(input) = end {
             return Ok(Receipt::with_input("the pull request has ended", input));
         }
         if pull.head_sha != *commit && current.merge_ordered.is_some() {
-            let input = LoopInput::MergeAnswered { commit: commit.clone(), answer: moved(&pull.head_sha) };
+            let input =
+                LoopInput::Forge(ForgeInput::MergeAnswered { commit: commit.clone(), answer: moved(&pull.head_sha) });
             return Ok(Receipt::with_input("the branch has another commit", input));
         }
         if let Some(why) = self.left_merge(account, repo, &current, pull.number).await? {
             let advice = "Comment `/ralph merge-when-ready` again to merge it when it is ready";
-            let input = LoopInput::MergeAnswered { commit: commit.clone(), answer: MergeAnswer::refused(why, advice) };
+            let input = LoopInput::Forge(ForgeInput::MergeAnswered {
+                commit: commit.clone(),
+                answer: MergeAnswer::refused(why, advice),
+            });
             return Ok(Receipt::with_input("the forge no longer merges it", input));
         }
         let (mut results, mut on_base, mut progress) = (CiState::default(), Vec::new(), CiProgress::default());
@@ -74,14 +80,14 @@ impl Engine {
         let doubtful = unsure && current.state == LoopState::Review;
         let conflict = doubtful && self.conflicts_with_base(account, repo, &current, commit).await?;
         let pending = u32::try_from(results.pending.len()).unwrap_or(u32::MAX);
-        let input = LoopInput::Inspected {
+        let input = LoopInput::Forge(ForgeInput::Inspected(CiInspection {
             commit: commit.clone(),
             failed: failures(results),
             progress,
             pending,
             conflict,
             on_base,
-        };
+        }));
         Ok(Receipt::with_input("looked", input))
     }
 

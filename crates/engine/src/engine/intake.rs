@@ -22,8 +22,8 @@ pub use self::dashboard::{CommandPath, DashboardAnswer, DashboardAuthor, Dashboa
 use self::pulls::Reviewed;
 use super::executor::EffectError;
 use super::{Engine, ForgeAccount};
-use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
+use crate::domain::loops::{ForgeInput, Loop, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, is_same_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User, UserId};
@@ -358,7 +358,7 @@ impl Engine {
             ForgeEvent::IssueReopened { .. } => ignored("reopened; the label starts a loop"),
             ForgeEvent::IssueGone { repo, number, .. } => {
                 self.issue_is_gone(account, &repo, number).await?;
-                let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
+                let input = LoopInput::Forge(ForgeInput::IssueEnded { how: "deleted or moved away".into() });
                 self.tell_state(account, &repo, (number, IssueRole::Issue), "gone", input).await
             }
             ForgeEvent::CommentCreated { repo, issue, comment, sender } => {
@@ -453,8 +453,8 @@ impl Engine {
     }
 
     /// Enqueues an effect on an issue without a loop.
-    pub(super) async fn enqueue_effect(&self, place: &IssueRef, effect: Effect) -> Result<(), IntakeError> {
-        let (place, now) = (place.clone(), self.clock.now());
+    pub(super) async fn enqueue_effect(&self, place: &IssueRef, effect: ForgeEffect) -> Result<(), IntakeError> {
+        let (place, effect, now) = (place.clone(), Effect::Forge(effect), self.clock.now());
         self.store.write(move |c| outbox::enqueue(c, &place.key(), None, &place, &effect, now)).await?;
         self.wake.effects_queued();
         Ok(())
@@ -485,8 +485,8 @@ impl Engine {
         }
         let merged = merged?;
         let (what, input) = match merged {
-            true => ("merged", LoopInput::PullMerged),
-            false => ("closed", LoopInput::IssueEnded { how: "closed".into() }),
+            true => ("merged", LoopInput::Forge(ForgeInput::PullMerged)),
+            false => ("closed", LoopInput::Forge(ForgeInput::IssueEnded { how: "closed".into() })),
         };
         self.tell_state(account, repo, (number, IssueRole::Issue), what, input).await
     }

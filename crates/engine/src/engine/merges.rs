@@ -2,7 +2,7 @@
 
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
-use crate::domain::loops::{Loop, LoopInput, LoopState, MergeAnswer};
+use crate::domain::loops::{ForgeInput, Loop, LoopState, MergeAnswer};
 use crate::domain::model::event::PullSnapshot;
 use crate::domain::model::ids::{Number, RepoRef, Sha, User};
 use crate::domain::trust::permit::Authorization;
@@ -34,7 +34,7 @@ impl Engine {
         }
         let found = account.forge.pull(repo, pull.number).await?;
         if found.merged {
-            return Ok(Receipt::with_input("it is merged", LoopInput::PullMerged));
+            return Ok(Receipt::with_input("it is merged", ForgeInput::PullMerged));
         }
         if let Some(answer) = unready(&found, commit) {
             return Ok(answered(commit, answer));
@@ -76,7 +76,7 @@ impl Engine {
     ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
         self.revoke_merge(account, repo, &current).await?;
-        Ok(Receipt::with_input("the forge does not merge it by itself", LoopInput::MergeWithdrawn))
+        Ok(Receipt::with_input("the forge does not merge it by itself", ForgeInput::MergeWithdrawn))
     }
 
     /// Returns the reason why the forge canceled an automatic merge that it had accepted; `None` if the merge was not
@@ -145,5 +145,5 @@ fn answered(commit: &Sha, answer: MergeAnswer) -> Receipt {
         MergeAnswer::NotYet { why } => format!("not yet: {why}"),
         MergeAnswer::Refused { why, .. } => format!("refused: {why}"),
     };
-    Receipt::with_input(text, LoopInput::MergeAnswered { commit: commit.clone(), answer })
+    Receipt::with_input(text, ForgeInput::MergeAnswered { commit: commit.clone(), answer })
 }

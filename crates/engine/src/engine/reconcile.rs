@@ -13,8 +13,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
 use super::repository_access::RepositoryAccess;
 use super::{Engine, ForgeAccount, LeaseOwner, logs};
-use crate::domain::lifecycle::effect::{Effect, EffectQueue};
-use crate::domain::loops::{Loop, LoopInput, LoopState, WaitReason};
+use crate::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect};
+use crate::domain::loops::{CommandInput, ForgeInput, Loop, LoopInput, LoopState, WaitReason, WorkOutcome};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
@@ -373,7 +373,11 @@ impl Engine {
         let hash = super::intake::text_hash(&issue.title, &issue.body);
         let html = self.page_of(account, repo, &issue.body, issue.html.clone()).await?;
         let view = crate::domain::report::missed_label(&issue.title, (&issue.body, html.as_deref()), &hash);
-        let effect = Effect::Comment { key: format!("missed/{}", &hash[..8]), on: issue.number, view: Box::new(view) };
+        let effect = Effect::Forge(ForgeEffect::Comment {
+            key: format!("missed/{}", &hash[..8]),
+            on: issue.number,
+            view: Box::new(view),
+        });
         let (labels, at, now) = (issue.labels.clone(), issue.updated_at, self.clock.now());
         let run = run.to_owned();
         let kept = self
@@ -411,7 +415,7 @@ impl Engine {
         let asked = self.store.write(move |c| {
             let Some(current) = loops::get(c, &id)? else { return Ok(false) };
             let Some(commit) = current.pushed else { return Ok(false) };
-            let effect = Effect::Inspect { commit, base_moved: doubting };
+            let effect = Effect::Forge(ForgeEffect::Inspect { commit, base_moved: doubting });
             outbox::enqueue(c, id.as_str(), Some(&id), &current.place, &effect, now)?;
             Ok(true)
         });
@@ -441,7 +445,7 @@ impl Engine {
                     let (id, now) = (current.id.clone(), self.clock.now());
                     self.store.write(move |c| outbox::make_due(c, &id, now)).await?;
                     self.wake.effects_queued();
-                    tell("repository-back", LoopInput::RepositoryBack).await
+                    tell("repository-back", LoopInput::Forge(ForgeInput::RepositoryBack)).await
                 }
                 _ => Ok(()),
             };
@@ -456,10 +460,18 @@ impl Engine {
                 return match self.place(account, &repo, true).await {
                     // In a repository that is gone or has no issues, nothing ended: the loop waits.
                     Ok(RepositoryAccess::Unusable { why }) => {
-                        tell("unavailable", LoopInput::RepositoryUnavailable { ticket: current.ticket, why }).await
+                        tell(
+                            "unavailable",
+                            LoopInput::Outcome {
+                                ticket: current.ticket,
+                                outcome: WorkOutcome::RepositoryUnavailable { why },
+                            },
+                        )
+                        .await
                     }
                     Ok(RepositoryAccess::Usable(now)) if e.kind == ForgeErrorKind::NotFound && now == repo => {
-                        tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await
+                        tell("gone", LoopInput::Forge(ForgeInput::IssueEnded { how: "deleted or moved away".into() }))
+                            .await
                     }
                     _ => Ok(()),
                 };
@@ -470,20 +482,24 @@ impl Engine {
             }
             Ok(issue) => issue,
         };
-        let closed = LoopInput::IssueEnded { how: "closed".into() };
+        let closed = LoopInput::Forge(ForgeInput::IssueEnded { how: "closed".into() });
         if let Some(pull) = &current.pull {
             match account.forge.pull(&repo, pull.number).await {
                 // A merge may also close the issue.
-                Ok(now) if now.merged => return tell_if_named("merged", LoopInput::PullMerged).await,
-                Ok(now) if !now.open => return tell_if_named("pull-closed", LoopInput::PullClosed).await,
+                Ok(now) if now.merged => {
+                    return tell_if_named("merged", LoopInput::Forge(ForgeInput::PullMerged)).await;
+                }
+                Ok(now) if !now.open => {
+                    return tell_if_named("pull-closed", LoopInput::Forge(ForgeInput::PullClosed)).await;
+                }
                 Ok(_) if !issue.open => return tell_if_named("closed", closed).await,
                 Ok(now) if now.base_branch != current.base_branch => {
-                    let input = LoopInput::PullRetargeted { base: now.base_branch.clone() };
+                    let input = LoopInput::Forge(ForgeInput::PullRetargeted { base: now.base_branch.clone() });
                     return tell_if_named(&format!("pull-to-{}", now.base_branch), input).await;
                 }
                 Ok(_) => {}
                 Err(error) if error.kind == ForgeErrorKind::NotFound => {
-                    return tell_if_named("pull-gone", LoopInput::PullGone).await;
+                    return tell_if_named("pull-gone", LoopInput::Forge(ForgeInput::PullGone)).await;
                 }
                 Err(error) => tracing::debug!(%error, "the pull request could not be read"),
             }
@@ -521,7 +537,14 @@ impl Engine {
             }
             forge_state::save_labels(c, &repo, issue.number, &issue.labels, issue.updated_at)?;
             // If the stored set stays, it is newer than the one read here.
-            Ok(!knows(c)? && loops::enqueue_input(c, &id, &origin, &LoopInput::RunLabelRemoved { by: None }, now)?)
+            Ok(!knows(c)?
+                && loops::enqueue_input(
+                    c,
+                    &id,
+                    &origin,
+                    &LoopInput::Command(CommandInput::RunLabelRemoved { by: None }),
+                    now,
+                )?)
         });
         if told.await? {
             self.wake.step.notify_one();

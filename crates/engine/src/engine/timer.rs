@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{LoopInput, LoopState};
+use crate::domain::loops::{LoopInput, LoopState, TimerInput};
 use crate::store::{StoreError, leases, loops, timers};
 
 impl Engine {
@@ -17,7 +17,7 @@ impl Engine {
                 for (id, kind, at) in &due {
                     if let Some(timer) = TimerKind::parse(kind) {
                         let origin = format!("timer/{id}/{kind}/{}", at.0);
-                        loops::enqueue_input(c, id, &origin, &LoopInput::TimerDue { timer }, now)?;
+                        loops::enqueue_input(c, id, &origin, &LoopInput::Timer(TimerInput::TimerDue { timer }), now)?;
                     }
                 }
                 Ok(!due.is_empty())
@@ -41,8 +41,14 @@ impl Engine {
             // Only one of several processes informs the loops.
             let running = if tells { loops::open_ids(c, Some(LoopState::Running))? } else { Vec::new() };
             let enqueue = |id| {
-                loops::enqueue_input(c, id, &format!("clock/{id}/{}", now.0), &LoopInput::ClockSet { by_ms }, now)
-                    .map(drop)
+                loops::enqueue_input(
+                    c,
+                    id,
+                    &format!("clock/{id}/{}", now.0),
+                    &LoopInput::Timer(TimerInput::ClockSet { by_ms }),
+                    now,
+                )
+                .map(drop)
             };
             running.iter().try_for_each(enqueue)
         };

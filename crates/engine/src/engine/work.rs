@@ -12,6 +12,7 @@ mod existing_pull;
 mod git;
 pub mod hooks;
 mod images;
+mod lost_runs;
 mod program_tests;
 mod project;
 mod prompt_inputs;
@@ -40,10 +41,9 @@ use crate::clock::Stopwatch;
 use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::checks::criteria;
-use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
-use crate::domain::loops::{FoundBranch, Loop, LoopInput, PreparedTree, PullProblems};
+use crate::domain::lifecycle::effect::{CheckPurpose, Effect, WorkEffect};
+use crate::domain::loops::{ForgeInput, FoundBranch, Loop, LoopInput, PreparedTree, PullProblems, WorkOutcome};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
-use crate::domain::model::opinion::{OpinionEnd, OpinionRun};
 use crate::domain::model::task::{Check, CheckReport};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
@@ -109,42 +109,28 @@ impl Engine {
     }
 
     async fn work(&self, claimed: &ClaimedEffect, cancel: &CancellationToken) -> Result<Receipt, EffectError> {
+        let Effect::Work(effect) = &claimed.effect else { return Err(EffectError::wrong_lane(claimed)) };
         let current = self.current(claimed).await?;
         if claimed.abandoned {
             self.end_processes(&current).await;
         }
-        if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
-            let why = "nobody waits for it any more".to_owned();
-            return match claimed.effect {
-                // The cost of a lost run is recorded even if no loop waits for it.
-                Effect::Agent { ticket, .. } | Effect::Plan { ticket, .. } if claimed.attempts > 0 => {
-                    let cost = self.settle_lost(&current, ticket).await?;
-                    Ok(Receipt::with_input(why, LoopInput::AgentLost { ticket, salvaged: None, cost }))
-                }
-                Effect::SecondOpinion { ticket, ref commit } if claimed.attempts > 0 => {
-                    let cost = self.settle_lost(&current, ticket).await?;
-                    let backend = current.policy.review.as_ref().map_or("", |review| review.backend.as_str());
-                    let lost = OpinionRun::free(commit.clone(), backend, OpinionEnd::Lost);
-                    let run = Box::new(OpinionRun { cost, estimated: true, ..lost });
-                    Ok(Receipt::with_input(why, LoopInput::SecondOpinionGiven { ticket, run }))
-                }
-                _ => Err(EffectError::Stopped { why }),
-            };
+        if effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
+            return self.outdated(claimed, effect, &current).await;
         }
         let account = self.account(&claimed.place.repo)?;
-        let repo = match self.work_repository(account, claimed).await? {
+        let repo = match self.work_repository(account, claimed, effect).await? {
             RepositoryAccess::Usable(repo) => repo,
-            RepositoryAccess::Unusable { why } => return Ok(unavailable(claimed, why)),
+            RepositoryAccess::Unusable { why } => return Ok(unavailable(effect, why)),
         };
-        self.page_is_stored(account, &repo, claimed, &current).await?;
-        let outcome = self.perform(account, claimed, &repo, &current, cancel).await;
-        let outcome = self.explained(account, claimed, &repo, outcome).await;
+        self.page_is_stored(account, &repo, effect, &current).await?;
+        let outcome = self.perform(account, claimed, effect, &repo, &current, cancel).await;
+        let outcome = self.explained(account, effect, &repo, outcome).await;
         match outcome {
             // The loop is informed of a permanent failure, so that it does not wait forever.
-            Err(EffectError::Permanent { why }) => match claimed.effect.ticket() {
+            Err(EffectError::Permanent { why }) => match effect.ticket() {
                 Some(ticket) => {
                     let advice = "fix the cause, then `/ralph resume`".to_owned();
-                    Ok(Receipt::with_input(why.clone(), LoopInput::WorkFailed { ticket, reason: why, advice }))
+                    Ok(Receipt::outcome(why.clone(), ticket, WorkOutcome::WorkFailed { reason: why, advice }))
                 }
                 None => Err(EffectError::Permanent { why }),
             },
@@ -158,48 +144,52 @@ impl Engine {
         &self,
         account: &ForgeAccount,
         claimed: &ClaimedEffect,
+        effect: &WorkEffect,
         repo: &RepoRef,
         current: &Loop,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
         let makes_its_own = matches!(
-            claimed.effect,
-            Effect::Prepare { .. } | Effect::Merge { .. } | Effect::Release { .. } | Effect::HooksAfterEnd { .. }
+            effect,
+            WorkEffect::Prepare { .. }
+                | WorkEffect::Merge { .. }
+                | WorkEffect::Release { .. }
+                | WorkEffect::HooksAfterEnd { .. }
         );
         if !makes_its_own && current.head.is_some() && !self.workspaces.has_tree(&current.id, repo) {
             tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
             self.tree_at_head(account, repo, current).await?;
         }
-        match &claimed.effect {
-            Effect::Prepare { ticket } => self.prepare(account, repo, current, *ticket, cancel).await,
-            Effect::Check { ticket, purpose, commit } => {
+        match effect {
+            WorkEffect::Prepare { ticket } => self.prepare(account, repo, current, *ticket, cancel).await,
+            WorkEffect::Check { ticket, purpose, commit } => {
                 self.check(repo, current, *ticket, *purpose, commit, cancel).await
             }
-            Effect::Plan { ticket, attempt } => {
+            WorkEffect::Plan { ticket, attempt } => {
                 let run = Attempt { ticket: *ticket, iteration: 0, attempt: *attempt };
                 self.agent(account, claimed, repo, current, run, cancel).await
             }
-            Effect::Agent { .. } if current.lacks_approval() => {
+            WorkEffect::Agent { .. } if current.lacks_approval() => {
                 Err(EffectError::Permanent { why: "no plan is approved, so nothing is implemented".into() })
             }
-            Effect::Agent { ticket, iteration, attempt } => {
+            WorkEffect::Agent { ticket, iteration, attempt } => {
                 let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: *attempt };
                 self.agent(account, claimed, repo, current, run, cancel).await
             }
-            Effect::Commit { ticket, iteration } => self.commit(repo, current, *ticket, *iteration).await,
-            Effect::Push { ticket, commit } => self.push(account, repo, current, *ticket, commit).await,
-            Effect::Merge { ticket, other } => self.merge(account, repo, current, *ticket, other.as_ref()).await,
-            Effect::Restore { ticket, iteration, to } => self.restore(repo, current, *ticket, *iteration, to).await,
-            Effect::SecondOpinion { ticket, commit } => {
+            WorkEffect::Commit { ticket, iteration } => self.commit(repo, current, *ticket, *iteration).await,
+            WorkEffect::Push { ticket, commit } => self.push(account, repo, current, *ticket, commit).await,
+            WorkEffect::Merge { ticket, other } => self.merge(account, repo, current, *ticket, other.as_ref()).await,
+            WorkEffect::Restore { ticket, iteration, to } => self.restore(repo, current, *ticket, *iteration, to).await,
+            WorkEffect::SecondOpinion { ticket, commit } => {
                 self.second_opinion(claimed, repo, current, (*ticket, commit), cancel).await
             }
-            Effect::ApplySuggestions { ticket, iteration, changes } => {
+            WorkEffect::ApplySuggestions { ticket, iteration, changes } => {
                 let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
                 self.apply_suggestions(repo, current, run, changes, cancel).await
             }
-            Effect::Hooks { ticket, event } => self.hooks(repo, current, (*ticket, *event), cancel).await,
-            Effect::HooksAfterEnd { version } => self.hooks_after_end(repo, current, *version, cancel).await,
-            Effect::Release { delete_branch } => {
+            WorkEffect::Hooks { ticket, event } => self.hooks(repo, current, (*ticket, *event), cancel).await,
+            WorkEffect::HooksAfterEnd { version } => self.hooks_after_end(repo, current, *version, cancel).await,
+            WorkEffect::Release { delete_branch } => {
                 self.end_processes(current).await;
                 let asked = self.last_questions(current, cancel).await?;
                 if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
@@ -209,10 +199,10 @@ impl Engine {
                 self.forget_sessions(current);
                 self.forget_images(current);
                 self.workspaces.release(&current.id, repo).await?;
-                let input = (asked > Money(0)).then_some(LoopInput::AskedAtEnd { cost: asked });
+                let input = (asked > Money(0)).then_some(WorkOutcome::AskedAtEnd { cost: asked });
+                let input = input.map(|outcome| LoopInput::Outcome { ticket: 0, outcome });
                 Ok(Receipt { input, ..Receipt::text("tree released") })
             }
-            other => Err(EffectError::Permanent { why: format!("{other:?} is no work") }),
         }
     }
 
@@ -221,33 +211,36 @@ impl Engine {
         &self,
         account: &ForgeAccount,
         claimed: &ClaimedEffect,
+        effect: &WorkEffect,
     ) -> Result<RepositoryAccess, EffectError> {
-        match &claimed.effect {
-            Effect::Prepare { .. } | Effect::Push { .. } | Effect::Merge { .. } => {
-                self.place(account, &claimed.place.repo, claimed.effect.creates_on_forge()).await
-            }
-            _ => Ok(RepositoryAccess::Usable(self.present_name(&claimed.place.repo).await?)),
+        if effect.reaches_forge() {
+            return self.place(account, &claimed.place.repo, effect.creates_on_forge()).await;
         }
+        Ok(RepositoryAccess::Usable(self.present_name(&claimed.place.repo).await?))
     }
 
     /// Replaces the error of a failed effect if its repository was renamed in the meantime or accepts no changes.
     async fn explained(
         &self,
         account: &ForgeAccount,
-        claimed: &ClaimedEffect,
+        effect: &WorkEffect,
         repo: &RepoRef,
         outcome: Result<Receipt, EffectError>,
     ) -> Result<Receipt, EffectError> {
-        let reaches_forge =
-            matches!(claimed.effect, Effect::Prepare { .. } | Effect::Push { .. } | Effect::Merge { .. });
         let refused = match &outcome {
             Ok(receipt) => {
-                matches!(receipt.input, Some(LoopInput::PushRejected { .. } | LoopInput::AuthorityLost { .. }))
+                matches!(
+                    receipt.input,
+                    Some(
+                        LoopInput::Outcome { outcome: WorkOutcome::PushRejected { .. }, .. }
+                            | LoopInput::Forge(ForgeInput::AuthorityLost { .. })
+                    )
+                )
             }
             Err(EffectError::Permanent { .. }) => true,
             Err(_) => false,
         };
-        if !reaches_forge || !refused {
+        if !effect.reaches_forge() || !refused {
             return outcome;
         }
         match self.place(account, repo, true).await {
@@ -255,7 +248,7 @@ impl Engine {
                 let why = format!("{} is {} now", repo.full_name(), now.full_name());
                 Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })
             }
-            Ok(RepositoryAccess::Unusable { why }) => Ok(unavailable(claimed, why)),
+            Ok(RepositoryAccess::Unusable { why }) => Ok(unavailable(effect, why)),
             _ => outcome,
         }
     }
@@ -275,7 +268,7 @@ impl Engine {
                     DenyAnswer::CannotTell(teams) => teams.iter().map(ToString::to_string).collect(),
                     DenyAnswer::Silent | DenyAnswer::ThumbsDown => Vec::new(),
                 };
-                Ok(Some(Receipt::with_input(reason, LoopInput::AuthorityLost { who, hidden_teams })))
+                Ok(Some(Receipt::with_input(reason, ForgeInput::AuthorityLost { who, hidden_teams })))
             }
         }
     }
@@ -331,7 +324,8 @@ impl Engine {
             FileReading::None => None,
             FileReading::Read(path, settings) => Some((path, *settings)),
             FileReading::Broken(path, problems) => {
-                let input = LoopInput::RepositoryFileBroken { ticket, path, problems };
+                let input =
+                    LoopInput::Outcome { ticket, outcome: WorkOutcome::RepositoryFileBroken { path, problems } };
                 return Ok(Receipt::with_input("the repository's file does not hold", input));
             }
         };
@@ -373,7 +367,7 @@ impl Engine {
             problems,
         };
         kill_point("K14");
-        Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))
+        Ok(Receipt::outcome("the tree is ready", ticket, WorkOutcome::Prepared { tree: Box::new(prepared) }))
     }
 
     /// Returns the problems of an existing pull request that the loop starts to work on; `None` at other times. Open remarks
@@ -505,7 +499,7 @@ impl Engine {
             }
         }
         let text = format!("{} of {} hold", report.held(), report.outcomes.len());
-        Ok(Receipt::with_input(text, LoopInput::Checked { ticket, report }))
+        Ok(Receipt::outcome(text, ticket, WorkOutcome::Checked { report }))
     }
 
     /// Returns the common prefix of the cookies that identify the processes of a loop.
@@ -528,9 +522,9 @@ impl Engine {
 }
 
 /// Returns the receipt of a work effect whose repository accepts no changes.
-fn unavailable(claimed: &ClaimedEffect, why: String) -> Receipt {
-    match claimed.effect.ticket() {
-        Some(ticket) => Receipt::with_input(why.clone(), LoopInput::RepositoryUnavailable { ticket, why }),
+fn unavailable(effect: &WorkEffect, why: String) -> Receipt {
+    match effect.ticket() {
+        Some(ticket) => Receipt::outcome(why.clone(), ticket, WorkOutcome::RepositoryUnavailable { why }),
         None => Receipt::text(why),
     }
 }

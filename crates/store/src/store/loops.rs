@@ -8,9 +8,9 @@ use serde::Deserialize;
 use super::listing::{self, LoopRow};
 use super::memory::StepMemory;
 use super::{StoreError, StoreResult, audit, installation, outbox, timers};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ChannelEffect, Effect, ForgeEffect, StoreEffect, TimerEffect};
 use crate::domain::lifecycle::{self, StepDecision};
-use crate::domain::loops::{EndedLoop, Loop, LoopInput, LoopStart, LoopState};
+use crate::domain::loops::{CommandInput, EndedLoop, ForgeInput, Loop, LoopInput, LoopStart, LoopState, TimerInput};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience, Occasion};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
@@ -214,7 +214,7 @@ pub fn numbers(c: &Connection, id: &LoopId, role: IssueRole) -> StoreResult<Vec<
 /// Creates a loop with its row, log and effects in one transaction. Returns `false` if the issue has an open loop or if this
 /// `origin` already created a loop.
 pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> StoreResult<bool> {
-    let input = LoopInput::Start(Box::new(start.clone()));
+    let input = LoopInput::Command(CommandInput::Start(Box::new(start.clone())));
     let sql = "INSERT INTO inputs (loop_id, origin, at, input, done) VALUES (?1, ?2, ?3, '', 1) ON CONFLICT DO NOTHING";
     if c.execute(sql, params![start.id.as_str(), origin, now.0])? == 0 {
         return Ok(false);
@@ -301,7 +301,7 @@ fn step(
     let decision = lifecycle::step(current, input.clone(), now);
     save(c, &decision.next, false)?;
     log(c, &decision, &input, now)?;
-    if let LoopInput::PullOpened { number, .. } = &input {
+    if let LoopInput::Forge(ForgeInput::PullOpened { number, .. }) = &input {
         add_number(c, &current.place.repo, *number, &current.id, IssueRole::Pull)?;
     }
     apply(c, &decision, audiences, now)?;
@@ -385,7 +385,7 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
             continue;
         }
         let id = LoopId::new(id);
-        if enqueue_input(c, &id, &format!("slot/{id}/{version}"), &LoopInput::SlotGranted, now)? {
+        if enqueue_input(c, &id, &format!("slot/{id}/{version}"), &LoopInput::Timer(TimerInput::SlotGranted), now)? {
             occupied.push((forge, repo));
             granted.push(id);
         }
@@ -502,9 +502,9 @@ fn apply(c: &Connection, decision: &StepDecision, audiences: &[Audience], now: T
     // The state before the step, because the step does not end the escalations that it raises.
     let mut open = HashMap::new();
     let goes_back = |effect: &Effect| match effect {
-        Effect::CloseEscalations { .. } | Effect::Escalate { reminder: true, .. } => true,
-        Effect::Warn { notice } => notice.occasion == Occasion::Reminder,
-        _ => false,
+        Effect::Forge(ForgeEffect::CloseEscalations { .. } | ForgeEffect::Escalate { reminder: true, .. }) => true,
+        Effect::Channel(ChannelEffect::Warn { notice }) => notice.occasion == Occasion::Reminder,
+        Effect::Work(_) | Effect::Forge(_) | Effect::Channel(_) | Effect::Timer(_) | Effect::Store(_) => false,
     };
     let goes_back = decision.effects.iter().any(goes_back);
     for audience in audiences.iter().filter(|_| goes_back) {
@@ -514,11 +514,11 @@ fn apply(c: &Connection, decision: &StepDecision, audiences: &[Audience], now: T
     let open = |channel: &str| open.get(channel).cloned().unwrap_or_default();
     for effect in &decision.effects {
         match effect {
-            Effect::SetTimer { kind, at } => timers::set(c, &next.id, kind.as_str(), *at)?,
-            Effect::ClearTimer { kind } => timers::clear(c, &next.id, kind.as_str())?,
-            Effect::CancelWork => outbox::cancel_work(c, &next.id, now)?,
-            Effect::Audit { entries } => audit::append(c, &next.id, entries, now)?,
-            effect => {
+            Effect::Timer(TimerEffect::Set { kind, at }) => timers::set(c, &next.id, kind.as_str(), *at)?,
+            Effect::Timer(TimerEffect::Clear { kind }) => timers::clear(c, &next.id, kind.as_str())?,
+            Effect::Store(StoreEffect::CancelWork) => outbox::cancel_work(c, &next.id, now)?,
+            Effect::Store(StoreEffect::Audit { entries }) => audit::append(c, &next.id, entries, now)?,
+            Effect::Work(_) | Effect::Forge(_) | Effect::Channel(_) => {
                 outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?;
                 for notice in lifecycle::notices(effect, next, audiences, open, now) {
                     outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.place, &notice, now)?;

@@ -4,7 +4,7 @@ mod races;
 
 use super::inbox::StoredDelivery;
 use super::*;
-use crate::domain::lifecycle::effect::{Effect, Mark, SEEN_QUEUE};
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect, Mark, SEEN_QUEUE, WorkEffect};
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
@@ -99,7 +99,7 @@ async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64
 }
 
 fn status() -> Effect {
-    Effect::Status { fresh: false }
+    Effect::Forge(ForgeEffect::Status { fresh: false })
 }
 
 #[tokio::test]
@@ -216,8 +216,8 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
 #[tokio::test]
 async fn effects_are_claimed_in_order_and_again_after_owner_loss() {
     let store = Store::in_memory().expect("opened");
-    let label = Effect::StateLabel { state: Some(LoopState::Queued) };
-    for effect in [status(), label.clone(), status(), Effect::Prepare { ticket: 1 }] {
+    let label = Effect::Forge(ForgeEffect::StateLabel { state: Some(LoopState::Queued) });
+    for effect in [status(), label.clone(), status(), Effect::Work(WorkEffect::Prepare { ticket: 1 })] {
         push(&store, effect).await;
     }
     let work = claim(&store, "work", "a", 10).await.expect("work does not wait for talk");
@@ -244,8 +244,8 @@ async fn effects_are_claimed_in_order_and_again_after_owner_loss() {
 #[tokio::test]
 async fn reactions_are_claimed_independently_of_other_effects() {
     let store = Store::in_memory().expect("opened");
-    let reaction = Effect::React { comment: CommentId(5), mark: Mark::Seen };
-    let done = Effect::React { comment: CommentId(5), mark: Mark::Done };
+    let reaction = Effect::Forge(ForgeEffect::React { comment: CommentId(5), mark: Mark::Seen });
+    let done = Effect::Forge(ForgeEffect::React { comment: CommentId(5), mark: Mark::Done });
     for effect in [status(), done.clone(), reaction.clone()] {
         push(&store, effect).await;
     }
@@ -278,9 +278,9 @@ async fn postponed_effect_does_not_block_the_next() {
 async fn cancelling_work_keeps_the_release() {
     let store = Store::in_memory().expect("opened");
     for effect in [
-        Effect::Prepare { ticket: 1 },
-        Effect::Push { ticket: 2, commit: crate::domain::model::ids::Sha::new("a") },
-        Effect::Release { delete_branch: false },
+        Effect::Work(WorkEffect::Prepare { ticket: 1 }),
+        Effect::Work(WorkEffect::Push { ticket: 2, commit: crate::domain::model::ids::Sha::new("a") }),
+        Effect::Work(WorkEffect::Release { delete_branch: false }),
     ] {
         push(&store, effect).await;
     }

@@ -1,6 +1,6 @@
 //! Notices for channels that follow from the effects of a step.
 
-use super::effect::Effect;
+use super::effect::{ChannelEffect, Effect, ForgeEffect};
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::{Audience, Notice, Occasion};
@@ -20,9 +20,8 @@ pub fn notices(
     open: impl Fn(&str) -> Vec<String>,
     now: Timestamp,
 ) -> Vec<Effect> {
-    let to = |audience: &Audience, notice: Notice| Effect::Notify {
-        channel: audience.channel.clone(),
-        notice: Box::new(notice),
+    let to = |audience: &Audience, notice: Notice| {
+        Effect::Channel(ChannelEffect::Notify { channel: audience.channel.clone(), notice: Box::new(notice) })
     };
     let to_wanting = |notice: &Notice| -> Vec<Effect> {
         let knows = |audience: &&Audience| {
@@ -33,7 +32,7 @@ pub fn notices(
         wanting.map(|audience| to(audience, notice.clone())).collect()
     };
     match effect {
-        Effect::Escalate { cause, view, level, reminder } => {
+        Effect::Forge(ForgeEffect::Escalate { cause, view, level, reminder }) => {
             let occasion = if *reminder { Occasion::Reminder } else { Occasion::Raised };
             let notice = Notice::of(occasion, *level, current, &cause.to_string(), now);
             to_wanting(&match &**view {
@@ -41,8 +40,8 @@ pub fn notices(
                 _ => notice,
             })
         }
-        Effect::Warn { notice } => to_wanting(notice),
-        Effect::CloseEscalations { why } => {
+        Effect::Channel(ChannelEffect::Warn { notice }) => to_wanting(notice),
+        Effect::Forge(ForgeEffect::CloseEscalations { why }) => {
             let showing = audiences.iter().filter(|audience| audience.kind.shows_resolution());
             let ended = showing.flat_map(|audience| open(&audience.channel).into_iter().map(move |c| (audience, c)));
             ended
@@ -53,6 +52,10 @@ pub fn notices(
                 })
                 .collect()
         }
-        _ => Vec::new(),
+        Effect::Channel(ChannelEffect::Notify { .. })
+        | Effect::Forge(_)
+        | Effect::Work(_)
+        | Effect::Timer(_)
+        | Effect::Store(_) => Vec::new(),
     }
 }

@@ -2,38 +2,15 @@
 //! the failures. Failures that the base has as well, and those that a second run does not repeat, are handled separately.
 
 use super::{StepContext, judge};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::ForgeEffect;
 use crate::domain::loops::{
-    CiProgress, EscalationCause, FailedCi, Guidance, GuidanceSource, LoopInput, LoopState, MergeWith, check_names,
+    CiInspection, EscalationCause, FailedCi, Guidance, GuidanceSource, LoopState, MergeWith, check_names,
 };
 use crate::domain::model::ids::Sha;
 
-/// CI results and conflicts of the pull request's head.
-pub(super) struct Inspection {
-    pub(super) commit: Sha,
-    pub(super) progress: CiProgress,
-    failed: Vec<Guidance>,
-    on_base: Vec<String>,
-    pending: u32,
-    conflict: bool,
-}
-
-impl Inspection {
-    /// Extracts the inspection from an input; `None` for other inputs.
-    pub(super) fn of(input: LoopInput) -> Option<Self> {
-        let LoopInput::Inspected { commit, failed, progress, pending, conflict, on_base } = input else { return None };
-        Some(Self { commit, progress, failed, on_base, pending, conflict })
-    }
-
-    /// Whether no check failed or is pending, and there is no conflict.
-    pub(super) fn is_green(&self) -> bool {
-        self.failed.is_empty() && self.pending == 0 && !self.conflict
-    }
-}
-
 /// Continues the loop if CI failed for the head of the pull request, or if the pull request conflicts with its base.
-pub(super) fn inspected(turn: &mut StepContext, seen: &Inspection) {
-    let Inspection { commit, failed, on_base, pending, conflict, .. } = seen;
+pub(super) fn inspected(turn: &mut StepContext, seen: &CiInspection) {
+    let CiInspection { commit, failed, on_base, pending, conflict, .. } = seen;
     if turn.next.pushed.as_ref() != Some(commit) || !turn.next.reads_ci() {
         return turn.because("CI reported on a commit other than the one in review");
     }
@@ -73,16 +50,16 @@ fn failed_on_head(turn: &mut StepContext, found: FailedCi, failures: Vec<Guidanc
     if turn.next.state == LoopState::Paused {
         // What people decide about is the newest result.
         turn.because(why);
-        return turn.effects.push(Effect::Status { fresh: false });
+        return turn.push(ForgeEffect::Status { fresh: false });
     }
     turn.next.guidance.retain(|one| one.source != GuidanceSource::Ci);
     turn.next.guidance.extend(failures);
-    turn.effects.push(Effect::DraftPull);
+    turn.push(ForgeEffect::DraftPull);
     if turn.next.state == LoopState::Review {
         return turn.another_round(&why);
     }
     turn.because(format!("{why}; the next iteration gets the failures"));
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Status { fresh: false });
 }
 
 /// Handles CI without failures of the loop's own: every check passed, or the failed checks also fail on the base.
@@ -114,7 +91,7 @@ fn passed(turn: &mut StepContext, found: FailedCi) {
             };
             turn.next.why.clone_from(&why);
             turn.because(why);
-            turn.effects.push(Effect::Status { fresh: false });
+            turn.push(ForgeEffect::Status { fresh: false });
         }
         _ => turn.because(message),
     }

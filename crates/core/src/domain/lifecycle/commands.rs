@@ -1,7 +1,7 @@
 //! Commands of people: applies their definitions with the operations of a step.
 
 use super::{StepContext, judge, merges, refusals};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::ForgeEffect;
 use crate::domain::loops::command::{CommandRecord, CommandTarget, LoopCommand};
 use crate::domain::loops::{CommentRef, Loop, LoopState, LoopStopReason};
 use crate::domain::model::ids::{Timestamp, User};
@@ -57,7 +57,7 @@ impl CommandTarget for CommandStep<'_> {
     }
 
     fn update_status(&mut self, fresh: bool) {
-        self.turn.effects.push(Effect::Status { fresh });
+        self.turn.push(ForgeEffect::Status { fresh });
         if fresh {
             self.turn.carried_out(self.comment, "the status was requested");
         }

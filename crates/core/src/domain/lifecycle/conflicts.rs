@@ -5,7 +5,7 @@ use super::StepContext;
 use super::handover::verify;
 use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration};
 use super::remaining_work::{only_verification_is_left, unpushed};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::WorkEffect;
 use crate::domain::loops::{EscalationCause, IterationKind, LoopStep, MergeInProgress, MergeWith, check_names};
 
 /// Number of iterations in a row that may leave a conflict unresolved.
@@ -21,7 +21,7 @@ pub(super) fn merged(turn: &mut StepContext, merge: MergeInProgress, up_to_date:
     if up_to_date {
         turn.next.merge_wanted = None;
         if let Some(commit) = unpushed(turn) {
-            return turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
+            return turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
         }
         return if only_verification_is_left(&turn.next) { verify(turn) } else { begin_iteration(turn) };
     }
@@ -39,7 +39,7 @@ pub(super) fn merged(turn: &mut StepContext, merge: MergeInProgress, up_to_date:
     }
     // A clean merge needs no agent: the iteration is the merge commit and its checks.
     let Some(number) = open_own_iteration(turn, IterationKind::Merge) else { return };
-    turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+    turn.work(LoopStep::Commit, |ticket| WorkEffect::Commit { ticket, iteration: number });
 }
 
 /// Ends a merge whose commit is the new head.

@@ -73,11 +73,40 @@ pub enum Mark {
     Refused,
 }
 
-/// Effect of a step. Effects in the lane for work carry the ticket of the step that requested them. An outcome with another
-/// ticket is outdated and changes nothing.
+/// Effect of a step. The store's rows contain all groups in one form: the tag `effect` has the name of the group's variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Effect {
+    /// Work on the machine that has the work tree.
+    Work(WorkEffect),
+    /// Requests to the forge.
+    Forge(ForgeEffect),
+    /// Notices for channels outside of the forge.
+    Channel(ChannelEffect),
+    /// Changes of the loop's timers. Applied by the store, together with the step.
+    Timer(TimerEffect),
+    /// Other changes in the store. Applied together with the step.
+    Store(StoreEffect),
+}
+
+/// Implements the conversion of each group into an effect.
+macro_rules! groups {
+    ($($group:ident($kind:ty)),*) => {
+        $(impl From<$kind> for Effect {
+            fn from(effect: $kind) -> Self {
+                Self::$group(effect)
+            }
+        })*
+    };
+}
+
+groups!(Work(WorkEffect), Forge(ForgeEffect), Channel(ChannelEffect), Timer(TimerEffect), Store(StoreEffect));
+
+/// Work of a loop. Most of it has the ticket of the step that requested it: an outcome with another ticket is outdated and changes
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
-pub enum Effect {
+pub enum WorkEffect {
     /// Updates the mirror, creates or repairs the work tree, reads the repository's file, and detects checks.
     Prepare { ticket: u64 },
     /// Runs the checks.
@@ -108,7 +137,12 @@ pub enum Effect {
     },
     /// Releases the work tree of an ended loop. Also deletes the branch if that is configured.
     Release { delete_branch: bool },
+}
 
+/// Request to the forge.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum ForgeEffect {
     /// Posts a comment once.
     Comment { key: String, on: Number, view: Box<View> },
     /// Updates the status comment with the loop's current state. With `fresh`, posts a new one.
@@ -162,20 +196,38 @@ pub enum Effect {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         base_moved: bool,
     },
+}
 
+/// Notice for channels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum ChannelEffect {
     /// Notifies the channels that receive notices of this level. Has no other effect.
     Warn { notice: Box<Notice> },
     /// Notifies one channel outside of the forge. It is derived from other effects when a step is saved; no step requests it
     /// directly.
     Notify { channel: String, notice: Box<Notice> },
+}
 
-    /// Sets a timer. Applied by the store, together with the step.
-    SetTimer { kind: TimerKind, at: Timestamp },
-    /// Removes a timer. Applied by the store, together with the step.
-    ClearTimer { kind: TimerKind },
-    /// Drops pending work, and stops running work. Applied by the store, together with the step.
+/// Change of a timer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum TimerEffect {
+    /// Sets a timer.
+    #[serde(rename = "set_timer")]
+    Set { kind: TimerKind, at: Timestamp },
+    /// Removes a timer.
+    #[serde(rename = "clear_timer")]
+    Clear { kind: TimerKind },
+}
+
+/// Change in the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum StoreEffect {
+    /// Drops pending work, and stops running work.
     CancelWork,
-    /// Adds entries to the audit log. Applied by the store, together with the step.
+    /// Adds entries to the audit log.
     Audit { entries: Vec<AuditEntry> },
 }
 
@@ -200,32 +252,16 @@ impl Effect {
             View::Escalation(inner) if inner.severity == EscalationSeverity::Emergency => EscalationLevel::Emergency,
             _ => EscalationLevel::Critical,
         };
-        Self::Escalate { cause, view: Box::new(view), level, reminder: false }
+        Self::Forge(ForgeEffect::Escalate { cause, view: Box::new(view), level, reminder: false })
     }
 
     /// Returns the lane of the effect; `None` if the store applies it together with the step.
     pub fn lane(&self) -> Option<EffectQueue> {
         match self {
-            Self::Prepare { .. }
-            | Self::Check { .. }
-            | Self::Plan { .. }
-            | Self::Agent { .. }
-            | Self::Commit { .. }
-            | Self::Push { .. }
-            | Self::Merge { .. }
-            | Self::Restore { .. }
-            | Self::SecondOpinion { .. }
-            | Self::ApplySuggestions { .. }
-            | Self::Hooks { .. }
-            | Self::HooksAfterEnd { .. }
-            | Self::Release { .. } => Some(EffectQueue::Work),
-            Self::SetTimer { .. }
-            | Self::ClearTimer { .. }
-            | Self::CancelWork
-            | Self::Audit { .. }
-            | Self::Warn { .. } => None,
-            Self::Notify { .. } => Some(EffectQueue::Channels),
-            _ => Some(EffectQueue::Forge),
+            Self::Work(_) => Some(EffectQueue::Work),
+            Self::Forge(_) => Some(EffectQueue::Forge),
+            Self::Channel(ChannelEffect::Notify { .. }) => Some(EffectQueue::Channels),
+            Self::Channel(ChannelEffect::Warn { .. }) | Self::Timer(_) | Self::Store(_) => None,
         }
     }
 
@@ -233,15 +269,77 @@ impl Effect {
     /// has a queue of its own, and reactions that a comment was read have a separate queue.
     pub fn queue(&self) -> Cow<'static, str> {
         match self {
-            Self::React { mark: Mark::Seen, .. } | Self::ReactToRemark { mark: Mark::Seen, .. } => {
-                Cow::Borrowed(SEEN_QUEUE)
+            Self::Forge(
+                ForgeEffect::React { mark: Mark::Seen, .. } | ForgeEffect::ReactToRemark { mark: Mark::Seen, .. },
+            ) => Cow::Borrowed(SEEN_QUEUE),
+            Self::Channel(ChannelEffect::Notify { channel, .. }) => Cow::Owned(channel_queue(channel)),
+            Self::Work(_) | Self::Forge(_) | Self::Channel(_) | Self::Timer(_) | Self::Store(_) => {
+                Cow::Borrowed(self.lane().map_or("", EffectQueue::as_str))
             }
-            Self::Notify { channel, .. } => Cow::Owned(channel_queue(channel)),
-            other => Cow::Borrowed(other.lane().map_or("", EffectQueue::as_str)),
         }
     }
 
     /// Returns the ticket; `None` if this is no effect in the lane for work.
+    pub fn ticket(&self) -> Option<u64> {
+        match self {
+            Self::Work(effect) => effect.ticket(),
+            Self::Forge(_) | Self::Channel(_) | Self::Timer(_) | Self::Store(_) => None,
+        }
+    }
+
+    /// Returns the natural key, unique within a loop.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Work(effect) => effect.key(),
+            Self::Forge(effect) => effect.key(),
+            Self::Channel(ChannelEffect::Warn { notice }) => format!("warn/{}", notice.cause),
+            Self::Channel(ChannelEffect::Notify { channel, notice }) => notice.key(channel),
+            Self::Timer(TimerEffect::Set { kind, .. } | TimerEffect::Clear { kind }) => {
+                format!("timer/{}", kind.as_str())
+            }
+            Self::Store(StoreEffect::CancelWork) => "cancel".into(),
+            Self::Store(StoreEffect::Audit { .. }) => "audit".into(),
+        }
+    }
+
+    /// Returns the change whose absence people would notice if the forge refuses the effect; `None` if there is none.
+    pub fn change(&self) -> Option<ForgeChange> {
+        match self {
+            Self::Forge(effect) => effect.change(),
+            Self::Work(_) | Self::Channel(_) | Self::Timer(_) | Self::Store(_) => None,
+        }
+    }
+
+    /// Whether the effect changes the pull request itself: its text, its draft state, its reviewers, or its merge.
+    pub fn changes_pull(&self) -> bool {
+        matches!(
+            self,
+            Self::Forge(
+                ForgeEffect::Pull { .. }
+                    | ForgeEffect::DraftPull
+                    | ForgeEffect::MergeWhenReady { .. }
+                    | ForgeEffect::WithdrawMerge
+            )
+        )
+    }
+
+    /// Whether an effect replaces older pending ones with the same purpose, so that only the newest has to be executed.
+    pub fn replaces_older(&self) -> bool {
+        matches!(
+            self,
+            Self::Forge(
+                ForgeEffect::Status { fresh: false }
+                    | ForgeEffect::CommitStatus
+                    | ForgeEffect::StateLabel { .. }
+                    | ForgeEffect::Inspect { .. }
+                    | ForgeEffect::Pull { .. }
+            )
+        )
+    }
+}
+
+impl WorkEffect {
+    /// Returns the ticket; `None` if the loop does not wait for the outcome.
     pub fn ticket(&self) -> Option<u64> {
         match self {
             Self::Prepare { ticket }
@@ -255,12 +353,22 @@ impl Effect {
             | Self::SecondOpinion { ticket, .. }
             | Self::ApplySuggestions { ticket, .. }
             | Self::Hooks { ticket, .. } => Some(*ticket),
-            _ => None,
+            Self::HooksAfterEnd { .. } | Self::Release { .. } => None,
         }
     }
 
-    /// Returns the natural key, unique within a loop.
-    pub fn key(&self) -> String {
+    /// Whether the effect fetches from the forge or pushes to it.
+    pub fn reaches_forge(&self) -> bool {
+        matches!(self, Self::Prepare { .. } | Self::Push { .. } | Self::Merge { .. })
+    }
+
+    /// Whether the effect creates something on the forge. If another repository has taken over the name of the loop's repository,
+    /// such an effect would leave it in the wrong place.
+    pub fn creates_on_forge(&self) -> bool {
+        matches!(self, Self::Push { .. })
+    }
+
+    fn key(&self) -> String {
         match self {
             Self::Prepare { ticket } => format!("prepare/{ticket}"),
             Self::Check { ticket, .. } => format!("check/{ticket}"),
@@ -275,6 +383,18 @@ impl Effect {
             Self::Hooks { ticket, .. } => format!("hooks/{ticket}"),
             Self::HooksAfterEnd { version } => format!("hooks-after-end/{version}"),
             Self::Release { .. } => "release".into(),
+        }
+    }
+}
+
+impl ForgeEffect {
+    /// Whether the effect creates something on the forge, as for work.
+    pub fn creates_on_forge(&self) -> bool {
+        matches!(self, Self::Comment { .. } | Self::Status { fresh: true } | Self::Pull { .. } | Self::Escalate { .. })
+    }
+
+    fn key(&self) -> String {
+        match self {
             Self::Comment { key, .. } => key.clone(),
             Self::Status { fresh } => if *fresh { "status/fresh" } else { "status" }.into(),
             Self::CommitStatus => "commit-status".into(),
@@ -292,16 +412,10 @@ impl Effect {
             Self::CloseEscalations { .. } => "close-escalations".into(),
             Self::Inspect { commit, base_moved: false } => format!("inspect/{commit}"),
             Self::Inspect { commit, base_moved: true } => format!("inspect-base/{commit}"),
-            Self::Warn { notice } => format!("warn/{}", notice.cause),
-            Self::Notify { channel, notice } => notice.key(channel),
-            Self::SetTimer { kind, .. } | Self::ClearTimer { kind } => format!("timer/{}", kind.as_str()),
-            Self::CancelWork => "cancel".into(),
-            Self::Audit { .. } => "audit".into(),
         }
     }
 
-    /// Returns the change whose absence people would notice if the forge refuses the effect; `None` if there is none.
-    pub fn change(&self) -> Option<ForgeChange> {
+    fn change(&self) -> Option<ForgeChange> {
         match self {
             Self::Pull { .. } => Some(ForgeChange::OpenPull),
             Self::DraftPull => Some(ForgeChange::DraftPull),
@@ -309,37 +423,15 @@ impl Effect {
             Self::StateLabel { .. } => Some(ForgeChange::StateLabel),
             Self::WithdrawMerge => Some(ForgeChange::WithdrawMerge),
             Self::CommitStatus => Some(ForgeChange::CommitStatus),
-            _ => None,
+            Self::Comment { .. }
+            | Self::Status { .. }
+            | Self::DropRunLabel
+            | Self::React { .. }
+            | Self::ReactToRemark { .. }
+            | Self::AnswerRemark { .. }
+            | Self::MergeWhenReady { .. }
+            | Self::CloseEscalations { .. }
+            | Self::Inspect { .. } => None,
         }
-    }
-
-    /// Whether the effect creates something on the forge. If another repository has taken over the name of the loop's repository,
-    /// such an effect would leave it in the wrong place.
-    pub fn creates_on_forge(&self) -> bool {
-        matches!(
-            self,
-            Self::Push { .. }
-                | Self::Comment { .. }
-                | Self::Status { fresh: true }
-                | Self::Pull { .. }
-                | Self::Escalate { .. }
-        )
-    }
-
-    /// Whether the effect changes the pull request itself: its text, its draft state, its reviewers, or its merge.
-    pub fn changes_pull(&self) -> bool {
-        matches!(self, Self::Pull { .. } | Self::DraftPull | Self::MergeWhenReady { .. } | Self::WithdrawMerge)
-    }
-
-    /// Whether an effect replaces older pending ones with the same purpose, so that only the newest has to be executed.
-    pub fn replaces_older(&self) -> bool {
-        matches!(
-            self,
-            Self::Status { fresh: false }
-                | Self::CommitStatus
-                | Self::StateLabel { .. }
-                | Self::Inspect { .. }
-                | Self::Pull { .. }
-        )
     }
 }

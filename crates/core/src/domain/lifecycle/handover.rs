@@ -3,7 +3,7 @@
 
 use super::next_iteration::next_iteration;
 use super::{StepContext, hooks, refusals};
-use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
+use crate::domain::lifecycle::effect::{CheckPurpose, ForgeEffect, WorkEffect};
 use crate::domain::loops::{LoopState, LoopStep, remark_of};
 use crate::domain::model::hook::HookEvent;
 use crate::domain::report;
@@ -13,7 +13,7 @@ pub(super) fn verify(turn: &mut StepContext) {
     let Some(commit) = turn.next.head.clone() else {
         return turn.because("there is nothing to verify");
     };
-    turn.work(LoopStep::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
+    turn.work(LoopStep::Verify, |ticket| WorkEffect::Check { ticket, purpose: CheckPurpose::Clean, commit });
 }
 
 /// Hands verified work over for review, if the hooks allow it.
@@ -35,11 +35,12 @@ pub(super) fn ready(turn: &mut StepContext) {
     turn.next.opinions.before = None;
     turn.go(LoopState::Review, "every check passed in a fresh checkout");
     let reviewers = turn.next.reviewers();
-    turn.effects.push(Effect::Pull { ready: true, reviewers });
+    turn.push(ForgeEffect::Pull { ready: true, reviewers });
     if let Some(commit) = turn.next.pushed.clone() {
         // Remarks that have an answer are left alone when the effect is executed.
         let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
-        let answer = |comment| Effect::AnswerRemark { comment, commit: commit.clone(), applied: false, again: 0 };
+        let answer =
+            |comment| ForgeEffect::AnswerRemark { comment, commit: commit.clone(), applied: false, again: 0 }.into();
         let answers = answers.map(answer);
         turn.effects.extend(answers.collect::<Vec<_>>());
     }
@@ -48,5 +49,7 @@ pub(super) fn ready(turn: &mut StepContext) {
     turn.next.proposals.clear();
     turn.comment(&key, view);
     // CI may have failed before this, or may fail without an event.
-    turn.effects.extend(turn.next.pushed.clone().map(|commit| Effect::Inspect { commit, base_moved: false }));
+    if let Some(commit) = turn.next.pushed.clone() {
+        turn.push(ForgeEffect::Inspect { commit, base_moved: false });
+    }
 }

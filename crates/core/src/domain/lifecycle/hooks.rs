@@ -2,7 +2,7 @@
 
 use super::StepContext;
 use super::waits::give_back;
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::WorkEffect;
 use crate::domain::loops::{EscalationCause, HookQuestion, Loop, LoopState, LoopStep, LoopStopReason};
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::Sha;
@@ -20,7 +20,7 @@ fn step_of(event: HookEvent) -> Option<LoopStep> {
 /// Runs the hooks of an event. Returns `false` if there are no such hooks, so that the loop continues at once.
 pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
     let Some(step) = step_of(event).filter(|_| turn.next.policy.has_hooks(event)) else { return false };
-    turn.work(step, |ticket| Effect::Hooks { ticket, event });
+    turn.work(step, |ticket| WorkEffect::Hooks { ticket, event });
     true
 }
 
@@ -28,7 +28,7 @@ pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
 pub(super) fn inform(turn: &mut StepContext, state: LoopState) {
     let ends = matches!(state, LoopState::Review | LoopState::LimitReached | LoopState::Failed) || !state.is_open();
     if ends && turn.next.policy.has_hooks(HookEvent::AfterEnd) {
-        turn.effects.push(Effect::HooksAfterEnd { version: turn.next.version });
+        turn.push(WorkEffect::HooksAfterEnd { version: turn.next.version });
     }
 }
 

@@ -6,7 +6,7 @@
 use super::StepContext;
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ChannelEffect, Effect, ForgeEffect, StoreEffect};
 use crate::domain::loops::{
     BranchFinding, ControlFigures, EndedLoop, EscalationCause, Iteration, IterationJudgement, IterationKind,
     JudgedDetection, Loop, LoopLimit, LoopState, LoopStopReason, NextRunPlan, error_signature,
@@ -454,7 +454,7 @@ fn warn_channels(turn: &mut StepContext) {
     let ordered = |found: &&JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh;
     let found = turn.next.judged().and_then(|judged| judged.found.iter().find(ordered).map(|new| judged.named(new)));
     if let Some(notice) = found.map(|found| Notice::redirected(&turn.next, found, turn.now)) {
-        turn.effects.push(Effect::Warn { notice: Box::new(notice) });
+        turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
     }
 }
 
@@ -502,7 +502,7 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
 
 /// Ends the loop and keeps its work.
 pub(super) fn abort(turn: &mut StepContext, why: &str) {
-    turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+    turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(LoopState::Aborted, why);
     if !turn.next.policy.supervision().oversight.auto_escalate {
         return;
@@ -520,7 +520,7 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
         }
         None => (EscalationCause::Emergency, report::emergency(&turn.next)),
     };
-    turn.effects.push(Effect::escalate(cause, view));
+    turn.push(Effect::escalate(cause, view));
 }
 
 /// Pauses or ends the loop although the files of the best iteration could not be restored.
@@ -562,6 +562,6 @@ pub(super) fn retried(turn: &mut StepContext, by: &str) {
 impl StepContext {
     /// Adds entries to the audit log.
     pub(super) fn audit(&mut self, entries: Vec<AuditEntry>) {
-        self.effects.push(Effect::Audit { entries });
+        self.push(StoreEffect::Audit { entries });
     }
 }

@@ -3,9 +3,8 @@
 //! request is no longer ready, the request is withdrawn, so that a later commit is not merged without a new request.
 
 use super::StepContext;
-use super::ci::Inspection;
-use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{CiProgress, LoopState, MergeAnswer, MergeWish, check_names};
+use crate::domain::lifecycle::effect::ForgeEffect;
+use crate::domain::loops::{CiInspection, CiProgress, LoopState, MergeAnswer, MergeWish, check_names};
 use crate::domain::model::ids::{Number, Sha, User};
 use crate::domain::report;
 
@@ -26,9 +25,9 @@ pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
     let (accepted, ask_again) = known.map_or((false, None), |wish| (wish.accepted, wish.ask_again));
     turn.next.merge_wish = Some(MergeWish { by, on, since: turn.now, accepted, ask_again });
     if let Some(commit) = turn.next.pushed.clone().filter(|_| turn.next.state == LoopState::Review) {
-        turn.effects.push(Effect::Inspect { commit, base_moved: false });
+        turn.push(ForgeEffect::Inspect { commit, base_moved: false });
     }
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Status { fresh: false });
 }
 
 /// Withdraws the request of a maintainer, and the one that was passed on to the forge.
@@ -36,12 +35,12 @@ pub(super) fn withdraw(turn: &mut StepContext, why: &str) {
     turn.next.merge_wish = None;
     turn.because(format!("the merge is withdrawn: {why}"));
     revoke(turn);
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Status { fresh: false });
 }
 
 fn revoke(turn: &mut StepContext) {
     if turn.next.merge_ordered.is_some() {
-        turn.effects.push(Effect::WithdrawMerge);
+        turn.push(ForgeEffect::WithdrawMerge);
     }
 }
 
@@ -69,14 +68,14 @@ pub(super) fn changed(turn: &mut StepContext, from: LoopState, to: LoopState, wh
 
 /// Passes the request on to the forge if the pull request is ready and its CI has passed. Asks again if the forge may have
 /// forgotten the request.
-pub(super) fn looked(turn: &mut StepContext, seen: &Inspection) {
+pub(super) fn looked(turn: &mut StepContext, seen: &CiInspection) {
     let ready = turn.next.state == LoopState::Review && turn.next.pushed.as_ref() == Some(&seen.commit);
     let Some(wish) = turn.next.merge_wish.as_mut().filter(|_| ready && seen.is_green()) else { return };
     if let Some(ordered) = &turn.next.merge_ordered {
         if *ordered == seen.commit && wish.ask_again.is_some_and(|at| turn.now >= at) {
             wish.ask_again = None;
             turn.because("the forge has not merged the pull request, although CI has passed: it is asked again");
-            turn.effects.push(Effect::MergeWhenReady { commit: seen.commit.clone() });
+            turn.push(ForgeEffect::MergeWhenReady { commit: seen.commit.clone() });
         }
         return;
     }
@@ -92,7 +91,7 @@ pub(super) fn looked(turn: &mut StepContext, seen: &Inspection) {
         turn.comment_on(on, &key, report::reply(true, unrun_lines(progress)));
     }
     turn.next.merge_ordered = Some(seen.commit.clone());
-    turn.effects.push(Effect::MergeWhenReady { commit: seen.commit.clone() });
+    turn.push(ForgeEffect::MergeWhenReady { commit: seen.commit.clone() });
 }
 
 /// Returns the sentences about checks that never ran on a commit that is merged.
@@ -121,7 +120,7 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
                 // It was withdrawn while the forge was asked.
                 turn.next.merge_ordered = Some(commit.clone());
                 turn.because("the forge accepted a merge that was withdrawn meanwhile");
-                return turn.effects.push(Effect::WithdrawMerge);
+                return turn.push(ForgeEffect::WithdrawMerge);
             };
             wish.accepted = true;
             let forgets = answer == MergeAnswer::MayForget;
@@ -146,7 +145,7 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
             turn.comment_on(wish.on, &key, report::reply(false, lines));
         }
     }
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Status { fresh: false });
 }
 
 /// Handles that the forge will no longer merge the pull request.

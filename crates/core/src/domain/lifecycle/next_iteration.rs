@@ -1,7 +1,7 @@
 //! Start of iterations. Limits and pauses take precedence, then a plan, then a pending merge, then the agent.
 
 use super::{StepContext, hooks, plan_gate, refusals};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ForgeEffect, WorkEffect};
 use crate::domain::loops::{
     Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, iterations_used, named_paths,
 };
@@ -39,7 +39,7 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
             MergeWith::Base => None,
             MergeWith::Pushed(commit) => Some(commit),
         };
-        return turn.work(LoopStep::Merge, |ticket| Effect::Merge { ticket, other });
+        return turn.work(LoopStep::Merge, |ticket| WorkEffect::Merge { ticket, other });
     }
     if !apply_suggestions(turn) {
         begin_iteration(turn);
@@ -55,7 +55,7 @@ fn apply_suggestions(turn: &mut StepContext) -> bool {
     if let Some(iteration) = open_own_iteration(turn, IterationKind::Suggestions) {
         // What the agent knows of these files is old.
         turn.next.session = None;
-        turn.work(LoopStep::Commit, |ticket| Effect::ApplySuggestions { ticket, iteration, changes });
+        turn.work(LoopStep::Commit, |ticket| WorkEffect::ApplySuggestions { ticket, iteration, changes });
     }
     true
 }
@@ -82,7 +82,7 @@ fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32
     turn.next.spent.iterations = number;
     turn.next.iterations.push(Iteration::new(number, turn.now, parent, guidance));
     turn.because(format!("iteration {number} begins"));
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Status { fresh: false });
     Some(number)
 }
 
@@ -110,5 +110,5 @@ pub(super) fn start_agent(turn: &mut StepContext) {
     let Some((iteration, attempt)) = turn.next.current().map(|current| (current.number, current.attempt)) else {
         return turn.because("there is no iteration to run an agent for");
     };
-    turn.work(LoopStep::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
+    turn.work(LoopStep::Agent, |ticket| WorkEffect::Agent { ticket, iteration, attempt });
 }

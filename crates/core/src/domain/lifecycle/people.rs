@@ -2,11 +2,11 @@
 
 use super::waits::forget_repository;
 use super::{StepContext, StepDecision, judge, refusals, work};
-use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::lifecycle::effect::{ForgeEffect, Mark, TimerEffect};
 use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopPull, LoopStart, LoopState, LoopStep, LoopUsage,
-    Planning, SecondOpinions, SuggestedChange, TaskStatements, TestGuard, remark_of,
+    BackendRequest, CommandInput, ForgeInput, Guidance, Loop, LoopInput, LoopLimits, LoopPull, LoopStart, LoopState,
+    LoopStep, LoopUsage, Planning, SecondOpinions, SuggestedChange, TaskStatements, TestGuard, remark_of,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
@@ -110,7 +110,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let doubt = needs_confirm.then(|| doubt_about_text(edited_after, unseen, turn.next.subject()));
     queue(&mut turn, doubt.as_deref());
     if let Some(comment) = comment.and_then(|c| c.id) {
-        turn.effects.push(Effect::React { comment, mark: Mark::Done });
+        turn.push(ForgeEffect::React { comment, mark: Mark::Done });
     }
     turn.done()
 }
@@ -142,7 +142,7 @@ fn queue(turn: &mut StepContext, doubt: Option<&str>) {
         let view = report::needs_confirm(&turn.next);
         turn.comment("confirm", view);
     } else {
-        turn.effects.push(Effect::StateLabel { state: Some(LoopState::Queued) });
+        turn.push(ForgeEffect::StateLabel { state: Some(LoopState::Queued) });
         turn.go(LoopState::Queued, "the loop waits for a free slot");
     }
 }
@@ -199,7 +199,7 @@ pub(super) fn reviewed(
     for (key, guidance) in items {
         if !turn.next.reviews_seen.contains(&key) {
             if let Some(comment) = remark_of(&key) {
-                turn.effects.push(Effect::ReactToRemark { comment, mark: Mark::Seen });
+                turn.push(ForgeEffect::ReactToRemark { comment, mark: Mark::Seen });
             }
             match suggestions.iter().position(|change| remark_of(&key) == Some(change.comment)) {
                 Some(at) => turn.next.suggestions.push(suggestions.swap_remove(at)),
@@ -225,30 +225,48 @@ pub(super) fn reviewed(
 /// Handles an input of a loop that has ended: rejects commands, and adds costs that were reported late.
 pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
     let state = turn.next.state;
-    if let LoopInput::Command { by, comment, command: LoopCommand::Guide(guide) } = input
+    if let LoopInput::Command(CommandInput::Given { by, comment, command: LoopCommand::Guide(guide) }) = input
         && let Some(accepted) = guide.accepted(&by.login)
     {
         turn.answer(*comment, true, vec![accepted]);
-    } else if let LoopInput::Command { comment, .. } = input {
+    } else if let LoopInput::Command(CommandInput::Given { comment, .. }) = input {
         let line = format!("This loop is {}. Set the label again to start a new one.", state.words());
         turn.answer(*comment, false, vec![line]);
     } else {
         turn.because(format!("the loop is {}", state.words()));
     }
     match input {
-        LoopInput::ChangeRefused { change, detail } => refusals::refused(turn, *change, detail.clone()),
-        LoopInput::ChangeMade { change } => refusals::made(turn, *change),
-        _ => {}
-    }
-    if matches!(input, LoopInput::PullOpened { .. }) {
-        turn.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
-    }
-    let late = work::book(turn, input);
-    if late > Money(0) {
-        turn.because(format!("{late} were reported after the end"));
-        turn.effects.push(Effect::Status { fresh: false });
-        if turn.next.pull.is_some() {
-            turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        LoopInput::Command(_) | LoopInput::Timer(_) => {}
+        LoopInput::Forge(input) => reported_late(turn, input),
+        LoopInput::Outcome { outcome, .. } => {
+            let late = work::book(turn, outcome);
+            if late > Money(0) {
+                turn.because(format!("{late} were reported after the end"));
+                turn.push(ForgeEffect::Status { fresh: false });
+                if turn.next.pull.is_some() {
+                    turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
+                }
+            }
         }
+    }
+}
+
+fn reported_late(turn: &mut StepContext, input: &ForgeInput) {
+    match input {
+        ForgeInput::ChangeRefused { change, detail } => refusals::refused(turn, *change, detail.clone()),
+        ForgeInput::ChangeMade { change } => refusals::made(turn, *change),
+        ForgeInput::PullOpened { .. } => turn.push(TimerEffect::Clear { kind: TimerKind::Remind }),
+        ForgeInput::Rendered { .. }
+        | ForgeInput::IssueEnded { .. }
+        | ForgeInput::TestsFound { .. }
+        | ForgeInput::PullMerged
+        | ForgeInput::PullClosed
+        | ForgeInput::PullGone
+        | ForgeInput::RepositoryBack
+        | ForgeInput::PullRetargeted { .. }
+        | ForgeInput::Inspected(_)
+        | ForgeInput::MergeAnswered { .. }
+        | ForgeInput::MergeWithdrawn
+        | ForgeInput::AuthorityLost { .. } => {}
     }
 }

@@ -1,7 +1,7 @@
 //! Plan gate before the first iteration: the agent makes a plan, and only after its approval does the loop implement.
 
 use super::{StepContext, report};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ChannelEffect, ForgeEffect, TimerEffect, WorkEffect};
 use crate::domain::loops::{LoopState, LoopStep, ProposedPlan, TimerKind};
 use crate::domain::report::notice::{Notice, Occasion};
 
@@ -9,8 +9,8 @@ use crate::domain::report::notice::{Notice, Occasion};
 pub(super) fn start(turn: &mut StepContext) {
     let attempt = turn.next.planning.as_ref().map_or(0, |planning| planning.runs.len()) as u32 + 1;
     turn.because("a plan is made first");
-    turn.effects.push(Effect::Status { fresh: false });
-    turn.work(LoopStep::Plan, |ticket| Effect::Plan { ticket, attempt });
+    turn.push(ForgeEffect::Status { fresh: false });
+    turn.work(LoopStep::Plan, |ticket| WorkEffect::Plan { ticket, attempt });
 }
 
 /// Waits for the approval of a plan. Channels are notified once per plan, and people are reminded once if nobody answers.
@@ -30,7 +30,7 @@ pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
     }
     if remind {
         let at = turn.now.plus_ms(turn.next.policy.remind_after_ms());
-        turn.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at });
+        turn.push(TimerEffect::Set { kind: TimerKind::Remind, at });
     }
 }
 
@@ -51,5 +51,5 @@ pub(super) fn remind(turn: &mut StepContext) {
 /// Notifies channels that a plan is waiting for a person.
 fn notify(turn: &mut StepContext, plan: &ProposedPlan, occasion: Occasion) {
     let notice = Notice::plan(occasion, &turn.next, plan, turn.now);
-    turn.effects.push(Effect::Warn { notice: Box::new(notice) });
+    turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
 }

@@ -2,7 +2,7 @@
 //! refused again is not reported again, even if the forge's answer differs.
 
 use super::StepContext;
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ChannelEffect, ForgeEffect};
 use crate::domain::loops::{EscalationCause, ForgeChange, LoopState, RefusedChange};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
@@ -16,11 +16,11 @@ pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: Strin
     } else {
         let notice = Notice::refused(&turn.next, &new, turn.now);
         turn.next.refused.push(new);
-        turn.effects.push(Effect::Warn { notice: Box::new(notice) });
+        turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
         if change == ForgeChange::Escalation && turn.next.state.is_open() {
             ask_at_home(turn);
         }
-        turn.effects.push(Effect::Status { fresh: false });
+        turn.push(ForgeEffect::Status { fresh: false });
     }
     match (change, turn.next.state) {
         (ForgeChange::OpenPull, LoopState::Review) => {
@@ -41,7 +41,7 @@ pub(super) fn made(turn: &mut StepContext, change: ForgeChange) {
         return turn.because("the forge made a change that it had not refused");
     }
     turn.because(format!("the forge made a change that it had refused before: {}", change.name()));
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Status { fresh: false });
 }
 
 /// Asks the question in the loop's own issue, because the escalation issue cannot be opened.
@@ -70,16 +70,16 @@ pub(super) fn repeat(turn: &mut StepContext) {
     let of_pull = [ForgeChange::OpenPull, ForgeChange::PullText, ForgeChange::ReadyPull, ForgeChange::Reviewers];
     if of_pull.into_iter().any(is_refused) {
         let reviewers = if ready { turn.next.reviewers() } else { Vec::new() };
-        turn.effects.push(Effect::Pull { ready, reviewers });
+        turn.push(ForgeEffect::Pull { ready, reviewers });
     }
     if is_refused(ForgeChange::DraftPull) {
-        turn.effects.push(Effect::DraftPull);
+        turn.push(ForgeEffect::DraftPull);
     }
     if is_refused(ForgeChange::WithdrawMerge) && turn.next.merge_ordered.is_some() {
-        turn.effects.push(Effect::WithdrawMerge);
+        turn.push(ForgeEffect::WithdrawMerge);
     }
     if is_refused(ForgeChange::StateLabel) {
-        turn.effects.push(Effect::StateLabel { state: Some(turn.next.state) });
+        turn.push(ForgeEffect::StateLabel { state: Some(turn.next.state) });
     }
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Status { fresh: false });
 }

@@ -5,7 +5,7 @@ use super::StepContext;
 use super::waits::give_back;
 use crate::domain::checks::criteria::{TaskType, task_type};
 use crate::domain::knowledge::intelligence::usual;
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::TimerEffect;
 use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, TimerKind, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::rules::{FiredRule, Look, RuleFacts, Schedule, ScheduleState, ScheduledAction};
@@ -86,9 +86,9 @@ pub(super) fn set_timer(turn: &mut StepContext) {
         return;
     }
     if schedule.insert(known).set_timer(at) {
-        turn.effects.push(match at {
-            Some(at) => Effect::SetTimer { kind: TimerKind::Schedule, at },
-            None => Effect::ClearTimer { kind: TimerKind::Schedule },
+        turn.push(match at {
+            Some(at) => TimerEffect::Set { kind: TimerKind::Schedule, at },
+            None => TimerEffect::Clear { kind: TimerKind::Schedule },
         });
     }
 }

@@ -3,7 +3,7 @@
 
 use super::next_iteration::next_iteration;
 use super::{StepContext, handover, test_guard};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ForgeEffect, WorkEffect};
 use crate::domain::loops::{Guidance, GuidanceSource, LoopState, LoopStep, LoopStopReason, VerifiedState};
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding, OpinionRun, OpinionVerdict};
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
@@ -19,7 +19,7 @@ pub(super) fn ask(turn: &mut StepContext) -> bool {
         return false;
     }
     turn.next.opinions.lost = 0;
-    turn.work(LoopStep::SecondOpinion, |ticket| Effect::SecondOpinion { ticket, commit: head });
+    turn.work(LoopStep::SecondOpinion, |ticket| WorkEffect::SecondOpinion { ticket, commit: head });
     true
 }
 
@@ -38,7 +38,8 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
             );
             turn.because(message.clone());
             turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, message)]);
-            return turn.work(LoopStep::SecondOpinion, |ticket| Effect::SecondOpinion { ticket, commit: run.commit });
+            return turn
+                .work(LoopStep::SecondOpinion, |ticket| WorkEffect::SecondOpinion { ticket, commit: run.commit });
         }
         run.end = OpinionEnd::Missing(format!("the service stopped {MAX_RUNS} times while it was asked for"));
     }
@@ -59,7 +60,7 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
     turn.next.guidance.extend(remarks);
     turn.next.verified = None;
     if turn.next.pull.is_some() {
-        turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     }
     test_guard::go_on(turn, false);
 }

@@ -3,7 +3,7 @@
 
 use super::{StepContext, judge, second_opinion};
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ForgeEffect, WorkEffect};
 use crate::domain::loops::{
     EscalationCause, Loop, LoopState, LoopStep, LoopStopReason, StopAfterRestore, restored_words,
 };
@@ -85,7 +85,7 @@ impl StepContext {
             number => format!("the state of iteration {number} is restored"),
         });
         self.next.halting = Some(StopAfterRestore { iteration, then, restored: false, retained_as: None });
-        self.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
+        self.work(LoopStep::Restore, |ticket| WorkEffect::Restore { ticket, iteration, to });
     }
 
     /// Stops the loop after the best iteration was restored and pushed, or could not be.
@@ -121,7 +121,7 @@ impl StepContext {
                 self.stop(LoopState::Paused, &why);
                 self.close_open_iteration(&why);
                 if !words.is_empty() {
-                    self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+                    self.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
                 }
                 if let Some(cause) = cause {
                     self.escalate(cause, &advice);

@@ -2,7 +2,7 @@
 //! applied becomes guidance for the agent.
 
 use super::StepContext;
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
 use crate::domain::loops::AppliedSuggestion;
 use crate::domain::model::ids::CommentId;
 
@@ -45,7 +45,7 @@ pub(super) fn pushed(turn: &mut StepContext) {
         |comment: &CommentId| turn.next.iterations.iter().any(|i| i.number < number && i.applied.contains(comment));
     let answer = |comment: &CommentId| {
         let again = if is_repeated(comment) { number } else { 0 };
-        Effect::AnswerRemark { comment: *comment, commit: commit.clone(), applied: true, again }
+        Effect::Forge(ForgeEffect::AnswerRemark { comment: *comment, commit: commit.clone(), applied: true, again })
     };
     let answers: Vec<_> = current.applied.iter().map(answer).collect();
     turn.effects.extend(answers);

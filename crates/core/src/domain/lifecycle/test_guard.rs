@@ -4,7 +4,7 @@
 use super::StepContext;
 use super::next_iteration::next_iteration;
 use crate::domain::checks::criteria;
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::ForgeEffect;
 use crate::domain::loops::{
     BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, EscalationCause, IterationKind, Loop, LoopState,
     RewrittenFile, TestEvidence, named_paths,
@@ -195,7 +195,7 @@ fn ask(turn: &mut StepContext) {
     let why = question(&turn.next);
     turn.stop(LoopState::Paused, &why);
     turn.close_open_iteration(&why);
-    turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+    turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     let view = report::test_question(&turn.next);
     if turn.next.policy.supervision().oversight.auto_escalate {
         turn.tell_escalation(EscalationCause::TestFindings, view);

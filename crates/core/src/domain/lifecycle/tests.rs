@@ -13,10 +13,13 @@ mod pushes;
 mod refusals;
 mod second_opinion;
 mod stopping;
+mod stored_form;
 mod suggestions;
 mod test_guard;
 mod waits;
 
+use crate::domain::lifecycle::effect::{ChannelEffect, ForgeEffect, StoreEffect, TimerEffect, WorkEffect};
+use crate::domain::loops::{CommandInput, ForgeInput, TimerInput, WorkOutcome};
 use proptest::prelude::*;
 
 use super::*;
@@ -106,7 +109,7 @@ impl LoopRun {
     fn with(change: impl FnOnce(&mut LoopStart)) -> Self {
         let (first, now) = (a_start(change), Timestamp(1_000_000));
         let made = start(first.clone(), now);
-        let log = vec![(now, LoopInput::Start(Box::new(first)))];
+        let log = vec![(now, LoopInput::Command(CommandInput::Start(Box::new(first))))];
         Self { current: made.next, effects: made.effects, reasons: made.reasons, log, now, commits: 0 }
     }
 
@@ -114,7 +117,8 @@ impl LoopRun {
         Self::with(|_| {})
     }
 
-    fn tell(&mut self, input: LoopInput) -> &mut Self {
+    fn tell(&mut self, input: impl Into<LoopInput>) -> &mut Self {
+        let input = input.into();
         self.now = self.now.plus_ms(1000);
         self.log.push((self.now, input.clone()));
         let made = step(&self.current, input, self.now);
@@ -124,7 +128,7 @@ impl LoopRun {
 
     fn command(&mut self, command: LoopCommand) -> &mut Self {
         let comment = Some(CommentRef { on: Number(42), id: Some(CommentId(5)) });
-        self.tell(LoopInput::Command { by: user("olaf"), command, comment })
+        self.tell(CommandInput::Given { by: user("olaf"), command, comment })
     }
 
     fn prepared(&mut self, change: impl FnOnce(&mut PreparedTree)) -> &mut Self {
@@ -147,17 +151,23 @@ impl LoopRun {
             proposals: Vec::new(),
         };
         change(&mut tree);
-        self.tell(LoopInput::Prepared { ticket: self.current.ticket, tree: Box::new(tree) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::Prepared { tree: Box::new(tree) },
+        })
     }
 
     fn checked(&mut self, holds: bool) -> &mut Self {
-        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: report(holds) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::Checked { report: report(holds) },
+        })
     }
 
     /// Returns the iteration comment among the latest effects.
     fn iteration_comment(&self) -> &IterationView {
         let iteration_view = self.effects.iter().find_map(|effect| match effect {
-            Effect::Comment { view, .. } => match &**view {
+            Effect::Forge(ForgeEffect::Comment { view, .. }) => match &**view {
                 View::Iteration(view) => Some(view),
                 _ => None,
             },
@@ -176,7 +186,10 @@ impl LoopRun {
             duration_ms: 100,
             ..AgentRunFacts::ending(end)
         };
-        self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::AgentEnded { run: Box::new(run) },
+        })
     }
 
     fn committed(&mut self, change: impl FnOnce(&mut IterationChange)) -> &mut Self {
@@ -198,16 +211,19 @@ impl LoopRun {
             binary_bytes: 0,
         };
         change(&mut facts);
-        self.tell(LoopInput::Committed { ticket: self.current.ticket, change: Box::new(facts) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::Committed { change: Box::new(facts) },
+        })
     }
 
     fn pushed(&mut self) -> &mut Self {
         let commit = self.current.head.clone().expect("a head");
-        self.tell(LoopInput::Pushed { ticket: self.current.ticket, commit })
+        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Pushed { commit } })
     }
 
     fn working(&mut self) -> &mut Self {
-        self.tell(LoopInput::SlotGranted).prepared(|_| {});
+        self.tell(TimerInput::SlotGranted).prepared(|_| {});
         if self.current.step == LoopStep::Baseline {
             self.checked(false);
         }
@@ -230,7 +246,7 @@ impl LoopRun {
         };
         match state {
             LoopState::NeedsConfirm | LoopState::Queued => &mut run,
-            LoopState::NeedsCriteria => run.tell(LoopInput::SlotGranted).prepared(|_| {}),
+            LoopState::NeedsCriteria => run.tell(TimerInput::SlotGranted).prepared(|_| {}),
             LoopState::NeedsApproval => run.working().planned(plan::sample()),
             LoopState::NeedsAnswer => run.working().planned(plan::asking()),
             LoopState::Running => run.working(),
@@ -241,8 +257,8 @@ impl LoopRun {
             LoopState::Review => run.working().iteration(true).checked(true),
             LoopState::LimitReached => run.working().iteration(false),
             LoopState::Failed => run.working().agent(AgentEnd::Unavailable { reason: "not there".into() }),
-            LoopState::Merged => run.working().tell(LoopInput::PullMerged),
-            LoopState::Closed => run.working().tell(LoopInput::PullClosed),
+            LoopState::Merged => run.working().tell(ForgeInput::PullMerged),
+            LoopState::Closed => run.working().tell(ForgeInput::PullClosed),
             LoopState::Aborted => run.command(LoopCommand::Abort(command::Abort { reason: String::new() })),
         };
         assert_eq!(run.current.state, state, "{:?}", run.reasons);
@@ -258,7 +274,7 @@ impl LoopRun {
     }
 
     fn escalates(&self, wanted: &str) -> bool {
-        self.has(|e| matches!(e, Effect::Escalate { cause, .. } if cause.to_string() == wanted))
+        self.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { cause, .. }) if cause.to_string() == wanted))
     }
 
     fn guidance(&self) -> Vec<&str> {
@@ -284,21 +300,26 @@ fn resume_with(change: impl FnOnce(&mut RunOptions)) -> LoopCommand {
 fn task_runs_from_label_to_merge() {
     let mut run = LoopRun::new();
     run.is(LoopState::Queued, LoopStep::Idle);
-    assert!(run.has(|e| matches!(e, Effect::StateLabel { state: Some(LoopState::Queued) })));
-    run.tell(LoopInput::SlotGranted).is(LoopState::Running, LoopStep::Prepare);
-    assert!(run.has(|e| matches!(e, Effect::SetTimer { kind: TimerKind::Deadline, .. })));
+    assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::StateLabel { state: Some(LoopState::Queued) }))));
+    run.tell(TimerInput::SlotGranted).is(LoopState::Running, LoopStep::Prepare);
+    assert!(run.has(|e| matches!(e, Effect::Timer(TimerEffect::Set { kind: TimerKind::Deadline, .. }))));
     run.prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
     run.checked(false).is(LoopState::Running, LoopStep::Agent);
     run.agent(AgentEnd::Finished).is(LoopState::Running, LoopStep::Commit);
     run.committed(|_| {}).is(LoopState::Running, LoopStep::Push);
     run.pushed().is(LoopState::Running, LoopStep::Check);
-    assert!(run.has(|e| matches!(e, Effect::Pull { ready: false, .. })));
+    assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { ready: false, .. }))));
     run.checked(true).is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.verified, run.current.head);
-    assert!(run.has(|e| matches!(e, Effect::Pull { ready: true, reviewers } if reviewers == &["maja"])));
-    run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
-    assert!(run.has(|e| matches!(e, Effect::Release { .. })) && run.has(|e| matches!(e, Effect::DropRunLabel)));
+    assert!(
+        run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { ready: true, reviewers }) if reviewers == &["maja"]))
+    );
+    run.tell(ForgeInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
+    assert!(
+        run.has(|e| matches!(e, Effect::Work(WorkEffect::Release { .. })))
+            && run.has(|e| matches!(e, Effect::Forge(ForgeEffect::DropRunLabel)))
+    );
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
@@ -354,12 +375,16 @@ fn every_command_is_handled_in_every_state() {
             let before = run.current.clone();
             run.command(command.clone());
             let ok = allowed.contains(&state);
-            let marked = |wanted| run.has(|e| matches!(e, Effect::React { mark, .. } if *mark == wanted));
+            let marked =
+                |wanted| run.has(|e| matches!(e, Effect::Forge(ForgeEffect::React { mark, .. }) if *mark == wanted));
             assert_eq!((marked(Mark::Done), marked(Mark::Wrong)), (ok, !ok), "{name} in {state:?}: {:?}", run.reasons);
             // Who pressed a button is told by the result of the step, without a comment that could be marked.
             let author = user("olaf");
-            let pressed =
-                step(&before, LoopInput::Command { by: author, command: command.clone(), comment: None }, run.now);
+            let pressed = step(
+                &before,
+                LoopInput::Command(CommandInput::Given { by: author, command: command.clone(), comment: None }),
+                run.now,
+            );
             assert_eq!(pressed.refused, !ok, "{name} in {state:?}: {:?}", pressed.reasons);
             assert!(ok || !pressed.reasons[0].is_empty(), "{name} in {state:?} is refused without a reason");
             if !ok {
@@ -369,8 +394,10 @@ fn every_command_is_handled_in_every_state() {
                     (&before.guidance, before.limits),
                     "{name} in {state:?}"
                 );
-                let replied =
-                    run.effects.iter().any(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("reply/")));
+                let replied = run
+                    .effects
+                    .iter()
+                    .any(|e| matches!(e, Effect::Forge(ForgeEffect::Comment { key, .. }) if key.starts_with("reply/")));
                 assert!(replied, "{name} in {state:?} is refused without a word");
             }
             assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{name} in {state:?}");
@@ -436,7 +463,7 @@ fn refusal_states_valid_command() {
 #[test]
 fn loop_without_work_closes_at_once() {
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
+    run.tell(TimerInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
 }
 
@@ -450,21 +477,21 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
     let by_detection: fn(&mut PreparedTree) = |tree| tree.detected = vec![detected()];
     for (from, sources) in [(CheckSource::RepositoryFile, by_file), (CheckSource::Detected, by_detection)] {
         let mut run = LoopRun::with(|start| start.options.checks.clear());
-        run.tell(LoopInput::SlotGranted).prepared(sources).checked(true);
+        run.tell(TimerInput::SlotGranted).prepared(sources).checked(true);
         run.is(LoopState::NeedsCriteria, LoopStep::Idle);
         assert_eq!((run.current.checks_from, run.current.spent.iterations), (Some(from), 0));
         assert!(run.current.why.contains("none shows when the task is done"), "{}", run.current.why);
         let names = |view: &View| matches!(view, View::NeedsCriteria(view) if view.holding == ["cargo test"]);
-        assert!(run.has(|effect| matches!(effect, Effect::Comment { view, .. } if names(view))));
+        assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Comment { view, .. }) if names(view))));
         // Without another check they run again: somebody may have changed the base.
         run.command(LoopCommand::Run(command::Run { options: RunOptions::default(), guidance: String::new() }))
             .is(LoopState::Queued, LoopStep::Idle);
         assert!(run.reasons.join(" ").contains("--check"), "{:?}", run.reasons);
-        run.tell(LoopInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
+        run.tell(TimerInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
         run.checked(true).is(LoopState::NeedsCriteria, LoopStep::Idle);
         let named = RunOptions { checks: vec!["sh new.sh".into()], ..RunOptions::default() };
         run.command(LoopCommand::Run(command::Run { options: named, guidance: String::new() }));
-        run.tell(LoopInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
+        run.tell(TimerInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
         assert_eq!(run.current.checks_from, Some(CheckSource::Command));
         run.checked(false).is(LoopState::Running, LoopStep::Agent);
         assert_eq!(replay(run.log).as_ref(), Some(&run.current));
@@ -474,7 +501,7 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
         start.options.checks.clear();
         start.task.set_body("```ralph\nmake test\n```\n");
     });
-    run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
+    run.tell(TimerInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
 }
 
 #[test]
@@ -486,13 +513,13 @@ fn unconfirmed_text_never_runs() {
         })
     };
     let mut run = LoopRun::in_state(LoopState::NeedsConfirm);
-    run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
+    run.tell(TimerInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
-    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) })
-        .tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false });
+    run.tell(CommandInput::RunLabelRemoved { by: Some(user("olaf")) })
+        .tell(CommandInput::RunLabelAdded { by: user("olaf"), plan: false });
     run.command(resume())
-        .tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
+        .tell(ForgeInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
         .command(resume());
     run.is(LoopState::NeedsConfirm, LoopStep::Idle);
     run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
@@ -536,15 +563,15 @@ fn limit_stops_loop_until_person_raises_it() {
 
     let mut run = LoopRun::with(|s| s.policy.limits.timeout = Duration::seconds(60));
     run.working();
-    let due = LoopInput::TimerDue { timer: TimerKind::Deadline };
+    let due = LoopInput::Timer(TimerInput::TimerDue { timer: TimerKind::Deadline });
     run.tell(due.clone()).is(LoopState::Running, LoopStep::Agent);
     assert!(
-        run.has(|e| matches!(e, Effect::SetTimer { kind: TimerKind::Deadline, .. })),
+        run.has(|e| matches!(e, Effect::Timer(TimerEffect::Set { kind: TimerKind::Deadline, .. }))),
         "an early alarm is set again"
     );
     run.now = run.now.plus_ms(60_000);
     run.tell(due).is(LoopState::LimitReached, LoopStep::Idle);
-    assert!(run.escalates("limit_time") && run.has(|e| matches!(e, Effect::CancelWork)));
+    assert!(run.escalates("limit_time") && run.has(|e| matches!(e, Effect::Store(StoreEffect::CancelWork))));
 }
 
 #[test]
@@ -570,21 +597,25 @@ fn clock_stops_while_work_is_deferred() {
     let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.ticket);
     // Each input comes a second later.
     run.now = began.plus_ms(19_000);
-    run.tell(LoopInput::PutOff { ticket, until: began.plus_ms(9_000_000) }).is(LoopState::Running, LoopStep::Agent);
-    let late = Effect::SetTimer { kind: TimerKind::Deadline, at: began.plus_ms(9_040_000) };
+    run.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::PutOff { until: began.plus_ms(9_000_000) } })
+        .is(LoopState::Running, LoopStep::Agent);
+    let late = Effect::Timer(TimerEffect::Set { kind: TimerKind::Deadline, at: began.plus_ms(9_040_000) });
     assert!(run.has(|e| *e == late), "{:?}", run.effects);
     run.now = began.plus_ms(8_000_000);
-    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Running, LoopStep::Agent);
+    run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.spent.time_at(run.now), 20_000);
     // A try that took minutes and came to nothing is part of the wait.
     run.now = began.plus_ms(9_030_000);
-    run.tell(LoopInput::PutOff { ticket, until: began.plus_ms(9_500_000) });
+    run.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::PutOff { until: began.plus_ms(9_500_000) } });
     run.now = began.plus_ms(9_510_000);
     assert_eq!(run.current.spent.time_at(run.now), 30_000);
     // Another piece of work is none of it.
-    run.tell(LoopInput::PutOff { ticket: ticket + 1, until: began.plus_ms(90_000_000) });
+    run.tell(LoopInput::Outcome {
+        ticket: ticket + 1,
+        outcome: WorkOutcome::PutOff { until: began.plus_ms(90_000_000) },
+    });
     run.now = began.plus_ms(9_540_000);
-    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::LimitReached, LoopStep::Idle);
+    run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::LimitReached, LoopStep::Idle);
 }
 
 #[test]
@@ -595,7 +626,7 @@ fn pause_takes_effect_after_iteration_once() {
     run.iteration(true).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("lunch"));
     // Every check held already: nothing but the fresh checkout is left to do.
-    run.command(resume()).tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Verify);
+    run.command(resume()).tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Verify);
     run.command(pause.clone()).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.command(guide("more")).working().is(LoopState::Running, LoopStep::Agent);
 
@@ -655,13 +686,13 @@ fn retry_discards_last_iteration() {
 fn label_removal_pauses_and_label_resumes() {
     for state in [LoopState::Queued, LoopState::Running, LoopState::Waiting, LoopState::NeedsCriteria] {
         let mut run = LoopRun::in_state(state);
-        run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
-        run.tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false }).is(LoopState::Queued, LoopStep::Idle);
+        run.tell(CommandInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
+        run.tell(CommandInput::RunLabelAdded { by: user("olaf"), plan: false }).is(LoopState::Queued, LoopStep::Idle);
     }
     for state in [LoopState::Review, LoopState::LimitReached, LoopState::Failed, LoopState::Merged] {
         let mut run = LoopRun::in_state(state);
-        run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) })
-            .tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: false });
+        run.tell(CommandInput::RunLabelRemoved { by: Some(user("olaf")) })
+            .tell(CommandInput::RunLabelAdded { by: user("olaf"), plan: false });
         run.is(state, LoopStep::Idle);
     }
 }
@@ -672,14 +703,17 @@ fn late_outcome_changes_only_cost() {
     let late = run.current.ticket;
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let before = run.current.clone();
-    run.tell(LoopInput::Checked { ticket: late, report: report(true) });
-    run.tell(LoopInput::Prepared { ticket: late + 900, tree: Box::new(prepared_like(&before)) });
+    run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::Checked { report: report(true) } });
+    run.tell(LoopInput::Outcome {
+        ticket: late + 900,
+        outcome: WorkOutcome::Prepared { tree: Box::new(prepared_like(&before)) },
+    });
     assert_eq!((run.current.state, run.current.head.clone()), (before.state, before.head.clone()));
     let run_facts =
         AgentRunFacts { cost: Some(Money(7)), duration_ms: u64::MAX, ..AgentRunFacts::ending(AgentEnd::Finished) };
-    run.tell(LoopInput::AgentEnded { ticket: late, run: Box::new(run_facts) });
+    run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentEnded { run: Box::new(run_facts) } });
     assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
-    run.tell(LoopInput::Pushed { ticket: late, commit: sha(9) });
+    run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::Pushed { commit: sha(9) } });
     assert_eq!(run.current.pushed, Some(sha(9)), "a push that happened has happened");
     run.is(LoopState::Paused, LoopStep::Idle);
 }
@@ -687,14 +721,16 @@ fn late_outcome_changes_only_cost() {
 #[test]
 fn cost_after_end_is_booked() {
     let mut run = LoopRun::in_state(LoopState::Running);
-    run.tell(LoopInput::PullOpened { number: Number(9), url: "u".into() });
-    run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
+    run.tell(ForgeInput::PullOpened { number: Number(9), url: "u".into() });
+    run.tell(ForgeInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
     let before = run.current.spent.cost;
-    run.tell(LoopInput::AskedAtEnd { cost: Money(5) }).is(LoopState::Merged, LoopStep::Idle);
+    run.tell(LoopInput::Outcome { ticket: 0, outcome: WorkOutcome::AskedAtEnd { cost: Money(5) } })
+        .is(LoopState::Merged, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(5)));
-    assert!(run.has(|e| *e == Effect::Status { fresh: false }), "people are told");
-    assert!(run.has(|e| matches!(e, Effect::Pull { ready: false, .. })));
-    run.tell(LoopInput::AskedAtEnd { cost: Money(0) }).is(LoopState::Merged, LoopStep::Idle);
+    assert!(run.has(|e| *e == Effect::Forge(ForgeEffect::Status { fresh: false })), "people are told");
+    assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { ready: false, .. }))));
+    run.tell(LoopInput::Outcome { ticket: 0, outcome: WorkOutcome::AskedAtEnd { cost: Money(0) } })
+        .is(LoopState::Merged, LoopStep::Idle);
     assert_eq!(run.effects, []);
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 
@@ -703,10 +739,10 @@ fn cost_after_end_is_booked() {
     let late = run.current.ticket;
     run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
     let before = run.current.spent.cost;
-    run.tell(LoopInput::AgentLost { ticket: late, salvaged: None, cost: Money(7) })
+    run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) } })
         .is(LoopState::Aborted, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(7)));
-    assert!(run.current.pull.is_none() && !run.has(|e| matches!(e, Effect::Pull { .. })));
+    assert!(run.current.pull.is_none() && !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { .. }))));
 }
 
 fn prepared_like(current: &Loop) -> PreparedTree {
@@ -734,12 +770,20 @@ fn prepared_like(current: &Loop) -> PreparedTree {
 fn lost_limited_and_failed_agents_are_handled() {
     let mut run = LoopRun::in_state(LoopState::Running);
     for attempt in 2..=3 {
-        run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)), cost: Money(0) })
-            .is(LoopState::Running, LoopStep::Agent);
-        assert!(run.has(|e| matches!(e, Effect::Agent { iteration: 1, attempt: a, .. } if *a == attempt)));
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::AgentLost { salvaged: Some(sha(3)), cost: Money(0) },
+        })
+        .is(LoopState::Running, LoopStep::Agent);
+        assert!(
+            run.has(|e| matches!(e, Effect::Work(WorkEffect::Agent { iteration: 1, attempt: a, .. }) if *a == attempt))
+        );
     }
-    run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) })
-        .is(LoopState::Failed, LoopStep::Idle);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+    })
+    .is(LoopState::Failed, LoopStep::Idle);
 
     let mut run = LoopRun::in_state(LoopState::Running);
     let mut waits = Vec::new();
@@ -747,11 +791,11 @@ fn lost_limited_and_failed_agents_are_handled() {
         run.agent(AgentEnd::Limited { until: Some(Timestamp(1)), reason: "quota".into() })
             .is(LoopState::Waiting, LoopStep::Idle);
         let wait = run.effects.iter().find_map(|e| match e {
-            Effect::SetTimer { kind: TimerKind::Reactivate, at } => Some(at.since(run.now)),
+            Effect::Timer(TimerEffect::Set { kind: TimerKind::Reactivate, at }) => Some(at.since(run.now)),
             _ => None,
         });
         waits.extend(wait);
-        run.tell(LoopInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
+        run.tell(TimerInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
         run.working();
     }
     assert_eq!(waits, [60_000, 120_000, 240_000]);
@@ -770,11 +814,9 @@ fn lost_limited_and_failed_agents_are_handled() {
 
 fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
     run.agent(AgentEnd::Finished).committed(|_| {});
-    run.tell(LoopInput::PushRejected {
+    run.tell(LoopInput::Outcome {
         ticket: run.current.ticket,
-        remote,
-        reason: "no".into(),
-        refusal: Default::default(),
+        outcome: WorkOutcome::PushRejected { remote, reason: "no".into(), refusal: Default::default() },
     });
 }
 
@@ -789,16 +831,18 @@ fn commits_of_others_are_merged_not_overwritten() {
         guidance: "keep their names".into(),
     }));
     run.working().is(LoopState::Running, LoopStep::Merge);
-    let clean = LoopInput::Merged {
+    let clean = LoopInput::Outcome {
         ticket: run.current.ticket,
-        other: sha(77),
-        conflicts: Vec::new(),
-        cause: None,
-        up_to_date: false,
-        base: None,
+        outcome: WorkOutcome::Merged {
+            other: sha(77),
+            conflicts: Vec::new(),
+            cause: None,
+            up_to_date: false,
+            base: None,
+        },
     };
     run.tell(clean).is(LoopState::Running, LoopStep::Commit);
-    assert!(!run.has(|e| matches!(e, Effect::Agent { .. })), "a clean merge needs no agent");
+    assert!(!run.has(|e| matches!(e, Effect::Work(WorkEffect::Agent { .. }))), "a clean merge needs no agent");
     assert_eq!(run.guidance(), ["keep their names"], "no agent has read it yet");
     run.committed(|_| {}).pushed().checked(true).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
@@ -823,10 +867,10 @@ fn commits_of_others_are_merged_not_overwritten() {
 #[test]
 fn branch_of_others_is_not_adopted() {
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
+    run.tell(TimerInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
     assert_eq!(run.current.pushed, None);
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted).prepared(|t| (t.remote, t.head) = (Some(sha(66)), sha(66)));
+    run.tell(TimerInput::SlotGranted).prepared(|t| (t.remote, t.head) = (Some(sha(66)), sha(66)));
     assert_eq!(run.current.pushed, Some(sha(66)), "the work goes on from what is there");
     // A push whose outcome was lost is known again by its commit.
     let mut run = LoopRun::in_state(LoopState::Running);
@@ -834,28 +878,30 @@ fn branch_of_others_is_not_adopted() {
         .committed(|_| {})
         .command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let ours = run.current.head.clone();
-    run.command(resume()).tell(LoopInput::SlotGranted).prepared(|t| t.remote = ours.clone());
+    run.command(resume()).tell(TimerInput::SlotGranted).prepared(|t| t.remote = ours.clone());
     assert_eq!(run.current.pushed, ours);
 }
 
 #[test]
 fn conflicts_reviews_and_ci_start_iterations() {
-    let inspected = |run: &LoopRun, failed: usize, pending, conflict| LoopInput::Inspected {
-        commit: run.current.pushed.clone().expect("pushed"),
-        failed: vec![
-            Guidance {
-                who: String::new(),
-                source: GuidanceSource::Ci,
-                text: "red".into(),
-                path: None,
-                remember: false
-            };
-            failed
-        ],
-        progress: CiProgress::default(),
-        pending,
-        conflict,
-        on_base: Vec::new(),
+    let inspected = |run: &LoopRun, failed: usize, pending, conflict| {
+        LoopInput::Forge(ForgeInput::Inspected(CiInspection {
+            commit: run.current.pushed.clone().expect("pushed"),
+            failed: vec![
+                Guidance {
+                    who: String::new(),
+                    source: GuidanceSource::Ci,
+                    text: "red".into(),
+                    path: None,
+                    remember: false
+                };
+                failed
+            ],
+            progress: CiProgress::default(),
+            pending,
+            conflict,
+            on_base: Vec::new(),
+        }))
     };
     let mut run = LoopRun::in_state(LoopState::Review);
     run.tell(inspected(&run, 1, 1, false)).is(LoopState::Review, LoopStep::Idle);
@@ -875,18 +921,20 @@ fn conflicts_reviews_and_ci_start_iterations() {
 
     run.tell(inspected(&run, 0, 0, true)).is(LoopState::Queued, LoopStep::Idle);
     run.working().is(LoopState::Running, LoopStep::Merge);
-    let conflict = |ticket| LoopInput::Merged {
+    let conflict = |ticket| LoopInput::Outcome {
         ticket,
-        other: sha(88),
-        conflicts: vec!["a.rs".into()],
-        cause: None,
-        up_to_date: false,
-        base: None,
+        outcome: WorkOutcome::Merged {
+            other: sha(88),
+            conflicts: vec!["a.rs".into()],
+            cause: None,
+            up_to_date: false,
+            base: None,
+        },
     };
     run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
     // The merge is begun again after a wait, and the fact is told once.
     run.agent(AgentEnd::Limited { until: None, reason: "quota".into() })
-        .tell(LoopInput::TimerDue { timer: TimerKind::Reactivate });
+        .tell(TimerInput::TimerDue { timer: TimerKind::Reactivate });
     run.working().is(LoopState::Running, LoopStep::Merge);
     assert_eq!(run.current.merging, None);
     run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
@@ -901,8 +949,11 @@ fn conflicts_reviews_and_ci_start_iterations() {
         path: None,
         remember: false,
     };
-    let review =
-        LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), remark)], suggestions: Vec::new() };
+    let review = LoopInput::Command(CommandInput::Reviewed {
+        by: user("olaf"),
+        items: vec![("review/1".into(), remark)],
+        suggestions: Vec::new(),
+    });
     run.tell(review.clone()).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.tell(review).is(LoopState::Review, LoopStep::Idle);
@@ -921,7 +972,7 @@ fn blocked_change_waits_for_person() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|c| c.blocked = Some("it holds a secret".into()));
     run.is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.escalates("blocked_change") && !run.has(|e| matches!(e, Effect::Push { .. })));
+    assert!(run.escalates("blocked_change") && !run.has(|e| matches!(e, Effect::Work(WorkEffect::Push { .. }))));
     run.command(resume()).working();
     assert!(run.current.iterations[1].guidance[0].text.contains("it holds a secret"));
     assert_eq!(run.current.iterations[1].parent, sha(1));
@@ -932,9 +983,15 @@ fn blocked_change_waits_for_person() {
 fn blocked_push_waits_for_person_without_restoring() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|_| {});
-    run.tell(LoopInput::PushBlocked { ticket: run.current.ticket, reason: "a secret in `f`".into() });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::PushBlocked { reason: "a secret in `f`".into() },
+    });
     run.is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.escalates("blocked_change") && !run.has(|e| matches!(e, Effect::Push { .. } | Effect::Restore { .. })));
+    assert!(
+        run.escalates("blocked_change")
+            && !run.has(|e| matches!(e, Effect::Work(WorkEffect::Push { .. } | WorkEffect::Restore { .. })))
+    );
     assert!(run.current.why.contains("a secret in `f`"));
     run.command(LoopCommand::Retry(command::Retry)).working().is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.head, Some(sha(1)), "without the commit");
@@ -944,7 +1001,7 @@ fn blocked_push_waits_for_person_without_restoring() {
 fn new_checks_that_pass_lead_to_review() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(false).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
-    run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(TimerInput::SlotGranted).prepared(|_| {});
     run.is(LoopState::Running, LoopStep::Baseline);
     run.checked(true).is(LoopState::Running, LoopStep::Verify);
 }
@@ -953,37 +1010,39 @@ fn new_checks_that_pass_lead_to_review() {
 fn reminder_goes_to_open_escalation() {
     let mut run = LoopRun::in_state(LoopState::LimitReached);
     assert!(run.escalates("limit_iterations"));
-    run.tell(LoopInput::TimerDue { timer: TimerKind::Remind });
+    run.tell(TimerInput::TimerDue { timer: TimerKind::Remind });
     assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
-    let reminds = |e: &Effect| matches!(e, Effect::Escalate { view, .. } if matches!(&**view, View::Escalation(inner) if inner.severity == EscalationSeverity::Critical));
+    let reminds = |e: &Effect| matches!(e, Effect::Forge(ForgeEffect::Escalate { view, .. }) if matches!(&**view, View::Escalation(inner) if inner.severity == EscalationSeverity::Critical));
     assert!(run.has(reminds), "it stands still as before: {:?}", run.effects);
     run.command(resume_with(|o| o.max_iterations = Some(5)));
-    assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
+    assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::CloseEscalations { .. }))));
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }))
-        .tell(LoopInput::TimerDue { timer: TimerKind::Remind });
-    assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "nobody was asked anything");
+        .tell(TimerInput::TimerDue { timer: TimerKind::Remind });
+    assert!(!run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { .. }))), "nobody was asked anything");
 }
 
 #[test]
 fn service_failure_and_invalid_file_stop_loop() {
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted);
-    let broken = LoopInput::RepositoryFileBroken {
+    run.tell(TimerInput::SlotGranted);
+    let broken = LoopInput::Outcome {
         ticket: run.current.ticket,
-        path: ".ralph.yml".into(),
-        problems: vec!["line 1".into()],
+        outcome: WorkOutcome::RepositoryFileBroken { path: ".ralph.yml".into(), problems: vec!["line 1".into()] },
     };
     run.tell(broken).is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.has(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("repository-file/"))));
-    run.command(resume()).tell(LoopInput::SlotGranted);
-    let failed = LoopInput::WorkFailed {
+    assert!(
+        run.has(
+            |e| matches!(e, Effect::Forge(ForgeEffect::Comment { key, .. }) if key.starts_with("repository-file/"))
+        )
+    );
+    run.command(resume()).tell(TimerInput::SlotGranted);
+    let failed = LoopInput::Outcome {
         ticket: run.current.ticket,
-        reason: "the disk is full".into(),
-        advice: "free some".into(),
+        outcome: WorkOutcome::WorkFailed { reason: "the disk is full".into(), advice: "free some".into() },
     };
     run.tell(failed).is(LoopState::Failed, LoopStep::Idle);
     run.command(resume()).is(LoopState::Queued, LoopStep::Idle);
-    run.tell(LoopInput::IssueEnded { how: "deleted".into() }).is(LoopState::Closed, LoopStep::Idle);
+    run.tell(ForgeInput::IssueEnded { how: "deleted".into() }).is(LoopState::Closed, LoopStep::Idle);
 }
 
 fn any_input() -> impl Strategy<Value = u8> {
@@ -996,19 +1055,21 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     let commit = run.current.head.clone().unwrap_or(sha(1));
     let new = sha(1000 + run.current.version);
     let by = user("olaf");
-    let command_input = |command| LoopInput::Command { by: user("olaf"), command, comment: None };
-    let agent = |end| LoopInput::AgentEnded {
+    let command_input = |command| LoopInput::Command(CommandInput::Given { by: user("olaf"), command, comment: None });
+    let agent = |end| LoopInput::Outcome {
         ticket,
-        run: Box::new(AgentRunFacts {
-            cost: Some(Money(900_000)),
-            tokens_in: 1,
-            tokens_out: 1,
-            duration_ms: 5,
-            ..AgentRunFacts::ending(end)
-        }),
+        outcome: WorkOutcome::AgentEnded {
+            run: Box::new(AgentRunFacts {
+                cost: Some(Money(900_000)),
+                tokens_in: 1,
+                tokens_out: 1,
+                duration_ms: 5,
+                ..AgentRunFacts::ending(end)
+            }),
+        },
     };
     match which {
-        0 | 1 => LoopInput::SlotGranted,
+        0 | 1 => LoopInput::Timer(TimerInput::SlotGranted),
         2 => command_input(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
         3 => command_input(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
         4 => command_input(guide("x")),
@@ -1016,70 +1077,90 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         6 if run.current.version.is_multiple_of(7) => {
             command_input(LoopCommand::Abort(command::Abort { reason: String::new() }))
         }
-        7 => LoopInput::RunLabelRemoved { by: Some(by) },
-        8 => LoopInput::RunLabelAdded { by, plan: flag },
-        9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
-        10 => LoopInput::Inspected {
+        7 => LoopInput::Command(CommandInput::RunLabelRemoved { by: Some(by) }),
+        8 => LoopInput::Command(CommandInput::RunLabelAdded { by, plan: flag }),
+        9 => LoopInput::Timer(TimerInput::TimerDue {
+            timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind },
+        }),
+        10 => LoopInput::Forge(ForgeInput::Inspected(CiInspection {
             commit,
             failed: Vec::new(),
             progress: CiProgress::default(),
             pending: 0,
             conflict: flag,
             on_base: Vec::new(),
-        },
+        })),
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
-        12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
-        13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
-        14 if run.current.version.is_multiple_of(3) => LoopInput::PushBlocked { ticket, reason: "a secret".into() },
-        14 => LoopInput::PushRejected {
+        12 => LoopInput::Timer(TimerInput::TimerDue { timer: TimerKind::Deadline }),
+        13 => LoopInput::Outcome { ticket, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) } },
+        14 if run.current.version.is_multiple_of(3) => {
+            LoopInput::Outcome { ticket, outcome: WorkOutcome::PushBlocked { reason: "a secret".into() } }
+        }
+        14 => LoopInput::Outcome {
             ticket,
-            remote: flag.then_some(new),
-            reason: "no".into(),
-            refusal: Default::default(),
+            outcome: WorkOutcome::PushRejected {
+                remote: flag.then_some(new),
+                reason: "no".into(),
+                refusal: Default::default(),
+            },
         },
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
-        16 => LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() },
-        17 => LoopInput::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
-        18 if run.current.version.is_multiple_of(5) => LoopInput::PullMerged,
+        16 => LoopInput::Forge(ForgeInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() }),
+        17 => {
+            LoopInput::Outcome { ticket, outcome: WorkOutcome::WorkFailed { reason: "r".into(), advice: "a".into() } }
+        }
+        18 if run.current.version.is_multiple_of(5) => LoopInput::Forge(ForgeInput::PullMerged),
         19 if run.current.waiting_plan().is_some() => command_input(plan::approve(run.hash().as_deref(), "x")),
         20 if run.current.version.is_multiple_of(4) => command_input(plan::wish("another")),
         _ => match run.current.step {
-            LoopStep::Prepare => LoopInput::Prepared { ticket, tree: Box::new(prepared_like(&run.current)) },
+            LoopStep::Prepare => LoopInput::Outcome {
+                ticket,
+                outcome: WorkOutcome::Prepared { tree: Box::new(prepared_like(&run.current)) },
+            },
             LoopStep::Agent => agent(AgentEnd::Finished),
-            LoopStep::Plan => LoopInput::Planned {
+            LoopStep::Plan => LoopInput::Outcome {
                 ticket,
-                run: Box::new(plan::run(
-                    if which == 21 { AgentEnd::Cancelled } else { AgentEnd::Finished },
-                    plan::sample(),
-                )),
+                outcome: WorkOutcome::Planned {
+                    run: Box::new(plan::run(
+                        if which == 21 { AgentEnd::Cancelled } else { AgentEnd::Finished },
+                        plan::sample(),
+                    )),
+                },
             },
-            LoopStep::Commit => LoopInput::Committed {
+            LoopStep::Commit => LoopInput::Outcome {
                 ticket,
-                change: Box::new(IterationChange {
-                    commit: flag.then_some(new.clone()),
-                    tree: new,
-                    stat: DiffStat::default(),
-                    branch_stat: None,
-                    restored: Vec::new(),
-                    findings: Vec::new(),
-                    branch_findings: None,
-                    conflict_markers: Vec::new(),
-                    blocked: None,
-                    set_aside: Vec::new(),
-                    refused: Vec::new(),
-                    bytes: 0,
-                    binary_bytes: 0,
-                }),
+                outcome: WorkOutcome::Committed {
+                    change: Box::new(IterationChange {
+                        commit: flag.then_some(new.clone()),
+                        tree: new,
+                        stat: DiffStat::default(),
+                        branch_stat: None,
+                        restored: Vec::new(),
+                        findings: Vec::new(),
+                        branch_findings: None,
+                        conflict_markers: Vec::new(),
+                        blocked: None,
+                        set_aside: Vec::new(),
+                        refused: Vec::new(),
+                        bytes: 0,
+                        binary_bytes: 0,
+                    }),
+                },
             },
-            LoopStep::Restore => LoopInput::Restored { ticket, commit: flag.then_some(new), retained_as: None },
-            LoopStep::Push => LoopInput::Pushed { ticket, commit },
-            LoopStep::Merge => LoopInput::Merged {
+            LoopStep::Restore => LoopInput::Outcome {
                 ticket,
-                other: new,
-                conflicts: if flag { vec!["a".into()] } else { Vec::new() },
-                cause: None,
-                up_to_date: which.is_multiple_of(2),
-                base: None,
+                outcome: WorkOutcome::Restored { commit: flag.then_some(new), retained_as: None },
+            },
+            LoopStep::Push => LoopInput::Outcome { ticket, outcome: WorkOutcome::Pushed { commit } },
+            LoopStep::Merge => LoopInput::Outcome {
+                ticket,
+                outcome: WorkOutcome::Merged {
+                    other: new,
+                    conflicts: if flag { vec!["a".into()] } else { Vec::new() },
+                    cause: None,
+                    up_to_date: which.is_multiple_of(2),
+                    base: None,
+                },
             },
             LoopStep::SecondOpinion => {
                 let end = match which {
@@ -1089,9 +1170,9 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                     _ => OpinionEnd::Missing("no answer".into()),
                 };
                 let run = OpinionRun { cost: Money(300), ..OpinionRun::free(commit, "judge", end) };
-                LoopInput::SecondOpinionGiven { ticket, run: Box::new(run) }
+                LoopInput::Outcome { ticket, outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(run) } }
             }
-            _ => LoopInput::Checked { ticket, report: report(which % 2 == 1) },
+            _ => LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report: report(which % 2 == 1) } },
         },
     }
 }
@@ -1121,13 +1202,13 @@ proptest! {
                 prop_assert_eq!(next.state, before.state);
                 let paid = matches!(
                     input,
-                    LoopInput::AgentEnded { .. } | LoopInput::Planned { .. } | LoopInput::AgentLost { .. } | LoopInput::SecondOpinionGiven { .. }
+                    LoopInput::Outcome { outcome: WorkOutcome::AgentEnded { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::Planned { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::AgentLost { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::SecondOpinionGiven { .. }, .. }
                 );
                 prop_assert!(paid || next.spent == before.spent, "{:?}", input);
                 prop_assert_eq!(next.spent.iterations, before.spent.iterations);
             }
             if next.state == LoopState::Review && before.state != LoopState::Review {
-                let checks_passed = matches!(&input, LoopInput::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
+                let checks_passed = matches!(&input, LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report } } if *ticket == before.ticket && report.all_hold());
                 let read = before.step == LoopStep::SecondOpinion && before.verified == before.head;
                 prop_assert!(before.step == LoopStep::Verify && checks_passed || read, "review by {:?}", input);
                 prop_assert_eq!(&next.verified, &next.head);
@@ -1139,7 +1220,7 @@ proptest! {
             }
             // Without an approval, nothing is implemented.
             if next.lacks_approval() {
-                let implements = |e: &Effect| matches!(e, Effect::Agent { .. } | Effect::Commit { .. } | Effect::Push { .. });
+                let implements = |e: &Effect| matches!(e, Effect::Work(WorkEffect::Agent { .. } | WorkEffect::Commit { .. } | WorkEffect::Push { .. }));
                 prop_assert!(!run.effects.iter().any(implements), "{:?}", run.effects);
                 prop_assert!(next.iterations.is_empty());
             }
@@ -1153,7 +1234,7 @@ proptest! {
             if next.state == LoopState::Running {
                 prop_assert!(tickets.contains(&next.ticket), "nobody works on {:?}", next.step);
             }
-            if let Some(Effect::Check { purpose: CheckPurpose::Clean, commit, .. }) = run.effects.iter().find(|e| e.ticket().is_some()) {
+            if let Some(Effect::Work(WorkEffect::Check { purpose: CheckPurpose::Clean, commit, .. })) = run.effects.iter().find(|e| e.ticket().is_some()) {
                 prop_assert_eq!(Some(commit), next.head.as_ref());
             }
         }

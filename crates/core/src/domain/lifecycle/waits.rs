@@ -1,7 +1,7 @@
 //! Waits that end without a person: for a backend, for the budget of the next day, and for a repository that accepts no changes.
 
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, StepContext};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ChannelEffect, TimerEffect};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopWait, WaitReason};
 use crate::domain::model::ids::Timestamp;
@@ -41,7 +41,7 @@ pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &
     turn.next.wait = Some(wait);
     turn.drop_work();
     turn.go(LoopState::Waiting, &format!("{why}; the wait ends at {}", report::moment(at)));
-    turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
+    turn.push(TimerEffect::Set { kind: TimerKind::Reactivate, at });
     if known.is_none() || tells {
         let view = report::waiting(&turn.next, why, at, tells);
         turn.comment(&format!("waiting/{}", turn.next.version), view);
@@ -55,7 +55,7 @@ pub(super) fn wait_for_repository(turn: &mut StepContext, why: &str) {
     turn.close_open_iteration(why);
     turn.next.wait = Some(LoopWait { on: WaitReason::Repository, since: turn.now, told: true });
     let notice = Notice::unavailable(&turn.next, EscalationLevel::Warning, turn.now);
-    turn.effects.push(Effect::Warn { notice: Box::new(notice) });
+    turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
 }
 
 /// Continues a loop that was paused because its repository accepted no changes.

@@ -12,10 +12,10 @@ use super::{
     MAX_ATTEMPTS, StepContext, ci, conflicts, existing_pull, plan, pushes, second_opinion, suggestions, task_criteria,
 };
 use crate::domain::knowledge;
-use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
+use crate::domain::lifecycle::effect::{CheckPurpose, ForgeEffect, WorkEffect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, LoopInput, LoopLimit, LoopState,
-    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence, WaitReason,
+    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, LoopLimit, LoopState, LoopStep,
+    MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence, WaitReason, WorkOutcome,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -24,99 +24,91 @@ use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
 
 /// Applies an outcome of work. An outdated outcome is ignored.
-pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
-    book(turn, &input);
-    let ticket = match &input {
-        LoopInput::Prepared { ticket, .. }
-        | LoopInput::Checked { ticket, .. }
-        | LoopInput::Verified { ticket, .. }
-        | LoopInput::Planned { ticket, .. }
-        | LoopInput::AgentEnded { ticket, .. }
-        | LoopInput::AgentLost { ticket, .. }
-        | LoopInput::Committed { ticket, .. }
-        | LoopInput::SuggestionsApplied { ticket, .. }
-        | LoopInput::Restored { ticket, .. }
-        | LoopInput::Pushed { ticket, .. }
-        | LoopInput::PushRejected { ticket, .. }
-        | LoopInput::PushBlocked { ticket, .. }
-        | LoopInput::Merged { ticket, .. }
-        | LoopInput::WorkFailed { ticket, .. }
-        | LoopInput::PutOff { ticket, .. }
-        | LoopInput::RepositoryUnavailable { ticket, .. }
-        | LoopInput::HooksAnswered { ticket, .. }
-        | LoopInput::SecondOpinionGiven { ticket, .. }
-        | LoopInput::RepositoryFileBroken { ticket, .. } => *ticket,
-        _ => return turn.because("an input of an unknown kind"),
-    };
+pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome) {
+    book(turn, &outcome);
     // A push is a fact: without it, our own commit would later be taken for somebody else's.
-    if let LoopInput::Pushed { commit, .. } = &input {
+    if let WorkOutcome::Pushed { commit } = &outcome {
         turn.next.pushed = Some(commit.clone());
     }
     if ticket != turn.next.ticket || turn.next.state != LoopState::Running {
         return turn.because("an outcome came late");
     }
-    match input {
-        LoopInput::Prepared { tree, .. } => prepared(turn, *tree),
-        LoopInput::Checked { report, .. } => checked(turn, report),
-        LoopInput::Verified { report, tests, .. } => match turn.next.step {
+    match outcome {
+        WorkOutcome::Prepared { tree } => prepared(turn, *tree),
+        WorkOutcome::Checked { report } => checked(turn, report),
+        WorkOutcome::Verified { report, tests } => match turn.next.step {
             LoopStep::Verify => verified(turn, report, Some(*tests)),
             _ => turn.because("a verification that was not requested was ignored"),
         },
-        LoopInput::Planned { run, .. } => plan::ended(turn, *run),
-        LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
-        LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
-        LoopInput::Committed { change, .. } => committed(turn, *change),
-        LoopInput::SuggestionsApplied { change, applied, failed, .. } => {
+        WorkOutcome::Planned { run } => plan::ended(turn, *run),
+        WorkOutcome::AgentEnded { run } => agent_ended(turn, *run),
+        WorkOutcome::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
+        WorkOutcome::AskedAtEnd { .. } => turn.because("a cost that belongs to no work was added"),
+        WorkOutcome::Committed { change } => committed(turn, *change),
+        WorkOutcome::SuggestionsApplied { change, applied, failed } => {
             suggestions::applied(turn, applied, &failed);
             committed(turn, *change)
         }
-        LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
-        LoopInput::Pushed { .. } => pushed(turn),
-        LoopInput::PushRejected { remote, reason, refusal, .. } => pushes::rejected(turn, remote, &reason, &refusal),
-        LoopInput::PushBlocked { reason, .. } => turn.push_blocked(&reason),
-        LoopInput::Merged { other, conflicts, cause, up_to_date, base, .. } => {
+        WorkOutcome::Restored { commit, retained_as } => restored(turn, commit, retained_as),
+        WorkOutcome::Pushed { .. } => pushed(turn),
+        WorkOutcome::PushRejected { remote, reason, refusal } => pushes::rejected(turn, remote, &reason, &refusal),
+        WorkOutcome::PushBlocked { reason } => turn.push_blocked(&reason),
+        WorkOutcome::Merged { other, conflicts, cause, up_to_date, base } => {
             conflicts::merged(turn, MergeInProgress { other, conflicts, cause, base }, up_to_date)
         }
-        LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
+        WorkOutcome::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
             judge::restore_failed(turn, &reason)
         }
-        LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::SecondOpinion => {
+        WorkOutcome::WorkFailed { reason, .. } if turn.next.step == LoopStep::SecondOpinion => {
             second_opinion::missing(turn, reason)
         }
-        LoopInput::WorkFailed { reason, .. } if turn.next.halting.is_some() => turn.halt_without(&reason),
-        LoopInput::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
-        LoopInput::PutOff { until, .. } => turn.stop_clock(until),
-        LoopInput::RepositoryUnavailable { why, .. } if turn.next.halting.is_some() => turn.halt_without(&why),
-        LoopInput::RepositoryUnavailable { why, .. } => wait_for_repository(turn, &why),
-        LoopInput::HooksAnswered { event, objection, .. } => hooks_answered(turn, event, objection),
-        LoopInput::SecondOpinionGiven { run, .. } => second_opinion::given(turn, *run),
-        LoopInput::RepositoryFileBroken { path, problems, .. } => {
+        WorkOutcome::WorkFailed { reason, .. } if turn.next.halting.is_some() => turn.halt_without(&reason),
+        WorkOutcome::WorkFailed { reason, advice } => turn.fail(&reason, &advice),
+        WorkOutcome::PutOff { until } => turn.stop_clock(until),
+        WorkOutcome::RepositoryUnavailable { why } if turn.next.halting.is_some() => turn.halt_without(&why),
+        WorkOutcome::RepositoryUnavailable { why } => wait_for_repository(turn, &why),
+        WorkOutcome::HooksAnswered { event, objection } => hooks_answered(turn, event, objection),
+        WorkOutcome::SecondOpinionGiven { run } => second_opinion::given(turn, *run),
+        WorkOutcome::RepositoryFileBroken { path, problems } => {
             turn.stop(LoopState::Paused, &format!("`{path}` is not valid"));
             let key = format!("repository-file/{}", turn.next.version);
             let view = report::repository_file(&turn.next, &path, &problems);
             turn.comment(&key, view);
         }
-        _ => {}
     }
 }
 
 /// Adds the cost of an outcome to the loop, even if the outcome is outdated. Returns the cost.
-pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
+pub(super) fn book(turn: &mut StepContext, outcome: &WorkOutcome) -> Money {
     let spent = &mut turn.next.spent;
-    let cost = match input {
-        LoopInput::AgentEnded { run, .. } | LoopInput::Planned { run, .. } => {
+    let cost = match outcome {
+        WorkOutcome::AgentEnded { run } | WorkOutcome::Planned { run } => {
             spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
             spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
             run.cost.unwrap_or_default()
         }
-        LoopInput::SecondOpinionGiven { run, .. } => {
+        WorkOutcome::SecondOpinionGiven { run } => {
             spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
             spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
             turn.next.opinions.charge(run);
             run.cost
         }
-        LoopInput::AgentLost { cost, .. } | LoopInput::AskedAtEnd { cost } => *cost,
-        _ => Money(0),
+        WorkOutcome::AgentLost { cost, .. } | WorkOutcome::AskedAtEnd { cost } => *cost,
+        WorkOutcome::Prepared { .. }
+        | WorkOutcome::Checked { .. }
+        | WorkOutcome::Verified { .. }
+        | WorkOutcome::Committed { .. }
+        | WorkOutcome::SuggestionsApplied { .. }
+        | WorkOutcome::Restored { .. }
+        | WorkOutcome::Pushed { .. }
+        | WorkOutcome::PushRejected { .. }
+        | WorkOutcome::PushBlocked { .. }
+        | WorkOutcome::Merged { .. }
+        | WorkOutcome::WorkFailed { .. }
+        | WorkOutcome::PutOff { .. }
+        | WorkOutcome::RepositoryUnavailable { .. }
+        | WorkOutcome::HooksAnswered { .. }
+        | WorkOutcome::RepositoryFileBroken { .. } => Money(0),
     };
     let cost = cost.max(Money(0));
     spent.cost = spent.cost.plus(cost);
@@ -183,8 +175,8 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
         return turn.comment(&format!("criteria/{}", turn.next.version), view);
     }
     if turn.next.baseline.is_none() {
-        turn.effects.push(Effect::Status { fresh: false });
-        turn.work(LoopStep::Baseline, |ticket| Effect::Check {
+        turn.push(ForgeEffect::Status { fresh: false });
+        turn.work(LoopStep::Baseline, |ticket| WorkEffect::Check {
             ticket,
             purpose: CheckPurpose::Baseline,
             commit: tree.head,
@@ -192,7 +184,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     } else if only_verification_is_left(&turn.next) {
         verify(turn);
     } else if let Some(commit) = unpushed(turn).filter(|_| turn.next.merge_wanted.is_none()) {
-        turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
+        turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
     } else {
         next_iteration(turn);
     }
@@ -265,13 +257,13 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
         AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
             turn.next.wait = None;
             turn.next.agent_failures += 1;
-            turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+            turn.work(LoopStep::Commit, |ticket| WorkEffect::Commit { ticket, iteration: number });
         }
         AgentEnd::Finished | AgentEnd::Cancelled | AgentEnd::OverBudget => {
             turn.next.agent_failures = 0;
             turn.next.limited_tries = 0;
             turn.next.wait = None;
-            turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+            turn.work(LoopStep::Commit, |ticket| WorkEffect::Commit { ticket, iteration: number });
         }
     }
 }
@@ -333,12 +325,12 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
             if merging {
                 conflicts::finish_merge(turn);
             }
-            turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
+            turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
         }
         // Nothing is checked for good that the forge does not have: an earlier push may have been refused.
         None => match turn.next.head.clone().filter(|head| turn.next.base.as_ref() != Some(head)) {
             Some(head) if turn.next.pushed.as_ref() != Some(&head) => {
-                turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit: head });
+                turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit: head });
             }
             _ => run_checks(turn),
         },
@@ -358,7 +350,7 @@ fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<Str
     let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return turn.halt() };
     hooks::put_back(&mut turn.next, &commit);
     turn.next.head = Some(commit.clone());
-    turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
+    turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
 }
 
 fn pushed(turn: &mut StepContext) {
@@ -367,7 +359,7 @@ fn pushed(turn: &mut StepContext) {
     }
     suggestions::pushed(turn);
     if turn.next.pull.is_none() {
-        turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     }
     run_checks(turn);
 }
@@ -376,7 +368,7 @@ fn run_checks(turn: &mut StepContext) {
     let Some(commit) = turn.next.head.clone() else {
         return turn.because("there is nothing to check");
     };
-    turn.work(LoopStep::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
+    turn.work(LoopStep::Check, |ticket| WorkEffect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
 }
 
 fn checked(turn: &mut StepContext, report: CheckReport) {
@@ -430,8 +422,8 @@ fn iteration_checked(turn: &mut StepContext, mut checks: CheckReport) {
     {
         turn.comment(&format!("iteration/{number}"), view);
     }
-    turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
-    turn.effects.push(Effect::Status { fresh: false });
+    turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
+    turn.push(ForgeEffect::Status { fresh: false });
     if turn.next.agent_failures >= MAX_AGENT_FAILURES {
         let why = format!("the agent failed {MAX_AGENT_FAILURES} times in a row");
         return turn.fail(&why, "read its last messages below, fix the cause, then `/ralph resume`");
@@ -491,7 +483,7 @@ fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestE
         return;
     }
     if open {
-        turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
         return test_guard::go_on(turn, true);
     }
     // What people asked for while the checks ran is work to be done before anybody reviews.

@@ -70,16 +70,61 @@ pub struct CommentRef {
     pub id: Option<CommentId>,
 }
 
-/// Input of a loop. The permission of its author was checked before.
+/// Input of a loop. The permission of its author was checked before. The store's log contains all groups in one form: the tag
+/// `input` has the name of the group's variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum LoopInput {
+    /// A person with permission started the loop or told it something.
+    Command(CommandInput),
+    /// The forge reported a fact or answered a request.
+    Forge(ForgeInput),
+    /// The service's timers and its queue of loops.
+    Timer(TimerInput),
+    /// The outcome of the work that the loop requested with this ticket.
+    Outcome {
+        /// Outcome.
+        #[serde(flatten)]
+        outcome: WorkOutcome,
+        /// Ticket of the work; 0 for work without a ticket.
+        #[serde(default, skip_serializing_if = "has_no_ticket")]
+        ticket: u64,
+    },
+}
+
+/// Whether an outcome belongs to work without a ticket.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn has_no_ticket(ticket: &u64) -> bool {
+    *ticket == 0
+}
+
+impl From<CommandInput> for LoopInput {
+    fn from(input: CommandInput) -> Self {
+        Self::Command(input)
+    }
+}
+
+impl From<ForgeInput> for LoopInput {
+    fn from(input: ForgeInput) -> Self {
+        Self::Forge(input)
+    }
+}
+
+impl From<TimerInput> for LoopInput {
+    fn from(input: TimerInput) -> Self {
+        Self::Timer(input)
+    }
+}
+
+/// Input of a person: start, command, label, review.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
-pub enum LoopInput {
+pub enum CommandInput {
     /// Starts the loop.
     Start(Box<LoopStart>),
-    /// A slot for running the loop is free.
-    SlotGranted,
     /// A person gave a command.
-    Command { by: User, command: LoopCommand, comment: Option<CommentRef> },
+    #[serde(rename = "command")]
+    Given { by: User, command: LoopCommand, comment: Option<CommentRef> },
     /// The label that started the loop was removed.
     RunLabelRemoved { by: Option<User> },
     /// A label that starts loops was set again, or in addition to another one.
@@ -89,6 +134,20 @@ pub enum LoopInput {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         plan: bool,
     },
+    /// A person with permission submitted a review. Each remark has a key, so that a repeated one is recognized.
+    Reviewed {
+        by: User,
+        items: Vec<(String, Guidance)>,
+        /// Suggested changes. Each is also included in the items, as a remark.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        suggestions: Vec<SuggestedChange>,
+    },
+}
+
+/// Fact about the loop's issue, pull request, repository or permission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "input", rename_all = "snake_case")]
+pub enum ForgeInput {
     /// The forge rendered the task's text, of a loop that was stored without its page.
     Rendered { html: String },
     /// The issue was closed, deleted or transferred.
@@ -107,27 +166,8 @@ pub enum LoopInput {
     RepositoryBack,
     /// The base branch of the pull request changed.
     PullRetargeted { base: String },
-    /// A person with permission submitted a review. Each remark has a key, so that a repeated one is recognized.
-    Reviewed {
-        by: User,
-        items: Vec<(String, Guidance)>,
-        /// Suggested changes. Each is also included in the items, as a remark.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        suggestions: Vec<SuggestedChange>,
-    },
-    /// CI of a commit of the pull request was read, and whether the pull request has conflicts with its base.
-    Inspected {
-        commit: Sha,
-        failed: Vec<Guidance>,
-        /// Whether CI has begun.
-        #[serde(default)]
-        progress: CiProgress,
-        pending: u32,
-        conflict: bool,
-        /// Names of the failed checks that also fail on the base.
-        #[serde(default)]
-        on_base: Vec<String>,
-    },
+    /// CI of a commit of the pull request was read.
+    Inspected(CiInspection),
     /// The forge answered the request to merge the pull request with this commit as its head.
     MergeAnswered { commit: Sha, answer: MergeAnswer },
     /// The forge no longer merges the pull request by itself.
@@ -147,20 +187,36 @@ pub enum LoopInput {
         #[serde(default)]
         hidden_teams: Vec<String>,
     },
+}
 
+/// Input of the service's timers and queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "input", rename_all = "snake_case")]
+pub enum TimerInput {
+    /// A slot for running the loop is free.
+    SlotGranted,
+    /// The clock of the machine was changed while the loop was running, by this number of milliseconds (negative if set back).
+    ClockSet { by_ms: i64 },
+    /// A timer expired.
+    TimerDue { timer: TimerKind },
+}
+
+/// Outcome of work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "input", rename_all = "snake_case")]
+pub enum WorkOutcome {
     /// The work tree was prepared.
-    Prepared { ticket: u64, tree: Box<PreparedTree> },
+    Prepared { tree: Box<PreparedTree> },
     /// The checks of an iteration or of the baseline finished.
-    Checked { ticket: u64, report: CheckReport },
+    Checked { report: CheckReport },
     /// The checks of a commit finished in a fresh checkout.
-    Verified { ticket: u64, report: CheckReport, tests: Box<TestEvidence> },
+    Verified { report: CheckReport, tests: Box<TestEvidence> },
     /// The agent run for a plan ended. The plan is in the report or in the last message of the run.
-    Planned { ticket: u64, run: Box<AgentRunFacts> },
+    Planned { run: Box<AgentRunFacts> },
     /// The agent run ended.
-    AgentEnded { ticket: u64, run: Box<AgentRunFacts> },
+    AgentEnded { run: Box<AgentRunFacts> },
     /// The process of the agent died. `salvaged` is a commit of the work tree's content.
     AgentLost {
-        ticket: u64,
         salvaged: Option<Sha>,
         /// Estimated cost of the lost run.
         #[serde(default)]
@@ -169,10 +225,9 @@ pub enum LoopInput {
     /// Model calls were made after the end of the loop.
     AskedAtEnd { cost: Money },
     /// The work tree was committed.
-    Committed { ticket: u64, change: Box<IterationChange> },
+    Committed { change: Box<IterationChange> },
     /// Suggested changes were applied and committed.
     SuggestionsApplied {
-        ticket: u64,
         change: Box<IterationChange>,
         /// Comments whose changes are in the commit.
         applied: Vec<CommentId>,
@@ -181,17 +236,15 @@ pub enum LoopInput {
     },
     /// The files of the best iteration were restored. `commit` is `None` if the tree already had these files.
     Restored {
-        ticket: u64,
         commit: Option<Sha>,
         /// Ref at which the service keeps the undone work.
         #[serde(default)]
         retained_as: Option<String>,
     },
     /// The branch was pushed.
-    Pushed { ticket: u64, commit: Sha },
+    Pushed { commit: Sha },
     /// The push was rejected, because the branch on the forge moved or the forge refused it.
     PushRejected {
-        ticket: u64,
         remote: Option<Sha>,
         reason: String,
         /// Reason of the refusal, by kind.
@@ -199,10 +252,9 @@ pub enum LoopInput {
         refusal: PushRefusal,
     },
     /// The push was blocked by the service, because the commits contain something that must not leave it.
-    PushBlocked { ticket: u64, reason: String },
+    PushBlocked { reason: String },
     /// The other commit was merged into the work tree.
     Merged {
-        ticket: u64,
         other: Sha,
         conflicts: Vec<String>,
         /// Commit that caused the conflicts.
@@ -214,22 +266,43 @@ pub enum LoopInput {
         base: Option<Sha>,
     },
     /// Work failed permanently.
-    WorkFailed { ticket: u64, reason: String, advice: String },
+    WorkFailed { reason: String, advice: String },
     /// The hooks of an event ran. If there is no objection, the loop continues.
-    HooksAnswered { ticket: u64, event: HookEvent, objection: Option<HookObjection> },
+    HooksAnswered { event: HookEvent, objection: Option<HookObjection> },
     /// Another backend was asked for a second opinion, and its run ended.
-    SecondOpinionGiven { ticket: u64, run: Box<OpinionRun> },
+    SecondOpinionGiven { run: Box<OpinionRun> },
     /// Work was impossible because the repository accepts no changes: it is archived or gone, or denies the bot access.
-    RepositoryUnavailable { ticket: u64, why: String },
+    RepositoryUnavailable { why: String },
     /// Work was deferred, usually because the forge does not respond. It is retried at `until`.
-    PutOff { ticket: u64, until: Timestamp },
+    PutOff { until: Timestamp },
     /// The repository's file is invalid.
-    RepositoryFileBroken { ticket: u64, path: String, problems: Vec<String> },
+    RepositoryFileBroken { path: String, problems: Vec<String> },
+}
 
-    /// The clock of the machine was changed while the loop was running, by this number of milliseconds (negative if set back).
-    ClockSet { by_ms: i64 },
-    /// A timer expired.
-    TimerDue { timer: TimerKind },
+/// CI results of a commit of the pull request, and its conflicts with the base.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CiInspection {
+    /// Commit, usually the head of the branch.
+    pub commit: Sha,
+    /// Failed checks.
+    pub failed: Vec<Guidance>,
+    /// Whether CI has begun.
+    #[serde(default)]
+    pub progress: CiProgress,
+    /// Number of checks that have not finished.
+    pub pending: u32,
+    /// Whether the pull request conflicts with its base.
+    pub conflict: bool,
+    /// Names of the failed checks that also fail on the base.
+    #[serde(default)]
+    pub on_base: Vec<String>,
+}
+
+impl CiInspection {
+    /// Whether no check failed or is pending, and there is no conflict.
+    pub fn is_green(&self) -> bool {
+        self.failed.is_empty() && self.pending == 0 && !self.conflict
+    }
 }
 
 /// Data that a new loop starts with.

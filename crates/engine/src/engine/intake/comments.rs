@@ -7,9 +7,9 @@ use super::existing_pulls::PullAccess;
 use super::labels::NewLoop;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
 use crate::domain::knowledge::memory::Proposal;
-use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::lifecycle::effect::{ForgeEffect, Mark};
 use crate::domain::loops::command::{self, CommandError, LoopCommand};
-use crate::domain::loops::{CommentRef, LoopInput};
+use crate::domain::loops::{CommandInput, CommentRef, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{Number, RepoRef, Timestamp, User};
@@ -132,13 +132,14 @@ impl Engine {
             match answer {
                 DenyAnswer::Silent => {}
                 DenyAnswer::ThumbsDown => {
-                    self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
+                    self.enqueue_effect(&place, ForgeEffect::React { comment: comment.id, mark: Mark::Refused })
+                        .await?;
                 }
                 DenyAnswer::CannotTell(teams) => self.reply_cannot_tell(&place, &sender, &teams).await?,
             }
             return ignored(format!("{} may not give commands: {reason}", sender.login));
         }
-        self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Seen }).await?;
+        self.enqueue_effect(&place, ForgeEffect::React { comment: comment.id, mark: Mark::Seen }).await?;
         let count = commands.len();
         // The commands after one that starts a loop are for that loop.
         let starts = commands.iter().flatten().any(|command| command.starts().is_some());
@@ -169,9 +170,9 @@ impl Engine {
                 done("answered")
             }
             GivenCommand::Help(view) => {
-                self.enqueue_effect(place, Effect::Comment { key, on: at.on, view }).await?;
+                self.enqueue_effect(place, ForgeEffect::Comment { key, on: at.on, view }).await?;
                 if let Some(comment) = at.id {
-                    self.enqueue_effect(place, Effect::React { comment, mark: Mark::Done }).await?;
+                    self.enqueue_effect(place, ForgeEffect::React { comment, mark: Mark::Done }).await?;
                 }
                 done("help")
             }
@@ -223,7 +224,7 @@ impl Engine {
                 {
                     return refused(problem, None);
                 }
-                let input = LoopInput::Command { by: sender.clone(), command, comment: at };
+                let input = LoopInput::Command(CommandInput::Given { by: sender.clone(), command, comment: at });
                 taken(self.enqueue_input(&id, input, origin, part).await)
             }
             (_, LoopCommand::Help(_), _) => {
@@ -253,7 +254,7 @@ impl Engine {
             // A rule is for later loops, so it may come after the end of this one.
             (Some((id, _, false)), LoopCommand::Guide(guide), _) if guide.proposal.is_some() => {
                 let command = LoopCommand::Guide(guide);
-                let input = LoopInput::Command { by: sender.clone(), command, comment: at };
+                let input = LoopInput::Command(CommandInput::Given { by: sender.clone(), command, comment: at });
                 taken(self.enqueue_input(&id, input, origin, part).await)
             }
             (Some((id, _, false)), ..) => {
@@ -344,9 +345,9 @@ impl Engine {
         reply: CommandReply,
     ) -> Result<(), IntakeError> {
         let view = Box::new(View::Reply(reply));
-        self.enqueue_effect(place, Effect::Comment { key: key.to_owned(), on: at.on, view }).await?;
+        self.enqueue_effect(place, ForgeEffect::Comment { key: key.to_owned(), on: at.on, view }).await?;
         match at.id {
-            Some(comment) => self.enqueue_effect(place, Effect::React { comment, mark: Mark::Wrong }).await,
+            Some(comment) => self.enqueue_effect(place, ForgeEffect::React { comment, mark: Mark::Wrong }).await,
             None => Ok(()),
         }
     }

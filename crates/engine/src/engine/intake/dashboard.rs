@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::comments::{GivenCommand, WrittenCommand};
 use super::{IntakeError, IntakeOutcome, Origin};
 use crate::domain::loops::command::{self, LoopCommand};
-use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::loops::{CommandInput, Loop, LoopInput};
 use crate::domain::model::ids::{LoopId, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, HelpView, View};
@@ -181,7 +181,8 @@ impl Engine {
                     IntakeOutcome::Done(what) => what,
                     _ => "the command was given before".to_owned(),
                 };
-                let input = command.map(|command| LoopInput::Command { by: sender, command, comment: None });
+                let input = command
+                    .map(|command| LoopInput::Command(CommandInput::Given { by: sender, command, comment: None }));
                 let Some(input) = input.filter(|_| current.state.is_open()) else {
                     return Ok(said(DashboardOutcome::Answered, vec![started]));
                 };

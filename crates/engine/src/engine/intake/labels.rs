@@ -4,8 +4,8 @@ use failpoint::kill_point;
 
 use super::approved_text::ApprovedText;
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, level, text_hash};
-use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{CommentRef, ExistingPull, LoopInput, LoopStart, LoopTask, RunOptions};
+use crate::domain::lifecycle::effect::ForgeEffect;
+use crate::domain::loops::{CommandInput, CommentRef, ExistingPull, LoopInput, LoopStart, LoopTask, RunOptions};
 use crate::domain::model::document::Unseen;
 use crate::domain::model::event::{IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
@@ -155,7 +155,8 @@ impl Engine {
                 return Ok(IntakeOutcome::Repeated);
             }
             self.still_named(account, repo).await?;
-            self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender, plan }, origin, 0).await?
+            self.enqueue_input(&id, LoopInput::Command(CommandInput::RunLabelAdded { by: sender, plan }), origin, 0)
+                .await?
         } else {
             let at = answer.change.as_ref().map_or(reported.updated_at, |change| change.at);
             let text = self.approved(account, repo, ApprovedText::of(reported, now.clone(), at), origin).await?;
@@ -269,8 +270,11 @@ impl Engine {
             who_may: report::who_may(&policy),
             hidden_teams: Vec::new(),
         });
-        self.enqueue_effect(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) })
-            .await
+        self.enqueue_effect(
+            place,
+            ForgeEffect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) },
+        )
+        .await
     }
 
     /// Comments that the permission of a person cannot be determined, with advice, once per issue.
@@ -287,7 +291,7 @@ impl Engine {
             who_may: report::who_may(&policy),
             hidden_teams: teams.iter().map(ToString::to_string).collect(),
         });
-        let effect = Effect::Comment { key: "cannot-tell".into(), on: place.issue, view: Box::new(view) };
+        let effect = ForgeEffect::Comment { key: "cannot-tell".into(), on: place.issue, view: Box::new(view) };
         self.enqueue_effect(place, effect).await
     }
 
@@ -326,7 +330,7 @@ impl Engine {
         let outcome = match permission {
             Authorization::Deny { reason, .. } => ignored(format!("{} may not pause a loop: {reason}", sender.login)),
             Authorization::Allow => {
-                let input = LoopInput::RunLabelRemoved { by: Some(sender) };
+                let input = LoopInput::Command(CommandInput::RunLabelRemoved { by: Some(sender) });
                 self.enqueue_for_open_loop(repo, number, IssueRole::Issue, input, origin).await
             }
         }?;

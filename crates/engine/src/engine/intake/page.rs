@@ -1,7 +1,7 @@
 //! Texts as the forge displays them.
 
-use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::lifecycle::effect::WorkEffect;
+use crate::domain::loops::{ForgeInput, Loop, LoopInput};
 use crate::domain::model::document::Document;
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::sanitize::document;
@@ -9,7 +9,6 @@ use crate::engine::executor::EffectError;
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeError;
 use crate::store::loops;
-use crate::store::outbox::ClaimedEffect;
 
 /// Wait until the input with a page has been processed, in milliseconds.
 const STORED_WAIT_MS: i64 = 1_000;
@@ -55,16 +54,16 @@ impl Engine {
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
-        claimed: &ClaimedEffect,
+        effect: &WorkEffect,
         current: &Loop,
     ) -> Result<(), EffectError> {
         let reads = matches!(
-            claimed.effect,
-            Effect::Prepare { .. }
-                | Effect::Check { .. }
-                | Effect::Plan { .. }
-                | Effect::Agent { .. }
-                | Effect::SecondOpinion { .. }
+            effect,
+            WorkEffect::Prepare { .. }
+                | WorkEffect::Check { .. }
+                | WorkEffect::Plan { .. }
+                | WorkEffect::Agent { .. }
+                | WorkEffect::SecondOpinion { .. }
         );
         if !reads || !current.state.is_open() || !current.task.lacks_page() {
             return Ok(());
@@ -75,7 +74,7 @@ impl Engine {
             Err(error) => return later(None, error.to_string()),
         };
         let (id, key, now) = (current.id.clone(), format!("page/{}", current.id), self.clock.now());
-        let input = LoopInput::Rendered { html };
+        let input = LoopInput::Forge(ForgeInput::Rendered { html });
         self.store.write(move |c| loops::enqueue_input(c, &id, &key, &input, now)).await?;
         self.wake.step.notify_one();
         later(Some(STORED_WAIT_MS), "the forge rendered the task's text".to_owned())

@@ -1,7 +1,7 @@
 //! Checks that the comments with a plan are unedited when somebody approves the plan.
 
 use super::IntakeError;
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
 use crate::domain::model::ids::{CommentId, LoopId, RepoRef};
 use crate::domain::report;
 use crate::engine::{Engine, ForgeAccount};
@@ -42,7 +42,7 @@ impl Engine {
                 continue;
             }
             let view = Box::new(report::plan(&current, plan));
-            let effect = Effect::Comment { key: repeated, on: issue, view };
+            let effect = Effect::Forge(ForgeEffect::Comment { key: repeated, on: issue, view });
             let (id, place, at) = (id.clone(), current.place.clone(), self.clock.now());
             self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, at)).await?;
             self.wake.effects_queued();

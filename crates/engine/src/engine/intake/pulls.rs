@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
 use crate::domain::loops::command;
 use crate::domain::loops::{
-    CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS, SuggestedChange, remark_key,
-    suggested_text,
+    CommandInput, CommentRef, ForgeInput, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS,
+    SuggestedChange, remark_key, suggested_text,
 };
 use crate::domain::model::document::Document;
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
@@ -37,14 +37,18 @@ impl Engine {
         };
         let pull = self.confirmed_pull(account, repo, reported).await?;
         if pull.merged {
-            return self.tell_state(account, repo, (number, role), "merged", LoopInput::PullMerged).await;
+            return self
+                .tell_state(account, repo, (number, role), "merged", LoopInput::Forge(ForgeInput::PullMerged))
+                .await;
         }
         if !pull.open {
-            return self.tell_state(account, repo, (number, role), "pull-closed", LoopInput::PullClosed).await;
+            return self
+                .tell_state(account, repo, (number, role), "pull-closed", LoopInput::Forge(ForgeInput::PullClosed))
+                .await;
         }
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
-            let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
+            let input = LoopInput::Forge(ForgeInput::PullRetargeted { base: pull.base_branch.clone() });
             let what = format!("pull-to-{}", pull.base_branch);
             return self.tell_state(account, repo, (number, role), &what, input).await;
         }
@@ -66,7 +70,7 @@ impl Engine {
         for current in open {
             if let Some(commit) = current.pushed.clone().filter(|_| concerns(&current)) {
                 let now = self.clock.now();
-                let effect = Effect::Inspect { commit, base_moved };
+                let effect = Effect::Forge(ForgeEffect::Inspect { commit, base_moved });
                 self.store
                     .write(move |c| {
                         outbox::enqueue(c, current.id.as_str(), Some(&current.id), &current.place, &effect, now)
@@ -131,8 +135,13 @@ impl Engine {
         if items.is_empty() && commanded {
             return done("commands of a review");
         }
-        self.enqueue_input(&current.id, LoopInput::Reviewed { by: review.sender, items, suggestions }, origin, told)
-            .await
+        self.enqueue_input(
+            &current.id,
+            LoopInput::Command(CommandInput::Reviewed { by: review.sender, items, suggestions }),
+            origin,
+            told,
+        )
+        .await
     }
 
     /// Processes reviews since a given time whose deliveries may have been missed. Commands in them are ignored,
@@ -194,7 +203,13 @@ impl Engine {
             self.still_named(account, repo).await?;
             known.extend(items.iter().map(|(key, _)| key.clone()));
             let origin = Origin::missed_review(repo, review.id, self.clock.now());
-            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items, suggestions }, &origin, 0).await?;
+            self.enqueue_input(
+                id,
+                LoopInput::Command(CommandInput::Reviewed { by: sender, items, suggestions }),
+                &origin,
+                0,
+            )
+            .await?;
         }
         // Replies in the threads of earlier reviews, and of other people.
         for reply in remarks {
@@ -219,7 +234,13 @@ impl Engine {
             let origin = Origin::found_remark(repo, &reply.comment, self.clock.now());
             let suggestions = suggestion(&reply, &text, &sender).into_iter().collect();
             let items = vec![item(&reply, &text, &sender)];
-            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items, suggestions }, &origin, 0).await?;
+            self.enqueue_input(
+                id,
+                LoopInput::Command(CommandInput::Reviewed { by: sender, items, suggestions }),
+                &origin,
+                0,
+            )
+            .await?;
         }
         Ok(())
     }
@@ -255,8 +276,13 @@ impl Engine {
         for (part, parsed) in commands.into_iter().enumerate() {
             let key = format!("reply/{}/{part}", origin.key);
             if let Some(command) = self.understood(place, parsed, at, &key).await? {
-                self.enqueue_input(id, LoopInput::Command { by: by.clone(), command, comment: Some(at) }, origin, part)
-                    .await?;
+                self.enqueue_input(
+                    id,
+                    LoopInput::Command(CommandInput::Given { by: by.clone(), command, comment: Some(at) }),
+                    origin,
+                    part,
+                )
+                .await?;
             }
         }
         Ok(count)
@@ -287,7 +313,13 @@ impl Engine {
         }
         let suggestions = suggestion(&known, &text, &sender).into_iter().collect();
         let items = vec![item(&known, &text, &sender)];
-        self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items, suggestions }, &from, 0).await
+        self.enqueue_input(
+            &current.id,
+            LoopInput::Command(CommandInput::Reviewed { by: sender, items, suggestions }),
+            &from,
+            0,
+        )
+        .await
     }
 
     /// Handles a comment without a command in the conversation of a loop's pull request. A reply in a review's thread
@@ -323,7 +355,8 @@ impl Engine {
             "A plain comment does not reach the agent. To ask for changes, submit a review, reply in the thread of a review, or comment `/ralph guide TEXT`.",
         ];
         let view = report::reply(false, lines.map(str::to_owned).to_vec());
-        let effect = Effect::Comment { key: "plain-comment".into(), on: number, view: Box::new(view) };
+        let effect =
+            Effect::Forge(ForgeEffect::Comment { key: "plain-comment".into(), on: number, view: Box::new(view) });
         let (place, id, now) = (current.place, current.id, self.clock.now());
         self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, now)).await?;
         self.wake.effects_queued();

@@ -25,11 +25,10 @@ use crate::agent::{
 use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
 use crate::domain::knowledge::session::{OutputBuffer, TreeRoots};
-use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, WorkOutcome};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::image::TaskImages;
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
-use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::egress::Egress;
 use crate::engine::assist::Questions;
 use crate::engine::executor::{EffectError, Receipt};
@@ -41,7 +40,7 @@ use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
 use crate::store::calls::{self, CallDecision};
 use crate::store::outbox::ClaimedEffect;
-use crate::store::{StoreError, WriteGroup, session};
+use crate::store::{StoreError, WriteGroup};
 use crate::workspace::AgentView;
 
 /// Maximum number of files that a note about saved files names.
@@ -81,7 +80,7 @@ impl Engine {
         if claimed.attempts > 0 {
             let cost = self.settle_lost(current, ticket).await?;
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
-            return Ok(Receipt::with_input("the run was lost", LoopInput::AgentLost { ticket, salvaged, cost }));
+            return Ok(Receipt::outcome("the run was lost", ticket, WorkOutcome::AgentLost { salvaged, cost }));
         }
         let Some(head) = &current.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
@@ -120,24 +119,8 @@ impl Engine {
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
         let (text, run) = (format!("{:?}", run.end), Box::new(run));
-        let input = if plans { LoopInput::Planned { ticket, run } } else { LoopInput::AgentEnded { ticket, run } };
-        Ok(Receipt::with_input(text, input))
-    }
-
-    /// Settles the calls of a run whose process died, stores its turn as interrupted, and returns the run's total
-    /// cost. Calls that had ended were recorded, but the loop had not received them.
-    pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
-        let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
-        let ended = self.store.write(move |c| {
-            let lost = calls::abandon(c, &id, &settings, now)?;
-            session::cut_turn(c, &id)?;
-            Ok((lost, calls::cost_of(c, &calls::key_prefix(&id, ticket))?))
-        });
-        let (lost, cost) = ended.await?;
-        for (backend, role, cost) in lost {
-            self.metrics.call((&backend, role.word()), "lost", TokenUsage::default().by_kind(), cost.usd());
-        }
-        Ok(cost)
+        let outcome = if plans { WorkOutcome::Planned { run } } else { WorkOutcome::AgentEnded { run } };
+        Ok(Receipt::outcome(text, ticket, outcome))
     }
 
     /// Resets the tree to `head` and restores the pending merge; returns a note for the agent, if any.

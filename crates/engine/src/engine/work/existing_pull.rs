@@ -2,7 +2,7 @@
 
 use super::branch_state::BranchState;
 use super::changed_tests::{changed_tests, check_start};
-use crate::domain::loops::{BranchFinding, FoundBranch, Loop, LoopInput, PullProblems};
+use crate::domain::loops::{BranchFinding, ForgeInput, FoundBranch, Loop, LoopInput, PullProblems};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::tamper::ChangeMarks;
 use crate::engine::executor::EffectError;
@@ -41,7 +41,7 @@ impl Engine {
         let id = current.id.clone();
         let key = format!("tests-found/{id}");
         let now = self.clock.now();
-        let input = LoopInput::TestsFound { commit: commit.clone(), findings };
+        let input = LoopInput::Forge(ForgeInput::TestsFound { commit: commit.clone(), findings });
         self.store.write(move |c| loops::enqueue_input(c, &id, &key, &input, now)).await?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use failpoint::kill_point;
 
 use super::branch_state::BranchState;
 use super::changed_tests::check_start;
-use crate::domain::loops::{ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith};
+use crate::domain::loops::{ConflictingCommit, IterationChange, Loop, LoopInput, MergeWith, WorkOutcome};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::outbound::{
     self, ChangeSize, CommitText, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Outbound, Trailer,
@@ -141,7 +141,7 @@ impl Engine {
         let message = self.outbound.message(&subject, &[], &self.own_trailers(repo, current));
         let request = CommitRequest { protected_base: to, ..on_top(current, repo, (head, to), &message) };
         let info = self.workspaces.commit(request).await?;
-        Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
+        Ok(Receipt::outcome(what, ticket, WorkOutcome::Restored { commit: info.commit, retained_as }))
     }
 
     /// Returns the trailers of all commits of a loop: its id, and the sign-off if the repository requires one.
@@ -197,7 +197,7 @@ impl Engine {
             Err(leak) => {
                 self.metrics.refused("secret", 1);
                 let reason = leak.to_string();
-                return Ok(Receipt::with_input(reason.clone(), LoopInput::PushBlocked { ticket, reason }));
+                return Ok(Receipt::outcome(reason.clone(), ticket, WorkOutcome::PushBlocked { reason }));
             }
         };
         let request =
@@ -205,7 +205,7 @@ impl Engine {
         match self.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
                 kill_point("K24");
-                Ok(Receipt::with_input("pushed", LoopInput::Pushed { ticket, commit: commit.commit().clone() }))
+                Ok(Receipt::outcome("pushed", ticket, WorkOutcome::Pushed { commit: commit.commit().clone() }))
             }
             PushOutcome::Rejected { reason, refusal, .. } if refusal.is_transient() => {
                 let why = format!("the forge failed while it took the push to `{}`: {reason}", current.branch);
@@ -213,7 +213,10 @@ impl Engine {
             }
             PushOutcome::Rejected { remote, reason, refusal } => {
                 let reason = format!("`{}`: {reason}", current.branch);
-                let rejected = LoopInput::PushRejected { ticket, remote, reason: reason.clone(), refusal };
+                let rejected = LoopInput::Outcome {
+                    ticket,
+                    outcome: WorkOutcome::PushRejected { remote, reason: reason.clone(), refusal },
+                };
                 Ok(Receipt::with_input(reason, rejected))
             }
         }
@@ -274,14 +277,15 @@ impl Engine {
             false => self.workspaces.conflicting_commit((&current.id, repo), (head, &other), &conflicts).await?,
         };
         let cause = cause.map(|(commit, author)| ConflictingCommit { commit, author });
-        let merged = LoopInput::Merged { ticket, other, conflicts, cause, up_to_date, base };
+        let merged =
+            LoopInput::Outcome { ticket, outcome: WorkOutcome::Merged { other, conflicts, cause, up_to_date, base } };
         Ok(Receipt::with_input("merged into the tree", merged))
     }
 }
 
 fn committed(ticket: u64, change: IterationChange) -> Receipt {
     let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
-    Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) })
+    Receipt::outcome(text, ticket, WorkOutcome::Committed { change: Box::new(change) })
 }
 
 /// Returns the subject of a commit that the service makes by itself, by the rules of the repository.

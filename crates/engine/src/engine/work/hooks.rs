@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::remove_folder;
 use crate::config::HookProgram;
-use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::loops::{Loop, WorkOutcome};
 use crate::domain::model::hook::{HookEvent, HookObjection, read_verdict};
 use crate::domain::model::ids::RepoRef;
 use crate::engine::Engine;
@@ -146,7 +146,7 @@ impl Engine {
             }
         }
         let text = objection.as_ref().map_or_else(|| "no objection".to_owned(), |one| format!("{one:?}"));
-        Ok(Receipt::with_input(text, LoopInput::HooksAnswered { ticket, event, objection }))
+        Ok(Receipt::outcome(text, ticket, WorkOutcome::HooksAnswered { event, objection }))
     }
 
     /// Runs the hooks after a loop stopped working; their verdicts are ignored.

@@ -17,7 +17,7 @@ use super::run_outcome::limit_of;
 use crate::agent::{AgentOutcome, AgentRun, AgentStatus, Backend, RunImages, RunPurpose};
 use crate::domain::knowledge::intelligence::{Ask, AssistantJob, JobKind, Reviewing, ask};
 use crate::domain::knowledge::session;
-use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::loops::{Loop, LoopInput, WorkOutcome};
 use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
 use crate::domain::model::opinion::{OpinionAnswer, OpinionEnd, OpinionRun};
 use crate::domain::providers::backends::BackendRole;
@@ -75,7 +75,7 @@ impl Engine {
             Err(EffectError::Retry { why, .. }) if claimed.tries + 1 >= MAX_TRIES => missing(why),
             other => other?,
         };
-        let input = LoopInput::SecondOpinionGiven { ticket, run: Box::new(run) };
+        let input = LoopInput::Outcome { ticket, outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(run) } };
         Ok(Receipt::with_input("a second opinion was asked for", input))
     }
 

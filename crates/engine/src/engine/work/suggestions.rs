@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Attempt;
 use super::git::{host_of, on_top, own_subject};
-use crate::domain::loops::{Loop, LoopInput, SuggestedChange, with_suggestion};
+use crate::domain::loops::{Loop, LoopInput, SuggestedChange, WorkOutcome, with_suggestion};
 use crate::domain::model::ids::{CommentId, RepoRef};
 use crate::domain::trust::outbound::{CommitText, Outbound, Trailer};
 use crate::engine::Engine;
@@ -46,7 +46,10 @@ impl Engine {
         let change = Box::new(self.change(current, &request, info).await?);
         let text = format!("{} applied, {} not", applied.len(), failed.len());
         let applied = applied.iter().map(|one| one.comment).collect();
-        let input = LoopInput::SuggestionsApplied { ticket: run.ticket, change, applied, failed };
+        let input = LoopInput::Outcome {
+            ticket: run.ticket,
+            outcome: WorkOutcome::SuggestionsApplied { change, applied, failed },
+        };
         Ok(Receipt::with_input(text, input))
     }
 

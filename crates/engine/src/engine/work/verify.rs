@@ -12,7 +12,7 @@ use super::environment::SetupContext;
 use super::program_tests::MergedFile;
 use crate::clock::Stopwatch;
 use crate::domain::loops::{
-    BaseTestsRun, BranchFinding, ChangedTestFile, Loop, LoopInput, RewrittenFile, TestEvidence,
+    BaseTestsRun, BranchFinding, ChangedTestFile, Loop, RewrittenFile, TestEvidence, WorkOutcome,
 };
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckReport};
@@ -71,7 +71,7 @@ impl Engine {
             let (held, all) = (run.report.held(), run.report.outcomes.len());
             text.push_str(&format!("; with the base's tests {held} of {all}"));
         }
-        Ok(Receipt::with_input(text, LoopInput::Verified { ticket, report, tests: Box::new(tests) }))
+        Ok(Receipt::outcome(text, ticket, WorkOutcome::Verified { report, tests: Box::new(tests) }))
     }
 
     async fn verify_in(

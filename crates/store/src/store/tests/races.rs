@@ -1,11 +1,12 @@
 //! Tests of concurrent writers. Each test uses two connections to one file, like two processes, and many tasks on both.
 
+use crate::domain::lifecycle::effect::ForgeEffect;
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
 
 use super::*;
-use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopTask};
+use crate::domain::loops::{ForgeInput, Loop, LoopInput, LoopStart, LoopTask};
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::trust::policy::Policy;
@@ -85,7 +86,7 @@ async fn issue_has_one_open_loop_under_concurrency() {
         let id = open[0].clone();
         stores[0]
             .write(move |c| {
-                let ended = LoopInput::IssueEnded { how: "closed".into() };
+                let ended = LoopInput::Forge(ForgeInput::IssueEnded { how: "closed".into() });
                 loops::enqueue_input(c, &id, &format!("end/{id}"), &ended, Timestamp(6))
             })
             .await
@@ -189,7 +190,7 @@ async fn slots_are_never_granted_twice() {
         }
         let Some(one) = running.into_iter().next() else { break };
         let told_at = stores[round % 2].write(move |c| {
-            let closed = LoopInput::IssueEnded { how: "closed".into() };
+            let closed = LoopInput::Forge(ForgeInput::IssueEnded { how: "closed".into() });
             loops::enqueue_input(c, &one.id, &format!("end/{}", one.id), &closed, Timestamp(9))
         });
         assert!(told_at.await.expect("told"));
@@ -203,7 +204,7 @@ async fn slots_are_never_granted_twice() {
 async fn effect_is_claimed_by_one_owner() {
     let (_folder, stores) = two().await;
     for subject in 0..10 {
-        for effect in [status(), Effect::StateLabel { state: Some(LoopState::Queued) }] {
+        for effect in [status(), Effect::Forge(ForgeEffect::StateLabel { state: Some(LoopState::Queued) })] {
             let subject = format!("s{subject}");
             let pushed =
                 stores[0].write(move |c| outbox::enqueue(c, &subject, None, &place(), &effect, Timestamp(1))).await;

@@ -9,7 +9,8 @@ use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::agent_message::reported;
 use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
-    Guidance, GuidanceSource, Iteration, IterationKind, JudgedDetection, Loop, LoopInput, LoopState, error_signature,
+    CommandInput, ForgeInput, Guidance, GuidanceSource, Iteration, IterationKind, JudgedDetection, Loop, LoopInput,
+    LoopState, error_signature,
 };
 use crate::domain::model::task::{AgentReport, TamperFinding};
 use crate::domain::supervision::oversight::InterventionLevel;
@@ -68,20 +69,22 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
         }
     }
     match input {
-        LoopInput::Command { by, command: LoopCommand::Guide(guide), .. } if guide.proposal.is_some() => {
+        LoopInput::Command(CommandInput::Given { by, command: LoopCommand::Guide(guide), .. })
+            if guide.proposal.is_some() =>
+        {
             let text = clean(&guide.text);
             if !text.is_empty() {
                 found.push(MemoryObservation::Rule { text, by: by.login.clone(), proposal: guide.proposal });
             }
         }
         // Only comments of people with permission become an input.
-        LoopInput::Reviewed { items, .. } => {
+        LoopInput::Command(CommandInput::Reviewed { items, .. }) => {
             let new =
                 items.iter().filter(|(key, _)| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key));
             let texts = new.filter_map(|(_, remark)| remark_text(&clean(&remark.text)));
             found.extend(texts.map(|text| MemoryObservation::Remark { text }));
         }
-        _ => {}
+        LoopInput::Command(_) | LoopInput::Forge(_) | LoopInput::Timer(_) | LoopInput::Outcome { .. } => {}
     }
     if !before.proposals.is_empty() && after.proposals.is_empty() && after.state == LoopState::Review {
         let numbers = before.proposals.iter().map(|proposal| proposal.number).collect();
@@ -209,7 +212,9 @@ fn ended(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopEnding, 
     let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
         LoopState::Merged => Some((LoopEnding::Merged, Some(true))),
-        LoopState::Closed if matches!(input, LoopInput::PullClosed) => Some((LoopEnding::ClosedUnmerged, Some(false))),
+        LoopState::Closed if matches!(input, LoopInput::Forge(ForgeInput::PullClosed)) => {
+            Some((LoopEnding::ClosedUnmerged, Some(false)))
+        }
         LoopState::Closed if before.state == LoopState::Review => Some((LoopEnding::Verified, Some(true))),
         LoopState::LimitReached => Some((LoopEnding::Failed, Some(false))),
         LoopState::Aborted if given_up() => Some((LoopEnding::Failed, Some(false))),

@@ -5,7 +5,8 @@ use super::{EventKind, SessionEvent};
 use crate::domain::knowledge::memory::judged_anew;
 use crate::domain::loops::command::{CommandRecord, PREFIX};
 use crate::domain::loops::{
-    AgentRunFacts, Guidance, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,
+    AgentRunFacts, CommandInput, Guidance, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy,
+    WorkOutcome, error_signature,
 };
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::{ChangeKind, CheckReport, DiffStat};
@@ -23,26 +24,19 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
     let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
     let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
     match input {
-        LoopInput::Command { by, command, .. } => {
+        LoopInput::Command(CommandInput::Given { by, command, .. }) => {
             if let Some(text) = command.recorded(CommandRecord::Session) {
                 let text = sanitize::for_prompt(&format!("{PREFIX} {text}"));
                 found.add(EventKind::Command, format!("{}: {text}", by.login));
             }
         }
-        LoopInput::Reviewed { items, .. } => {
+        LoopInput::Command(CommandInput::Reviewed { items, .. }) => {
             // Only items that the loop processed now, because a review can be delivered again.
             let is_new = |key: &String| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key);
             items.iter().filter(|(key, _)| is_new(key)).for_each(|(_, guidance)| found.remark(guidance));
         }
-        LoopInput::Checked { ticket, report } | LoopInput::Verified { ticket, report, .. } if counts(*ticket) => {
-            found.checks(report, before.step == LoopStep::Verify)
-        }
-        LoopInput::AgentEnded { ticket, run } if counts(*ticket) => found.served(before, run),
-        // A merge contains the changes of the other side.
-        LoopInput::Committed { ticket, change } if counts(*ticket) && before.merging.is_none() => {
-            found.committed(&change.stat)
-        }
-        _ => {}
+        LoopInput::Outcome { ticket, outcome } if counts(*ticket) => found.outcome(before, outcome),
+        LoopInput::Command(_) | LoopInput::Forge(_) | LoopInput::Timer(_) | LoopInput::Outcome { .. } => {}
     }
     if let Some(iteration) = judged_anew(before, after) {
         found.iteration = iteration.number;
@@ -69,6 +63,34 @@ impl CollectedEvents {
     fn add_of(&mut self, kind: EventKind, tool: Option<String>, text: String, failed: bool) {
         let Self { iteration, at, .. } = *self;
         self.events.push(SessionEvent { iteration, kind, tool, path: None, text, failed, at });
+    }
+
+    fn outcome(&mut self, before: &Loop, outcome: &WorkOutcome) {
+        match outcome {
+            WorkOutcome::Checked { report } | WorkOutcome::Verified { report, .. } => {
+                self.checks(report, before.step == LoopStep::Verify);
+            }
+            WorkOutcome::AgentEnded { run } => self.served(before, run),
+            // A merge contains the changes of the other side.
+            WorkOutcome::Committed { change } if before.merging.is_none() => self.committed(&change.stat),
+            WorkOutcome::Prepared { .. }
+            | WorkOutcome::Planned { .. }
+            | WorkOutcome::AgentLost { .. }
+            | WorkOutcome::AskedAtEnd { .. }
+            | WorkOutcome::Committed { .. }
+            | WorkOutcome::SuggestionsApplied { .. }
+            | WorkOutcome::Restored { .. }
+            | WorkOutcome::Pushed { .. }
+            | WorkOutcome::PushRejected { .. }
+            | WorkOutcome::PushBlocked { .. }
+            | WorkOutcome::Merged { .. }
+            | WorkOutcome::WorkFailed { .. }
+            | WorkOutcome::HooksAnswered { .. }
+            | WorkOutcome::SecondOpinionGiven { .. }
+            | WorkOutcome::RepositoryUnavailable { .. }
+            | WorkOutcome::PutOff { .. }
+            | WorkOutcome::RepositoryFileBroken { .. } => {}
+        }
     }
 
     fn remark(&mut self, guidance: &Guidance) {

@@ -19,14 +19,14 @@ impl LoopRun {
         let commit = self.current.pushed.clone().expect("pushed");
         let failed = failed.iter().map(|name| failure(name)).collect();
         let on_base = on_base.iter().map(|name| (*name).to_owned()).collect();
-        self.tell(LoopInput::Inspected {
+        self.tell(ForgeInput::Inspected(CiInspection {
             commit,
             failed,
             progress: CiProgress::default(),
             pending: 0,
             conflict: false,
             on_base,
-        })
+        }))
     }
 
     /// Verifies the head again after an iteration without a change.
@@ -35,7 +35,7 @@ impl LoopRun {
     }
 
     fn drafts(&self) -> bool {
-        self.has(|effect| matches!(effect, Effect::DraftPull))
+        self.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::DraftPull)))
     }
 }
 
@@ -54,7 +54,10 @@ fn red_ci_withdraws_the_pull_request_and_tells_the_agent() {
 fn red_ci_of_an_unchanged_commit_pauses_until_it_passes() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.ci(&["build"], &[]).working().changes_nothing().is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.escalates("ci") && !run.has(|effect| matches!(effect, Effect::Pull { ready: true, .. })));
+    assert!(
+        run.escalates("ci")
+            && !run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Pull { ready: true, .. })))
+    );
     assert_eq!(run.current.why, "CI fails on the pull request, and the last iteration changed nothing: `build`");
     // The same failure and a pause that a person asked for change nothing.
     run.ci(&["build"], &[]).is(LoopState::Paused, LoopStep::Idle);
@@ -114,9 +117,11 @@ fn stored_loops_and_inputs_without_ci_can_be_read() {
     let input = serde_json::json!({
         "input": "inspected", "commit": run.current.pushed, "failed": [], "pending": 0, "conflict": false,
     });
-    assert!(matches!(serde_json::from_value(input), Ok(LoopInput::Inspected { on_base, .. }) if on_base.is_empty()));
+    assert!(
+        matches!(serde_json::from_value(input), Ok(LoopInput::Forge(ForgeInput::Inspected(CiInspection { on_base, .. }))) if on_base.is_empty())
+    );
     let lost = serde_json::json!({ "input": "authority_lost", "who": "maja" });
     assert!(
-        matches!(serde_json::from_value(lost), Ok(LoopInput::AuthorityLost { hidden_teams, .. }) if hidden_teams.is_empty())
+        matches!(serde_json::from_value(lost), Ok(LoopInput::Forge(ForgeInput::AuthorityLost { hidden_teams, .. })) if hidden_teams.is_empty())
     );
 }

@@ -7,13 +7,15 @@ impl LoopRun {
     /// Merges the base, which conflicts in `a.rs`.
     fn merge_conflicts(&mut self) -> &mut Self {
         let cause = ConflictingCommit { commit: sha(88), author: "Olaf Berg".into() };
-        self.tell(LoopInput::Merged {
+        self.tell(LoopInput::Outcome {
             ticket: self.current.ticket,
-            other: sha(89),
-            conflicts: vec!["a.rs".into()],
-            cause: Some(cause),
-            up_to_date: false,
-            base: None,
+            outcome: WorkOutcome::Merged {
+                other: sha(89),
+                conflicts: vec!["a.rs".into()],
+                cause: Some(cause),
+                up_to_date: false,
+                base: None,
+            },
         })
     }
 
@@ -21,7 +23,7 @@ impl LoopRun {
         let mut run = Self::in_state(LoopState::Review);
         let commit = run.current.pushed.clone().expect("pushed");
         let (failed, progress, on_base) = (Vec::new(), CiProgress::default(), Vec::new());
-        run.tell(LoopInput::Inspected { commit, failed, progress, pending: 0, conflict: true, on_base });
+        run.tell(ForgeInput::Inspected(CiInspection { commit, failed, progress, pending: 0, conflict: true, on_base }));
         run.working().is(LoopState::Running, LoopStep::Merge);
         run.merge_conflicts().is(LoopState::Running, LoopStep::Agent);
         run
@@ -37,7 +39,7 @@ fn commit_with_markers_is_never_pushed_and_people_get_two_ways_out() {
     let mut run = LoopRun::conflicting();
     let (head, base) = (run.current.head.clone(), run.current.base.clone());
     run.leaves_markers().is(LoopState::Running, LoopStep::Merge);
-    assert!(!run.has(|effect| matches!(effect, Effect::Push { .. } | Effect::Check { .. })));
+    assert!(!run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Push { .. } | WorkEffect::Check { .. }))));
     assert_eq!((&run.current.head, &run.current.base), (&head, &base), "the branch is as before");
     run.merge_conflicts();
     let told = run.current.current().map(|iteration| iteration.guidance.clone()).unwrap_or_default();

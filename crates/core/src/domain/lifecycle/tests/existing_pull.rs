@@ -22,7 +22,7 @@ impl LoopRun {
     }
 
     fn finds(&mut self, problems: PullProblems) -> &mut Self {
-        self.tell(LoopInput::SlotGranted).prepared(|tree| {
+        self.tell(TimerInput::SlotGranted).prepared(|tree| {
             tree.head = sha(HEAD);
             tree.remote = Some(sha(HEAD));
             tree.problems = Some(problems);
@@ -54,10 +54,13 @@ fn red_ci_is_repaired_on_the_branch_and_the_pull_request_stays_the_authors() {
     assert!(!run.changes_pull(), "no pull request is opened: {:?}", run.effects);
     run.checked(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert!(!run.changes_pull(), "it is not marked as ready: {:?}", run.effects);
-    assert!(run.has(|effect| matches!(effect, Effect::Comment { on: Number(42), .. })), "a comment says what was done");
+    assert!(
+        run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Comment { on: Number(42), .. }))),
+        "a comment says what was done"
+    );
     assert_eq!(run.current.app_that_rebases(), Some("dependabot"));
-    run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
-    assert!(run.has(|effect| *effect == Effect::Release { delete_branch: false }));
+    run.tell(ForgeInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
+    assert!(run.has(|effect| *effect == Effect::Work(WorkEffect::Release { delete_branch: false })));
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
@@ -67,7 +70,14 @@ fn later_red_ci_leaves_the_draft_state_alone() {
     run.checked(false).iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     let commit = run.current.pushed.clone().expect("pushed");
     let (failed, progress) = (vec![failure("lint")], CiProgress::default());
-    run.tell(LoopInput::Inspected { commit, failed, progress, pending: 0, conflict: false, on_base: Vec::new() });
+    run.tell(ForgeInput::Inspected(CiInspection {
+        commit,
+        failed,
+        progress,
+        pending: 0,
+        conflict: false,
+        on_base: Vec::new(),
+    }));
     run.is(LoopState::Queued, LoopStep::Idle);
     assert!(!run.changes_pull() && run.guidance() == ["log of lint"], "{:?}", run.effects);
 }
@@ -92,8 +102,8 @@ fn pull_request_without_problems_ends_with_a_sentence() {
         run.finds(PullProblems { pending, failed, on_base, ..PullProblems::default() });
         run.is(LoopState::Closed, LoopStep::Idle);
         assert!(run.current.why.contains(words), "{}", run.current.why);
-        assert!(run.has(|effect| matches!(effect, Effect::Comment { key, .. } if key == "end")));
-        assert!(!run.has(|effect| matches!(effect, Effect::Agent { .. } | Effect::Check { .. })));
+        assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Comment { key, .. }) if key == "end")));
+        assert!(!run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Agent { .. } | WorkEffect::Check { .. }))));
         assert!(run.current.found_nothing_to_do());
     }
 }
@@ -107,14 +117,14 @@ fn guidance_and_remarks_are_work() {
     let mut reviewed = LoopRun::on_pull(|_| {});
     let remark = Guidance { who: "olaf".into(), source: GuidanceSource::Review, path: None, ..failure("a line") };
     let items = vec![("review/3".to_owned(), remark)];
-    reviewed.tell(LoopInput::Reviewed { by: user("olaf"), items, suggestions: Vec::new() });
+    reviewed.tell(CommandInput::Reviewed { by: user("olaf"), items, suggestions: Vec::new() });
     reviewed.finds(PullProblems::default()).is(LoopState::Running, LoopStep::Baseline);
 }
 
 #[test]
 fn deleted_branch_ends_the_loop() {
     let mut run = LoopRun::on_pull(|start| start.request = "fix it".into());
-    run.tell(LoopInput::SlotGranted).prepared(|tree| tree.remote = None).is(LoopState::Closed, LoopStep::Idle);
+    run.tell(TimerInput::SlotGranted).prepared(|tree| tree.remote = None).is(LoopState::Closed, LoopStep::Idle);
     assert_eq!(run.current.why, "the branch `deps/left-pad` of the pull request no longer exists");
 }
 
@@ -123,7 +133,7 @@ fn tests_that_the_author_changed_are_accepted_as_found() {
     let mut run = LoopRun::red();
     let found = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+9 -1");
     let finding = BranchFinding { found, mark: "m".into(), pushed: false };
-    run.tell(LoopInput::TestsFound { commit: sha(HEAD), findings: vec![finding] });
+    run.tell(ForgeInput::TestsFound { commit: sha(HEAD), findings: vec![finding] });
     let version = run.current.guard.accepted_tests("tests/a.py").map(|(commit, _)| commit.clone());
     assert_eq!(version, Some(sha(HEAD)), "the version of the author counts as the base's");
     run.checked(false);
@@ -138,7 +148,10 @@ fn commits_of_the_author_meanwhile_are_merged_after_a_resume() {
     run.checked(false).agent(AgentEnd::Finished).committed(|_| {});
     let (ticket, reason) = (run.current.ticket, "moved".to_owned());
     let refusal = PushRefusal::Other;
-    run.tell(LoopInput::PushRejected { ticket, remote: Some(sha(70)), reason, refusal });
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::PushRejected { remote: Some(sha(70)), reason, refusal },
+    });
     run.is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.merge_wanted, Some(MergeWith::Pushed(sha(70))));
 }
@@ -154,6 +167,6 @@ fn merge_when_ready_is_refused() {
 #[test]
 fn closed_pull_request_ends_the_loop_at_once() {
     let mut run = LoopRun::red();
-    run.checked(false).tell(LoopInput::PullClosed).is(LoopState::Closed, LoopStep::Idle);
-    assert!(run.has(|effect| *effect == Effect::CancelWork) && !run.current.found_nothing_to_do());
+    run.checked(false).tell(ForgeInput::PullClosed).is(LoopState::Closed, LoopStep::Idle);
+    assert!(run.has(|effect| *effect == Effect::Store(StoreEffect::CancelWork)) && !run.current.found_nothing_to_do());
 }

@@ -17,7 +17,7 @@ impl LoopRun {
         self.is(LoopState::NeedsCriteria, LoopStep::Idle);
         assert!(self.current.why.contains("flaky"), "{}", self.current.why);
         let named = self.effects.iter().any(|effect| match effect {
-            Effect::Comment { view, .. } => match &**view {
+            Effect::Forge(ForgeEffect::Comment { view, .. }) => match &**view {
                 View::NeedsCriteria(view) => view.flaky == ["make test"],
                 _ => false,
             },
@@ -32,7 +32,7 @@ impl LoopRun {
     }
 
     fn reports(&mut self, report: CheckReport) -> &mut Self {
-        self.tell(LoopInput::Checked { ticket: self.current.ticket, report })
+        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Checked { report } })
     }
 }
 
@@ -40,7 +40,7 @@ impl LoopRun {
 fn check_that_fails_and_passes_at_the_base_starts_and_finishes_nothing() {
     let start = || {
         let mut run = LoopRun::new();
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run
     };
     start().reports(flaky(false)).asks_for_a_steady_check();
@@ -50,7 +50,7 @@ fn check_that_fails_and_passes_at_the_base_starts_and_finishes_nothing() {
     let options = RunOptions { checks: vec!["make test".into()], ..RunOptions::default() };
     run.command(LoopCommand::Run(command::Run { options, guidance: String::new() }))
         .is(LoopState::Queued, LoopStep::Idle);
-    run.tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
+    run.tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
     run.checked(false).is(LoopState::Running, LoopStep::Agent);
 }
 
@@ -76,7 +76,7 @@ fn check_that_passes_without_a_change_is_no_progress() {
         CheckReport { outcomes: vec![report(first).outcomes.remove(0), second] }
     };
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted).prepared(|_| {}).reports(two(false)).without_change().reports(two(true));
+    run.tell(TimerInput::SlotGranted).prepared(|_| {}).reports(two(false)).without_change().reports(two(true));
     run.is(LoopState::Running, LoopStep::Agent);
     let last = run.current.iterations[0].clone();
     assert!(last.checks.outcomes[0].holds && last.checks.outcomes[0].flaky);
@@ -97,7 +97,7 @@ fn commit_that_fails_once_and_passes_once_in_fresh_checkouts_is_asked_about_once
     assert!(run.current.iterations[1].checks.outcomes[0].flaky, "the report names it");
     assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
     // Who resumes it accepts the next result.
-    run.command(resume()).tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Verify);
+    run.command(resume()).tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.verified, run.current.head);
 }
@@ -116,7 +116,7 @@ fn changed_commit_is_judged_anew_after_a_failed_verification() {
 #[test]
 fn checks_whose_passing_is_the_evidence_run_twice_where_that_is_cheap() {
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted).prepared(|_| {}).reports(named(false));
+    run.tell(TimerInput::SlotGranted).prepared(|_| {}).reports(named(false));
     assert_eq!(run.current.checks_to_repeat(60_000).len(), 1);
     let eighth = u64::try_from(run.current.limits.time_ms).unwrap_or_default() / 8;
     assert!(eighth > 60_000);
@@ -155,8 +155,11 @@ fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
     let objecting = CheckOutcome { objection: Some(why.into()), ..report(true).outcomes.remove(0) };
     let judged = |baseline: CheckOutcome| {
         let mut run = LoopRun::new();
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: CheckReport { outcomes: vec![baseline] } });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: CheckReport { outcomes: vec![baseline] } },
+        });
         let mut report = CheckReport { outcomes: vec![objecting.clone()] };
         run.current.apply_objections(&mut report);
         report.outcomes.remove(0)
@@ -178,9 +181,9 @@ fn lost_report_of_tests_fails_a_check() {
     let then = CheckOutcome { understood: true, output: output.into(), ..report(false).outcomes.remove(0) };
     let judged = |tests, output: &str| {
         let mut run = LoopRun::new();
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
         let baseline = CheckReport { outcomes: vec![CheckOutcome { tests, ..then.clone() }] };
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: baseline });
+        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: baseline } });
         let mut report = report(true);
         report.outcomes[0].output = output.into();
         run.current.apply_objections(&mut report);

@@ -8,17 +8,20 @@ fn hooked(events: &[HookEvent]) -> LoopRun {
     let name = |event: &HookEvent| HookName { event: *event, name: "gate".into(), optional: false };
     let hooks: Vec<HookName> = events.iter().map(name).collect();
     let mut run = LoopRun::with(|_| {});
-    run.tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks).checked(false);
+    run.tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks).checked(false);
     run
 }
 
 impl LoopRun {
     fn hooks(&mut self, event: HookEvent, objection: Option<HookObjection>) -> &mut Self {
-        self.tell(LoopInput::HooksAnswered { ticket: self.current.ticket, event, objection })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::HooksAnswered { event, objection },
+        })
     }
 
     fn runs_agent(&self) -> bool {
-        self.has(|effect| matches!(effect, Effect::Agent { .. }))
+        self.has(|effect| matches!(effect, Effect::Work(WorkEffect::Agent { .. })))
     }
 }
 
@@ -42,16 +45,22 @@ fn agent_waits_for_its_hooks() {
     // Answers of another event and of earlier work change nothing.
     run.hooks(HookEvent::BeforeReady, None).is(LoopState::Running, LoopStep::HooksBeforeAgent);
     let ticket = run.current.ticket - 1;
-    run.tell(LoopInput::HooksAnswered { ticket, event: HookEvent::BeforeAgent, objection: None });
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::HooksAnswered { event: HookEvent::BeforeAgent, objection: None },
+    });
     run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
     run.hooks(HookEvent::BeforeAgent, None).is(LoopState::Running, LoopStep::Agent);
     assert!(run.runs_agent());
     // A repeated attempt asks again.
-    run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+    });
     run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
     assert!(!run.runs_agent());
     run.hooks(HookEvent::BeforeAgent, None);
-    assert!(run.has(|effect| matches!(effect, Effect::Agent { attempt: 2, iteration: 1, .. })));
+    assert!(run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Agent { attempt: 2, iteration: 1, .. }))));
 }
 
 #[test]
@@ -63,7 +72,7 @@ fn objection_before_an_agent_pauses_and_returns_the_iteration() {
         assert!(run.current.why.contains(says) && run.escalates("hook"), "{}", run.current.why);
         assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0));
         assert!(!run.runs_agent());
-        run.command(resume()).tell(LoopInput::SlotGranted);
+        run.command(resume()).tell(TimerInput::SlotGranted);
         let hooks = run.current.policy.hooks.clone();
         run.prepared(|tree| tree.policy.hooks = hooks).is(LoopState::Running, LoopStep::HooksBeforeAgent);
         let answered = matches!(objection, Some(HookObjection::Ask { .. }));
@@ -81,12 +90,12 @@ fn review_waits_for_its_hooks() {
     assert!(given.iter().any(|guidance| guidance.text.contains("no license")), "{given:?}");
     assert_eq!(run.current.verified, None);
     run.iteration(true).checked(true).hooks(HookEvent::BeforeReady, broken()).is(LoopState::Paused, LoopStep::Idle);
-    assert!(!run.has(|effect| matches!(effect, Effect::HooksAfterEnd { .. })), "it can go on");
-    run.command(resume()).tell(LoopInput::SlotGranted);
+    assert!(!run.has(|effect| matches!(effect, Effect::Work(WorkEffect::HooksAfterEnd { .. }))), "it can go on");
+    run.command(resume()).tell(TimerInput::SlotGranted);
     let hooks = run.current.policy.hooks.clone();
     run.prepared(|tree| tree.policy.hooks = hooks).checked(true).is(LoopState::Running, LoopStep::HooksBeforeReady);
     run.hooks(HookEvent::BeforeReady, None).is(LoopState::Review, LoopStep::Idle);
-    assert!(run.has(|effect| matches!(effect, Effect::HooksAfterEnd { .. })));
+    assert!(run.has(|effect| matches!(effect, Effect::Work(WorkEffect::HooksAfterEnd { .. }))));
 }
 
 #[test]
@@ -103,7 +112,10 @@ fn pause_during_a_hook_drops_its_answer() {
     let mut run = hooked(&[HookEvent::BeforeAgent]);
     let ticket = run.current.ticket;
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
-    run.tell(LoopInput::HooksAnswered { ticket, event: HookEvent::BeforeAgent, objection: None });
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::HooksAnswered { event: HookEvent::BeforeAgent, objection: None },
+    });
     run.is(LoopState::Paused, LoopStep::Idle);
     assert!(!run.runs_agent());
 }

@@ -53,16 +53,19 @@ impl LoopRun {
             ..AgentRunFacts::ending(AgentEnd::Finished)
         };
         change(&mut run);
-        self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) });
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::AgentEnded { run: Box::new(run) },
+        });
         let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false, change: None };
         self.committed(|c| c.stat.files.push(file)).pushed();
-        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
+        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Checked { report: checks } })
     }
 
     /// Runs a whole iteration that changes nothing and ends with these checks.
     fn idles(&mut self, checks: CheckReport) -> &mut Self {
         self.agent(AgentEnd::Finished).committed(|c| (c.commit, c.tree) = (None, sha(1)));
-        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
+        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Checked { report: checks } })
     }
 
     /// Returns the text about the strategy in the latest iteration comment.
@@ -76,8 +79,11 @@ impl LoopRun {
             s.policy.limits.iterations = 40;
             s.policy.thresholds.insert("preset".to_owned(), "pinned".into());
         });
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: counted(2, 8, "") },
+        });
         run
     }
 
@@ -87,7 +93,7 @@ impl LoopRun {
 
     fn audit(&self) -> Vec<AuditEvent> {
         let entries = |effect: &Effect| match effect {
-            Effect::Audit { entries } => entries.iter().map(|entry| entry.event).collect(),
+            Effect::Store(StoreEffect::Audit { entries }) => entries.iter().map(|entry| entry.event).collect(),
             _ => Vec::new(),
         };
         self.effects.iter().flat_map(entries).collect()
@@ -122,11 +128,15 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
             let next = "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
             assert!(run.strategy_by_comment().starts_with(next), "{}", run.strategy_by_comment());
             assert_eq!(run.current.session, None, "a long session decays");
-            let warns = |e: &Effect| matches!(e, Effect::Warn { notice } if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));
-            assert!(run.has(warns) && !run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
+            let warns = |e: &Effect| matches!(e, Effect::Channel(ChannelEffect::Warn { notice }) if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));
+            assert!(
+                run.has(warns) && !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { .. }))),
+                "{:?}",
+                run.effects
+            );
         } else if redirected == Some(n - 1) {
             assert_eq!(run.next_prompt().directives, Vec::new(), "once per cause");
-            assert!(!run.has(|e| matches!(e, Effect::Warn { .. })), "{:?}", run.effects);
+            assert!(!run.has(|e| matches!(e, Effect::Channel(ChannelEffect::Warn { .. }))), "{:?}", run.effects);
         }
         if run.current.state != LoopState::Running {
             break;
@@ -140,12 +150,12 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     // It stays held whatever comes but a person's word, also after a restart.
     let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
     assert_eq!(stored, run.current);
-    run.tell(LoopInput::SlotGranted).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(TimerInput::SlotGranted).is(LoopState::Paused, LoopStep::Idle);
     let guidance = "Look at the lexer.".to_owned();
     run.command(LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance }))
         .is(LoopState::Queued, LoopStep::Idle);
     assert!(run.audit().contains(&AuditEvent::Resumed));
-    assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
+    assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::CloseEscalations { .. }))));
     run.working().is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.next_prompt().guidance[0].text, "Look at the lexer.");
     // What it was held for is seen: the next iteration does not stop it again.
@@ -160,8 +170,11 @@ fn stopped_under(thresholds: serde_json::Value) -> LoopRun {
         s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         s.policy.thresholds.insert("preset".to_owned(), "pinned".into());
     });
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(2, 8, "") },
+    });
     while run.current.step == LoopStep::Agent {
         run.works(counted(3, 7, ERROR));
     }
@@ -180,10 +193,10 @@ fn pause_without_escalation_is_reported_on_issue() {
         let run = quiet(stuck);
         run.is(LoopState::Paused, LoopStep::Idle);
         assert!(run.current.why.starts_with(why), "{}", run.current.why);
-        assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
+        assert!(!run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { .. }))), "{:?}", run.effects);
         let home_issue = run.current.place.issue;
         let is_notice = |e: &Effect| match e {
-            Effect::Comment { key, on: at, view } => {
+            Effect::Forge(ForgeEffect::Comment { key, on: at, view }) => {
                 let at_home = matches!(&**view, View::Escalation(inner) if inner.at_home);
                 key.starts_with("paused/") && *at == home_issue && at_home
             }
@@ -205,11 +218,11 @@ fn abort_by_control_is_an_emergency() {
     let run = stopped_under(settings(true));
     run.is(LoopState::Aborted, LoopStep::Idle);
     assert!(run.has(
-        |e| matches!(e, Effect::Escalate { cause, level: EscalationLevel::Emergency, .. } if *cause == EscalationCause::Emergency)
+        |e| matches!(e, Effect::Forge(ForgeEffect::Escalate { cause, level: EscalationLevel::Emergency, .. }) if *cause == EscalationCause::Emergency)
     ));
     let quiet = stopped_under(settings(false));
     quiet.is(LoopState::Aborted, LoopStep::Idle);
-    assert!(!quiet.has(|e| matches!(e, Effect::Escalate { .. })));
+    assert!(!quiet.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { .. }))));
 }
 
 #[test]
@@ -254,9 +267,15 @@ fn failed_approach_is_not_proposed_again() {
             let failed_elsewhere = failed_elsewhere.iter().map(|text| (*text).to_owned()).collect();
             let ended =
                 AgentRunFacts { report: Some(report), failed_elsewhere, ..AgentRunFacts::ending(AgentEnd::Finished) };
-            run.tell(LoopInput::AgentEnded { ticket: run.current.ticket, run: Box::new(ended) });
+            run.tell(LoopInput::Outcome {
+                ticket: run.current.ticket,
+                outcome: WorkOutcome::AgentEnded { run: Box::new(ended) },
+            });
             run.committed(|_| {}).pushed();
-            run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(3, 7, ERROR) });
+            run.tell(LoopInput::Outcome {
+                ticket: run.current.ticket,
+                outcome: WorkOutcome::Checked { report: counted(3, 7, ERROR) },
+            });
         }
         let strategy = run.next_prompt().strategy;
         let chosen_approach = run.current.judged().map(|judged| judged.way.clone()).unwrap_or_default();
@@ -305,9 +324,15 @@ fn failing_backend_is_avoided() {
         };
         let served = ServedBy { backend: "mine".into(), ..ServedBy::default() };
         let facts = AgentRunFacts { served, ..AgentRunFacts::ending(end) };
-        run.tell(LoopInput::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::AgentEnded { run: Box::new(facts) },
+        });
         run.committed(|_| {}).pushed();
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2 + n, 8 - n, "") });
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: counted(2 + n, 8 - n, "") },
+        });
     }
     assert_eq!(run.current.wanted.other_than.as_deref(), Some("mine"));
     assert!(
@@ -343,16 +368,22 @@ fn healthy_loop_is_not_disturbed() {
         assert!(run.levels().iter().all(|level| *level == InterventionLevel::Log), "{:?}", run.current.judged());
     }
     run.works(counted(10, 0, "")).is(LoopState::Running, LoopStep::Verify);
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
-        .is(LoopState::Review, LoopStep::Idle);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
+    })
+    .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.judged().map(|judged| judged.forecast), Some(Some(0)));
 }
 
 #[test]
 fn regression_restores_best_iteration_then_pauses() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: two(true, false) },
+    });
     run.works(two(true, false));
     let best = run.current.head.clone().expect("a commit");
     for _ in 0..8 {
@@ -362,14 +393,21 @@ fn regression_restores_best_iteration_then_pauses() {
         }
     }
     run.is(LoopState::Running, LoopStep::Restore);
-    assert!(run.has(|e| matches!(e, Effect::Restore { iteration: 1, to, .. } if *to == best)), "{:?}", run.effects);
+    assert!(
+        run.has(|e| matches!(e, Effect::Work(WorkEffect::Restore { iteration: 1, to, .. }) if *to == best)),
+        "{:?}",
+        run.effects
+    );
     // A restart in between changes nothing: no agent runs before a person says so.
     let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
     assert_eq!(stored, run.current);
     let last = run.current.head.clone();
     run.current.session = super::waits::session("s");
-    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None })
-        .is(LoopState::Running, LoopStep::Push);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
+    })
+    .is(LoopState::Running, LoopStep::Push);
     assert_eq!(run.current.session, None, "it remembers what is not there any more");
     assert_ne!(run.current.head, last);
     run.pushed().is(LoopState::Paused, LoopStep::Idle);
@@ -383,17 +421,27 @@ fn regression_restores_best_iteration_then_pauses() {
 fn limit_publishes_best_iteration() {
     let at_limit = || {
         let mut run = LoopRun::with(|s| s.policy.limits.iterations = 2);
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(false, false) });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: two(false, false) },
+        });
         run.works(two(true, false));
         let best = run.current.head.clone().expect("a commit");
         run.works(two(false, false)).is(LoopState::Running, LoopStep::Restore);
-        assert!(run.has(|e| matches!(e, Effect::Restore { iteration: 1, to, .. } if *to == best)), "{:?}", run.effects);
+        assert!(
+            run.has(|e| matches!(e, Effect::Work(WorkEffect::Restore { iteration: 1, to, .. }) if *to == best)),
+            "{:?}",
+            run.effects
+        );
         run
     };
     let mut run = at_limit();
-    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None })
-        .is(LoopState::Running, LoopStep::Push);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
+    })
+    .is(LoopState::Running, LoopStep::Push);
     run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were restored");
     assert!(run.escalates("limit_iterations"));
@@ -401,15 +449,21 @@ fn limit_publishes_best_iteration() {
     // What cannot be put back is no reason to throw work away.
     let mut run = at_limit();
     let ticket = run.current.ticket;
-    run.tell(LoopInput::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() });
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::WorkFailed { reason: "the disk is full".into(), advice: String::new() },
+    });
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.why, "all 2 iterations are used");
     // Time that runs out meanwhile changes nothing: the best iteration is put back first.
     let mut run = at_limit();
     run.now = run.now.plus_ms(run.current.limits.time_ms + 1);
-    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Running, LoopStep::Restore);
+    run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Running, LoopStep::Restore);
     let retained_as = Some("refs/ralph/keep/r-42/undone-abc".to_owned());
-    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as },
+    });
     run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.current.why.ends_with("the later work is kept as `refs/ralph/keep/r-42/undone-abc`"));
 }
@@ -417,17 +471,26 @@ fn limit_publishes_best_iteration() {
 #[test]
 fn failed_restoration_aborts_and_keeps_work() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: two(true, false) },
+    });
     run.works(two(true, false));
     while run.current.step == LoopStep::Agent {
         run.works(two(false, false));
     }
     let ticket = run.current.ticket;
-    run.tell(LoopInput::WorkFailed { ticket, reason: "the commit is gone".into(), advice: String::new() });
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::WorkFailed { reason: "the commit is gone".into(), advice: String::new() },
+    });
     run.is(LoopState::Aborted, LoopStep::Idle);
     assert!(run.escalates("regression") && run.audit().contains(&AuditEvent::RestoreFailed));
-    assert!(run.current.why.contains("the commit is gone") && run.has(|e| matches!(e, Effect::Pull { .. })));
+    assert!(
+        run.current.why.contains("the commit is gone")
+            && run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { .. })))
+    );
 }
 
 #[test]
@@ -444,16 +507,28 @@ fn weakened_checks_are_restored_before_review() {
     });
     run.pushed();
     assert_eq!(run.current.findings().len(), 1);
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
-        .is(LoopState::Running, LoopStep::Verify);
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
-        .is(LoopState::Running, LoopStep::Agent);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
+    })
+    .is(LoopState::Running, LoopStep::Verify);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
+    })
+    .is(LoopState::Running, LoopStep::Agent);
     assert!(run.next_prompt().directives[0].text.contains("Put the checks back"), "{:?}", run.next_prompt().directives);
     run.agent(AgentEnd::Finished).committed(|c| c.branch_stat = stat_of("src/parser.rs")).pushed();
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
-        .is(LoopState::Running, LoopStep::Verify);
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
-        .is(LoopState::Review, LoopStep::Idle);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
+    })
+    .is(LoopState::Running, LoopStep::Verify);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
+    })
+    .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.findings(), [], "what was put back is no matter for those who review");
     assert_eq!(run.current.branch_stat().map(|stat| stat.files.len()), Some(1));
 }
@@ -554,10 +629,13 @@ fn cost_and_time_are_compared_with_earlier_loops() {
         let spread = |value: f64| Dispersion { samples: 495, mean: value, squares: 0.0 };
         let estimate = Estimate::of(spread(4.0), spread(5.0), spread(1.0));
         let kind = run.current.task_type();
-        run.tell(LoopInput::SlotGranted).prepared(|tree| {
+        run.tell(TimerInput::SlotGranted).prepared(|tree| {
             tree.estimates.extend(known.then_some((kind, estimate)));
         });
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: counted(0, 20, "") },
+        });
         for n in 1..=4 {
             run.now = run.now.plus_ms(minutes * 60_000);
             run.works(counted(n, 20 - n, &format!("error: {}", "x".repeat(n as usize))));
@@ -588,8 +666,11 @@ fn experience_is_read_and_recorded() {
                 Limits { iterations: 60, cost_usd: quantity::Usd(Money(1_000_000_000)), ..Limits::default() };
             s.policy.intelligence = intelligence;
         });
-        run.tell(LoopInput::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
+        run.tell(TimerInput::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: counted(0, 20, "") },
+        });
         run
     };
     let mut run = prepared(Intelligence::Fallback);
@@ -659,8 +740,11 @@ fn discarded_iteration_is_not_judged() {
 #[test]
 fn limit_takes_precedence_over_pause() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 3);
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(2, 8, "") },
+    });
     run.works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR));
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
@@ -696,8 +780,11 @@ fn raised_limit_renews_forecast() {
             let thresholds = json!({ "preset": "pinned", "oversight": { "stuck": { "enabled": false } } });
             s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         });
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 100, "") });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: counted(0, 100, "") },
+        });
         let work = |run: &mut LoopRun, n: u64| {
             run.works(counted(n, 100 - n, &format!("error: {}", "x".repeat(n as usize))));
         };
@@ -720,9 +807,14 @@ fn new_checks_reset_measurement() {
     let mut run = LoopRun::started();
     run.works(counted(6, 4, "error: a")).works(counted(8, 2, "error: b"));
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
-    run.command(resume_with(|o| o.checks = vec!["make test".to_owned()])).tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.command(resume_with(|o| o.checks = vec!["make test".to_owned()]))
+        .tell(TimerInput::SlotGranted)
+        .prepared(|_| {});
     run.is(LoopState::Running, LoopStep::Baseline);
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(50, 50, "error: c") });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(50, 50, "error: c") },
+    });
     assert_eq!((run.current.records().len(), run.current.completion().get()), (0, 0.0));
     run.works(counted(55, 45, "error: d")).works(counted(60, 40, "error: e"));
     let percent: Vec<f64> =
@@ -782,7 +874,8 @@ fn audit_names_author_of_command() {
         LoopCommand::Retry(command::Retry),
     ] {
         run.command(command);
-        let entries: Vec<_> = run.effects.iter().filter(|e| matches!(e, Effect::Audit { .. })).collect();
+        let entries: Vec<_> =
+            run.effects.iter().filter(|e| matches!(e, Effect::Store(StoreEffect::Audit { .. }))).collect();
         assert!(format!("{entries:?}").contains("olaf: "), "{entries:?}");
     }
     run.command(LoopCommand::Status(command::Status));
@@ -792,8 +885,11 @@ fn audit_names_author_of_command() {
 #[test]
 fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 20);
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 198, "") });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(2, 198, "") },
+    });
     let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
     let work = |run: &mut LoopRun, n: u64| {
         run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));

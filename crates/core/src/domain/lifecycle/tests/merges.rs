@@ -17,26 +17,26 @@ impl LoopRun {
     fn reads_progress(&mut self, progress: CiProgress, pending: u32) -> &mut Self {
         let commit = self.current.pushed.clone().expect("pushed");
         let (failed, on_base) = (Vec::new(), Vec::new());
-        self.tell(LoopInput::Inspected { commit, failed, progress, pending, conflict: false, on_base })
+        self.tell(ForgeInput::Inspected(CiInspection { commit, failed, progress, pending, conflict: false, on_base }))
     }
 
     fn merge_answered(&mut self, answer: MergeAnswer) -> &mut Self {
         let commit = self.current.pushed.clone().expect("pushed");
-        self.tell(LoopInput::MergeAnswered { commit, answer })
+        self.tell(ForgeInput::MergeAnswered { commit, answer })
     }
 
     fn asks_to_merge(&self) -> bool {
-        self.has(|effect| matches!(effect, Effect::MergeWhenReady { .. }))
+        self.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::MergeWhenReady { .. })))
     }
 
     fn withdraws(&self) -> bool {
-        self.has(|effect| matches!(effect, Effect::WithdrawMerge))
+        self.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::WithdrawMerge)))
     }
 
     /// Returns the lines of the reply among the latest effects.
     fn replied(&self) -> String {
         let reply = self.effects.iter().find_map(|effect| match effect {
-            Effect::Comment { view, .. } => match &**view {
+            Effect::Forge(ForgeEffect::Comment { view, .. }) => match &**view {
                 View::Reply(reply) => Some(reply.lines.join(" ")),
                 _ => None,
             },
@@ -59,7 +59,7 @@ fn forge_is_asked_once_ci_of_the_ready_pull_request_has_passed() {
     run.reads_ci(1, 0);
     assert!(!run.asks_to_merge(), "nobody asked for it");
     run.command(merge(true));
-    assert!(run.has(|effect| matches!(effect, Effect::Inspect { .. })) && !run.asks_to_merge());
+    assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Inspect { .. }))) && !run.asks_to_merge());
     run.reads_ci(1, 2);
     assert!(!run.asks_to_merge(), "CI is pending");
     run.reads_ci(3, 0);
@@ -108,7 +108,7 @@ fn checks_of_other_services_do_not_stand_for_ci() {
 fn wish_of_a_running_loop_counts_from_its_review() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.command(merge(true));
-    assert!(!run.has(|effect| matches!(effect, Effect::Inspect { .. })));
+    assert!(!run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Inspect { .. }))));
     run.now = run.now.plus_ms(CI_BEGINS_MS);
     run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.reads_ci(0, 0);
@@ -128,19 +128,19 @@ fn red_ci_and_requests_withdraw_the_merge() {
         path: Some("build".into()),
         remember: false,
     }];
-    run.tell(LoopInput::Inspected {
+    run.tell(ForgeInput::Inspected(CiInspection {
         commit,
         failed,
         progress: CiProgress::default(),
         pending: 0,
         conflict: false,
         on_base: Vec::new(),
-    });
+    }));
     run.is(LoopState::Queued, LoopStep::Idle);
     assert!(run.withdraws() && run.current.merge_wish.is_none());
     assert!(run.replied().contains("is withdrawn: CI failed on the pull request"), "{}", run.replied());
     assert!(run.current.merge_ordered.is_some(), "until the forge has heard of it");
-    run.tell(LoopInput::MergeWithdrawn);
+    run.tell(ForgeInput::MergeWithdrawn);
     assert!(run.current.merge_ordered.is_none());
 
     let mut run = LoopRun::ordered();
@@ -151,7 +151,11 @@ fn red_ci_and_requests_withdraw_the_merge() {
         path: None,
         remember: false,
     };
-    run.tell(LoopInput::Reviewed { by: user("maja"), items: vec![("review/1".into(), asks)], suggestions: Vec::new() });
+    run.tell(CommandInput::Reviewed {
+        by: user("maja"),
+        items: vec![("review/1".into(), asks)],
+        suggestions: Vec::new(),
+    });
     assert!(run.withdraws() && run.replied().contains("maja asked for changes"));
 }
 
@@ -160,7 +164,7 @@ fn command_withdraws_a_merge_once() {
     let mut run = LoopRun::ordered();
     run.command(merge(false));
     assert!(run.withdraws() && run.current.merge_wish.is_none() && run.current.state == LoopState::Review);
-    run.tell(LoopInput::MergeWithdrawn).command(merge(false));
+    run.tell(ForgeInput::MergeWithdrawn).command(merge(false));
     assert!(!run.withdraws() && run.replied().contains("nothing to withdraw"));
 }
 
@@ -169,7 +173,7 @@ fn acceptance_after_a_withdrawal_is_revoked() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true)).reads_ci(1, 0).command(merge(false));
     assert!(run.withdraws());
-    run.tell(LoopInput::MergeWithdrawn).merge_answered(MergeAnswer::Accepted);
+    run.tell(ForgeInput::MergeWithdrawn).merge_answered(MergeAnswer::Accepted);
     assert!(run.withdraws() && run.current.merge_ordered.is_some(), "an answer that came late is undone");
 }
 
@@ -192,7 +196,7 @@ fn refusal_is_told_with_what_to_do_and_ends_the_wish() {
 #[test]
 fn merged_pull_request_withdraws_nothing() {
     let mut run = LoopRun::ordered();
-    run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
+    run.tell(ForgeInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
     assert!(!run.withdraws());
     let mut run = LoopRun::ordered();
     run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);

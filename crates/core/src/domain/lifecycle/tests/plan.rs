@@ -51,7 +51,10 @@ impl LoopRun {
     }
 
     fn plan_run(&mut self, run: AgentRunFacts) -> &mut Self {
-        self.tell(LoopInput::Planned { ticket: self.current.ticket, run: Box::new(run) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::Planned { run: Box::new(run) },
+        })
     }
 
     /// Returns the beginning of the hash of the plan that is waiting for approval.
@@ -60,17 +63,17 @@ impl LoopRun {
     }
 
     fn makes_plan(&self) -> bool {
-        self.has(|effect| matches!(effect, Effect::Plan { .. }))
+        self.has(|effect| matches!(effect, Effect::Work(WorkEffect::Plan { .. })))
     }
 
     fn implements(&self) -> bool {
-        self.has(|effect| matches!(effect, Effect::Agent { .. }))
+        self.has(|effect| matches!(effect, Effect::Work(WorkEffect::Agent { .. })))
     }
 
     /// Returns the texts of the posted plans.
     fn posted(&self) -> Vec<(&str, &str)> {
         let plans = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Comment { key, view, .. } => match &**view {
+            Effect::Forge(ForgeEffect::Comment { key, view, .. }) => match &**view {
                 View::Plan(view) => Some((key.as_str(), view.hash.as_str())),
                 _ => None,
             },
@@ -98,14 +101,18 @@ fn plan_is_made_posted_approved_and_carried_out() {
     let hash = run.hash().expect("a plan");
     assert_eq!(run.posted(), [("plan/1", hash.as_str())]);
     assert_eq!((run.current.spent.cost, run.current.spent.iterations), (Money(500_000), 0));
-    assert!(run.has(|e| matches!(e, Effect::StateLabel { state: Some(LoopState::NeedsApproval) })));
-    assert!(run.has(|e| matches!(e, Effect::Audit { entries } if entries[0].reason.contains(&sample().hash()))));
+    assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::StateLabel { state: Some(LoopState::NeedsApproval) }))));
+    assert!(run.has(
+        |e| matches!(e, Effect::Store(StoreEffect::Audit { entries }) if entries[0].reason.contains(&sample().hash()))
+    ));
     // Its time does not count while it waits.
     assert_eq!(run.current.spent.since, None);
 
     run.command(approve(Some(&hash), "In UTF-8.")).is(LoopState::Queued, LoopStep::Idle);
     assert_eq!(run.current.authority, user("olaf"));
-    assert!(run.has(|e| matches!(e, Effect::Audit { entries } if entries[0].reason.contains(&hash))));
+    assert!(
+        run.has(|e| matches!(e, Effect::Store(StoreEffect::Audit { entries }) if entries[0].reason.contains(&hash)))
+    );
     run.working().is(LoopState::Running, LoopStep::Agent);
     assert!(run.implements() && !run.makes_plan());
     let shown = prompt::view(&run.current, "n", "r");
@@ -135,15 +142,15 @@ fn label_and_policies_ask_for_a_plan() {
     operator.working().is(LoopState::Running, LoopStep::Plan);
     let mut file = LoopRun::new();
     let required = |tree: &mut PreparedTree| tree.policy.plan = PlanPolicy::Required;
-    file.tell(LoopInput::SlotGranted).prepared(required).checked(false).is(LoopState::Running, LoopStep::Plan);
+    file.tell(TimerInput::SlotGranted).prepared(required).checked(false).is(LoopState::Running, LoopStep::Plan);
     // A file that requires plans later does not stop what has begun.
     let mut begun = LoopRun::new();
     begun.working().iteration(false).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
-    begun.command(resume()).tell(LoopInput::SlotGranted).prepared(required).is(LoopState::Running, LoopStep::Agent);
+    begun.command(resume()).tell(TimerInput::SlotGranted).prepared(required).is(LoopState::Running, LoopStep::Agent);
     // The label beside another one counts until the first iteration.
-    let label = || LoopInput::RunLabelAdded { by: user("olaf"), plan: true };
+    let label = || LoopInput::Command(CommandInput::RunLabelAdded { by: user("olaf"), plan: true });
     let mut early = LoopRun::new();
-    early.tell(LoopInput::SlotGranted).tell(label()).prepared(|_| {}).checked(false);
+    early.tell(TimerInput::SlotGranted).tell(label()).prepared(|_| {}).checked(false);
     early.is(LoopState::Running, LoopStep::Plan);
     let mut late = LoopRun::new();
     late.working().tell(label()).is(LoopState::Running, LoopStep::Agent);
@@ -157,7 +164,7 @@ fn another_hash_approves_nothing() {
     let hash = run.hash().expect("a plan");
     for wrong in ["00000000", &sample().hash().replace(|c: char| c.is_ascii_hexdigit(), "0"), &hash[..7]] {
         run.command(approve(Some(wrong), "")).is(LoopState::NeedsApproval, LoopStep::Idle);
-        assert!(run.has(|e| matches!(e, Effect::React { mark: Mark::Wrong, .. })), "{wrong}");
+        assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::React { mark: Mark::Wrong, .. }))), "{wrong}");
         assert!(run.reasons.join(" ").contains(&hash), "{:?}", run.reasons);
     }
     // The plan that another was made instead of cannot be approved any more.
@@ -208,7 +215,11 @@ fn run_without_a_plan_is_repeated_and_then_fails() {
         let mut run = planning();
         for attempt in 2..=MAX_FAILED_PLANS {
             run.plan_run(bad.clone()).is(LoopState::Running, LoopStep::Plan);
-            assert!(run.has(|e| matches!(e, Effect::Plan { attempt: n, .. } if *n == attempt)), "{:?}", run.effects);
+            assert!(
+                run.has(|e| matches!(e, Effect::Work(WorkEffect::Plan { attempt: n, .. }) if *n == attempt)),
+                "{:?}",
+                run.effects
+            );
             assert!(prompt::view(&run.current, "n", "r").warnings.join(" ").contains(words));
         }
         run.plan_run(bad).is(LoopState::Failed, LoopStep::Idle);
@@ -235,7 +246,7 @@ fn limits_and_waits_of_a_plan_are_those_of_the_loop() {
     let mut waits = planning();
     waits.plan_run(run(AgentEnd::Limited { until: None, reason: "quota".into() }, sample()));
     waits.is(LoopState::Waiting, LoopStep::Idle);
-    waits.tell(LoopInput::TimerDue { timer: TimerKind::Reactivate }).working().is(LoopState::Running, LoopStep::Plan);
+    waits.tell(TimerInput::TimerDue { timer: TimerKind::Reactivate }).working().is(LoopState::Running, LoopStep::Plan);
 
     let mut unavailable = planning();
     unavailable.plan_run(run(AgentEnd::Unavailable { reason: "not there".into() }, sample()));
@@ -254,17 +265,23 @@ fn limits_and_waits_of_a_plan_are_those_of_the_loop() {
     let mut lost = planning();
     for _ in 1..MAX_FAILED_PLANS {
         let ticket = lost.current.ticket;
-        lost.tell(LoopInput::AgentLost { ticket, salvaged: None, cost: Money(7) })
+        lost.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) } })
             .is(LoopState::Running, LoopStep::Plan);
     }
-    lost.tell(LoopInput::AgentLost { ticket: lost.current.ticket, salvaged: None, cost: Money(7) });
+    lost.tell(LoopInput::Outcome {
+        ticket: lost.current.ticket,
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) },
+    });
     lost.is(LoopState::Failed, LoopStep::Idle);
     assert_eq!(lost.current.spent.cost, Money(7 * i64::from(MAX_FAILED_PLANS)));
 
     // A late plan costs, and changes nothing else.
     let mut late = planning();
     let ticket = late.current.ticket;
-    late.command(wish("again")).tell(LoopInput::Planned { ticket, run: Box::new(run(AgentEnd::Finished, sample())) });
+    late.command(wish("again")).tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::Planned { run: Box::new(run(AgentEnd::Finished, sample())) },
+    });
     late.is(LoopState::Queued, LoopStep::Idle);
     assert_eq!((late.current.spent.cost, late.hash()), (Money(500_000), None));
 }
@@ -274,11 +291,11 @@ fn waiting_plan_survives_a_pause() {
     let mut run = planning();
     run.planned(sample());
     let hash = run.hash();
-    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(CommandInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
     // It waits for the label, not for an approval.
     run.command(approve(None, "")).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.reasons.join(" ").contains("`/ralph resume` it, then approve"), "{:?}", run.reasons);
-    run.tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: true }).working();
+    run.tell(CommandInput::RunLabelAdded { by: user("olaf"), plan: true }).working();
     run.is(LoopState::NeedsApproval, LoopStep::Idle);
     assert_eq!((run.hash(), run.posted()), (hash, Vec::new()));
     run.command(approve(None, "")).working().is(LoopState::Running, LoopStep::Agent);
@@ -293,10 +310,12 @@ fn waiting_plan_survives_a_pause() {
 fn plan_runs_after_the_hooks_before_an_agent() {
     let hook = HookName { event: HookEvent::BeforeAgent, name: "gate".into(), optional: false };
     let mut run = LoopRun::with(|start| start.plan = Some(String::new()));
-    run.tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = vec![hook]).checked(false);
+    run.tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = vec![hook]).checked(false);
     run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
-    let answer =
-        LoopInput::HooksAnswered { ticket: run.current.ticket, event: HookEvent::BeforeAgent, objection: None };
+    let answer = LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::HooksAnswered { event: HookEvent::BeforeAgent, objection: None },
+    };
     run.tell(answer).is(LoopState::Running, LoopStep::Plan);
     assert!(run.makes_plan() && !run.implements());
 }
@@ -325,14 +344,14 @@ fn loop_stored_without_planning_has_none() {
     assert_eq!(serde_json::from_value::<Loop>(stored).expect("a loop"), run.current);
     let old = r#"{"input":"run_label_added","by":{"id":1,"login":"olaf","kind":"user"}}"#;
     let input = serde_json::from_str::<LoopInput>(old).expect("an input");
-    assert!(matches!(input, LoopInput::RunLabelAdded { plan: false, .. }));
+    assert!(matches!(input, LoopInput::Command(CommandInput::RunLabelAdded { plan: false, .. })));
 }
 
 impl LoopRun {
     /// Returns the occasions on which channels are notified about a plan.
     fn notices(&self) -> Vec<Occasion> {
         let warned = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Warn { notice } if notice.cause == "plan_approval" => Some(notice.occasion),
+            Effect::Channel(ChannelEffect::Warn { notice }) if notice.cause == "plan_approval" => Some(notice.occasion),
             _ => None,
         });
         warned.collect()
@@ -340,7 +359,7 @@ impl LoopRun {
 
     fn reminder_at(&self) -> Option<Timestamp> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::SetTimer { kind: TimerKind::Remind, at } => Some(*at),
+            Effect::Timer(TimerEffect::Set { kind: TimerKind::Remind, at }) => Some(*at),
             _ => None,
         })
     }
@@ -348,7 +367,7 @@ impl LoopRun {
 
 #[test]
 fn plan_without_a_reply_is_notified_and_reminded_once() {
-    let remind = LoopInput::TimerDue { timer: TimerKind::Remind };
+    let remind = LoopInput::Timer(TimerInput::TimerDue { timer: TimerKind::Remind });
     let mut run = planning();
     run.planned(asking()).is(LoopState::NeedsAnswer, LoopStep::Idle);
     assert_eq!(run.notices(), [Occasion::Raised]);
@@ -357,15 +376,15 @@ fn plan_without_a_reply_is_notified_and_reminded_once() {
     assert_eq!(run.notices(), [Occasion::Reminder]);
     let hash = run.hash().expect("a plan");
     let reminds = |effect: &Effect| {
-        matches!(effect, Effect::Comment { key, view, .. }
+        matches!(effect, Effect::Forge(ForgeEffect::Comment { key, view, .. })
             if key == "plan-reminder/1" && matches!(&**view, View::Plan(view) if view.reminder && view.hash == hash))
     };
     assert!(run.has(reminds), "{:?}", run.effects);
     // Neither a second timer nor a pause repeats it.
     run.tell(remind.clone());
-    assert_eq!((run.notices().len(), run.has(|e| matches!(e, Effect::Comment { .. }))), (0, false));
-    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) });
-    run.tell(LoopInput::RunLabelAdded { by: user("olaf"), plan: true }).working();
+    assert_eq!((run.notices().len(), run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Comment { .. })))), (0, false));
+    run.tell(CommandInput::RunLabelRemoved { by: Some(user("olaf")) });
+    run.tell(CommandInput::RunLabelAdded { by: user("olaf"), plan: true }).working();
     run.is(LoopState::NeedsAnswer, LoopStep::Idle);
     assert_eq!((run.notices().len(), run.reminder_at()), (0, None));
     // Another plan is news.
@@ -374,8 +393,8 @@ fn plan_without_a_reply_is_notified_and_reminded_once() {
     assert!(run.reminder_at().is_some());
     let hash = run.hash().expect("a plan");
     run.command(approve(Some(&hash), "")).is(LoopState::Queued, LoopStep::Idle);
-    assert!(run.has(|e| matches!(e, Effect::ClearTimer { kind: TimerKind::Remind })));
-    assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
+    assert!(run.has(|e| matches!(e, Effect::Timer(TimerEffect::Clear { kind: TimerKind::Remind }))));
+    assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::CloseEscalations { .. }))));
     run.tell(remind);
     assert!(run.notices().is_empty(), "the timer came late");
     assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));

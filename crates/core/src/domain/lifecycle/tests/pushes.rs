@@ -11,7 +11,10 @@ fn secret() -> PushRefusal {
 impl LoopRun {
     fn push_refused(&mut self, refusal: PushRefusal) -> &mut Self {
         let (ticket, remote) = (self.current.ticket, self.current.pushed.clone());
-        self.tell(LoopInput::PushRejected { ticket, remote, reason: "no".into(), refusal })
+        self.tell(LoopInput::Outcome {
+            ticket,
+            outcome: WorkOutcome::PushRejected { remote, reason: "no".into(), refusal },
+        })
     }
 }
 

@@ -5,15 +5,15 @@ use crate::domain::loops::{EscalationCause, ForgeChange};
 
 impl LoopRun {
     fn change_refused(&mut self, change: ForgeChange, detail: &str) -> &mut Self {
-        self.tell(LoopInput::ChangeRefused { change, detail: detail.to_owned() })
+        self.tell(ForgeInput::ChangeRefused { change, detail: detail.to_owned() })
     }
 
     fn warns(&self) -> bool {
-        self.has(|effect| matches!(effect, Effect::Warn { .. }))
+        self.has(|effect| matches!(effect, Effect::Channel(ChannelEffect::Warn { .. })))
     }
 
     fn opens_pull(&self, as_ready: bool) -> bool {
-        self.has(|effect| matches!(effect, Effect::Pull { ready, .. } if *ready == as_ready))
+        self.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Pull { ready, .. }) if *ready == as_ready))
     }
 }
 
@@ -22,7 +22,10 @@ fn refused_change_is_told_once_whatever_the_forge_says_later() {
     for change in ForgeChange::ALL.into_iter().filter(|change| *change != ForgeChange::OpenPull) {
         let mut run = LoopRun::in_state(LoopState::Review);
         run.change_refused(change, "do it: HTTP 403: request 1");
-        assert!(run.warns() && run.has(|effect| matches!(effect, Effect::Status { fresh: false })), "{change:?}");
+        assert!(
+            run.warns() && run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Status { fresh: false }))),
+            "{change:?}"
+        );
         assert_eq!(run.current.state, LoopState::Review, "{change:?}");
         run.change_refused(change, "do it: HTTP 403: request 2");
         assert!(run.effects.is_empty(), "{change:?}: {:?}", run.effects);
@@ -35,10 +38,10 @@ fn refused_change_is_told_once_whatever_the_forge_says_later() {
 fn made_change_is_no_longer_told() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.change_refused(ForgeChange::ReadyPull, "no").change_refused(ForgeChange::StateLabel, "no");
-    run.tell(LoopInput::ChangeMade { change: ForgeChange::ReadyPull });
-    assert!(run.has(|effect| matches!(effect, Effect::Status { .. })));
+    run.tell(ForgeInput::ChangeMade { change: ForgeChange::ReadyPull });
+    assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Status { .. }))));
     assert_eq!(run.current.refused.iter().map(|one| one.change).collect::<Vec<_>>(), [ForgeChange::StateLabel]);
-    run.tell(LoopInput::ChangeMade { change: ForgeChange::ReadyPull });
+    run.tell(ForgeInput::ChangeMade { change: ForgeChange::ReadyPull });
     assert!(run.effects.is_empty());
 }
 
@@ -48,7 +51,9 @@ fn resume_in_review_makes_the_refused_changes_again() {
     run.change_refused(ForgeChange::ReadyPull, "no").change_refused(ForgeChange::StateLabel, "no");
     run.command(resume());
     assert!(run.opens_pull(true), "{:?}", run.effects);
-    assert!(run.has(|effect| matches!(effect, Effect::StateLabel { state: Some(LoopState::Review) })));
+    assert!(
+        run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::StateLabel { state: Some(LoopState::Review) })))
+    );
     assert!(run.current.state == LoopState::Review && run.current.refused.is_empty());
     run.change_refused(ForgeChange::ReadyPull, "still no");
     assert!(run.warns(), "the person who tried again is told");
@@ -61,13 +66,16 @@ fn loop_without_its_pull_request_pauses_in_review_and_asks() {
     run.change_refused(ForgeChange::OpenPull, "open a pull request in acme/app: HTTP 403: no");
     assert_eq!(run.current.state, LoopState::Paused);
     assert!(run.current.why.contains("The pull request could not be opened: the forge refused to open"));
-    assert!(run.has(|effect| matches!(effect, Effect::Escalate { cause: EscalationCause::PullRefused, .. })));
+    assert!(run.has(|effect| matches!(
+        effect,
+        Effect::Forge(ForgeEffect::Escalate { cause: EscalationCause::PullRefused, .. })
+    )));
     // The question is refused as well: it is asked in the loop's own issue, once.
     run.change_refused(ForgeChange::Escalation, "open an issue: HTTP 403: no");
     let asked = |run: &LoopRun| {
-        run.has(|effect| matches!(effect, Effect::Comment { key, .. } if key.starts_with("escalation-refused/")))
+        run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Comment { key, .. }) if key.starts_with("escalation-refused/")))
     };
-    assert!(asked(&run) && !run.has(|effect| matches!(effect, Effect::Escalate { .. })));
+    assert!(asked(&run) && !run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Escalate { .. }))));
     run.change_refused(ForgeChange::Escalation, "open an issue: HTTP 403: no")
         .change_refused(ForgeChange::OpenPull, "no");
     assert!(run.effects.is_empty() && run.current.state == LoopState::Paused);

@@ -36,12 +36,15 @@ impl LoopRun {
     fn opinion(&mut self, end: OpinionEnd) -> &mut Self {
         let commit = self.current.head.clone().expect("a head");
         let run = OpinionRun { cost: Money(2_000_000), ..OpinionRun::free(commit, "judge", end) };
-        self.tell(LoopInput::SecondOpinionGiven { ticket: self.current.ticket, run: Box::new(run) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(run) },
+        })
     }
 
     fn audited(&self) -> Vec<String> {
         let entries = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Audit { entries } => Some(entries),
+            Effect::Store(StoreEffect::Audit { entries }) => Some(entries),
             _ => None,
         });
         let opinions = entries.flatten().filter(|entry| entry.event == AuditEvent::SecondOpinion);
@@ -67,7 +70,7 @@ fn findings_lead_to_exactly_one_iteration() {
     // The next commit is read as well, but its findings are only listed.
     run.iteration(true).checked(true).is(LoopState::Running, LoopStep::SecondOpinion);
     run.opinion(answer(OpinionVerdict::Changes, &["a name misleads"])).is(LoopState::Review, LoopStep::Idle);
-    assert!(run.has(|effect| matches!(effect, Effect::Pull { ready: true, .. })));
+    assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Pull { ready: true, .. }))));
     let opinion = run.body().opinion.expect("shown");
     assert_eq!((opinion.remarks.len(), opinion.iteration, opinion.older), (1, Some(2), None));
     assert_eq!(run.current.spent.cost, Money(2 * 1_000_000 + 2 * 2_000_000));
@@ -92,7 +95,7 @@ fn missing_opinion_is_a_reason_and_never_a_stop() {
     assert_eq!(run.body().opinion.expect("shown").missing, "judge: rate limit");
     let mut run = read_by_another(|_| {});
     let (reason, advice) = ("the disk is full".into(), "mend it".into());
-    run.tell(LoopInput::WorkFailed { ticket: run.current.ticket, reason, advice })
+    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::WorkFailed { reason, advice } })
         .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.body().opinion.expect("shown").missing, "the disk is full");
 }
@@ -101,7 +104,7 @@ fn missing_opinion_is_a_reason_and_never_a_stop() {
 fn lost_run_is_repeated_once() {
     let mut run = read_by_another(|_| {});
     run.opinion(OpinionEnd::Lost).is(LoopState::Running, LoopStep::SecondOpinion);
-    assert!(run.has(|effect| matches!(effect, Effect::SecondOpinion { .. })));
+    assert!(run.has(|effect| matches!(effect, Effect::Work(WorkEffect::SecondOpinion { .. }))));
     assert!(run.audited()[0].starts_with("the second opinion of judge was lost"), "{:?}", run.audited());
     let mut answered = read_by_another(|_| {});
     answered
@@ -120,12 +123,18 @@ fn late_and_foreign_opinions_change_only_the_account() {
     let mut run = read_by_another(|_| {});
     let commit = run.current.head.clone().expect("a head");
     let foreign = OpinionRun::free(sha(77), "judge", answer(OpinionVerdict::Changes, &["x"]));
-    run.tell(LoopInput::SecondOpinionGiven { ticket: run.current.ticket, run: Box::new(foreign) });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(foreign) },
+    });
     run.is(LoopState::Running, LoopStep::SecondOpinion);
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let late = OpinionRun { cost: Money(500), ..OpinionRun::free(commit, "judge", OpinionEnd::Lost) };
     let before = run.current.spent.cost;
-    run.tell(LoopInput::SecondOpinionGiven { ticket: run.current.ticket - 1, run: Box::new(late) });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket - 1,
+        outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(late) },
+    });
     run.is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(500)));
     // After the pause, the same commit is verified and asked about again.
@@ -156,7 +165,11 @@ fn failed_iteration_of_an_opinion_hands_over_the_verified_work() {
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).iteration(false);
     run.is(LoopState::Running, LoopStep::Restore);
     let ticket = run.current.ticket;
-    run.tell(LoopInput::Restored { ticket, commit: Some(sha(500)), retained_as: None }).pushed();
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },
+    })
+    .pushed();
     run.is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!((run.current.verified.as_ref(), run.current.pushed.as_ref()), (Some(&sha(500)), Some(&sha(500))));
@@ -181,7 +194,11 @@ fn limit_after_a_persons_request_stays_a_limit() {
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).command(guide("also y"));
     run.iteration(false).is(LoopState::Running, LoopStep::Restore);
     let ticket = run.current.ticket;
-    run.tell(LoopInput::Restored { ticket, commit: Some(sha(500)), retained_as: None }).pushed();
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },
+    })
+    .pushed();
     run.is(LoopState::LimitReached, LoopStep::Idle);
 }
 
@@ -189,7 +206,7 @@ fn limit_after_a_persons_request_stays_a_limit() {
 fn time_limit_during_an_opinion_hands_over() {
     let mut run = read_by_another(|_| {});
     run.now = run.now.plus_ms(run.current.limits.time_ms);
-    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Review, LoopStep::Idle);
+    run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Review, LoopStep::Idle);
     assert!(run.body().opinion.expect("shown").missing.contains("time limit"));
-    assert!(run.has(|effect| matches!(effect, Effect::CancelWork)));
+    assert!(run.has(|effect| matches!(effect, Effect::Store(StoreEffect::CancelWork))));
 }

@@ -33,21 +33,30 @@ impl LoopRun {
     /// Returns a loop in its third iteration whose second was worse than its first.
     fn worsened() -> Self {
         let mut run = Self::with(|start| start.policy.limits.iterations = 9);
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(0) });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: checks(0) },
+        });
         run.measured(1).measured(0).is(LoopState::Running, LoopStep::Agent);
         run
     }
 
     fn measured(&mut self, held: usize) -> &mut Self {
         self.agent(AgentEnd::Finished).committed(|_| {}).pushed();
-        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks(held) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::Checked { report: checks(held) },
+        })
     }
 
     fn restored(&mut self) -> &mut Self {
         self.is(LoopState::Running, LoopStep::Restore);
         let retained_as = Some("refs/ralph/keep/r-42/undone-1".to_owned());
-        self.tell(LoopInput::Restored { ticket: self.current.ticket, commit: Some(sha(900)), retained_as });
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as },
+        });
         self.is(LoopState::Running, LoopStep::Push);
         self.pushed()
     }
@@ -59,13 +68,13 @@ fn every_stop_puts_best_iteration_back() {
     let stops: [(Stop, LoopState); 7] = [
         (|run| _ = run.command(pause_now()), LoopState::Paused),
         (|run| _ = run.command(abort()), LoopState::Aborted),
-        (|run| _ = run.tell(LoopInput::RunLabelRemoved { by: None }), LoopState::Paused),
-        (|run| _ = run.tell(LoopInput::IssueEnded { how: "closed".into() }), LoopState::Closed),
+        (|run| _ = run.tell(CommandInput::RunLabelRemoved { by: None }), LoopState::Paused),
+        (|run| _ = run.tell(ForgeInput::IssueEnded { how: "closed".into() }), LoopState::Closed),
         (|run| _ = run.agent(AgentEnd::Unavailable { reason: "gone".into() }), LoopState::Failed),
         (
             |run| {
                 run.now = run.now.plus_ms(run.current.limits.time_ms);
-                run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline });
+                run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline });
             },
             LoopState::LimitReached,
         ),
@@ -93,10 +102,12 @@ fn every_stop_puts_best_iteration_back() {
 #[test]
 fn state_before_first_iteration_is_put_back_if_it_was_better() {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(1) });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(1) } });
     run.measured(0).is(LoopState::Running, LoopStep::Restore);
-    assert!(run.has(|effect| matches!(effect, Effect::Restore { iteration: 0, to, .. } if *to == sha(1))));
+    assert!(
+        run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Restore { iteration: 0, to, .. }) if *to == sha(1)))
+    );
     run.restored().is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
     let words = "; the files are as they were before the first iteration, which was better; the later work is kept as";
@@ -105,8 +116,8 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
 
     // Work that is no better, but no worse either, is left.
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(1) });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(1) } });
     run.measured(1).is(LoopState::LimitReached, LoopStep::Idle);
 
     // Checks that were named later measured the state of an iteration first.
@@ -115,29 +126,38 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
     let named = |options: &mut RunOptions| {
         (options.checks, options.max_iterations) = (vec!["sh other.sh".into()], Some(4));
     };
-    run.command(resume_with(named)).tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.command(resume_with(named)).tell(TimerInput::SlotGranted).prepared(|_| {});
     let start = run.current.head.clone();
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(1) });
+    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(1) } });
     run.measured(0).is(LoopState::Running, LoopStep::Restore);
-    assert!(run.has(|effect| matches!(effect, Effect::Restore { iteration: 3, to, .. } if Some(to) == start.as_ref())));
+    assert!(run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Restore { iteration: 3, to, .. }) if Some(to) == start.as_ref())));
 }
 
 /// Returns a loop of three iterations, the second of which is the best, with a hook that objects after the third.
 fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 9);
     let hooks = vec![HookName { event, name: "gate".into(), optional: false }];
-    run.tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(0) });
+    run.tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
+    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(0) } });
     for held in [1, 0] {
         if event == HookEvent::BeforeAgent {
-            run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: None });
+            run.tell(LoopInput::Outcome {
+                ticket: run.current.ticket,
+                outcome: WorkOutcome::HooksAnswered { event, objection: None },
+            });
         }
         run.measured(held);
         if event == HookEvent::AfterIteration && held == 1 {
-            run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: None });
+            run.tell(LoopInput::Outcome {
+                ticket: run.current.ticket,
+                outcome: WorkOutcome::HooksAnswered { event, objection: None },
+            });
         }
     }
-    run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: Some(objection) });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::HooksAnswered { event, objection: Some(objection) },
+    });
     run
 }
 
@@ -161,12 +181,15 @@ fn pause_by_a_hook_puts_best_back() {
         assert!(run.current.why.contains("the files of iteration 1, the best one, were restored"));
         assert!(run.escalates("hook") && run.current.why.contains("`gate`"), "{}", run.current.why);
         let hooks = run.current.policy.hooks.clone();
-        run.command(resume()).tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
+        run.command(resume()).tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
         if event == HookEvent::BeforeAgent {
             run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
             // A question that was answered by resuming is not asked again about the state that was put back.
             let answered = matches!(objection, HookObjection::Ask { .. });
-            run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: Some(objection) });
+            run.tell(LoopInput::Outcome {
+                ticket: run.current.ticket,
+                outcome: WorkOutcome::HooksAnswered { event, objection: Some(objection) },
+            });
             let expected = if answered { LoopState::Running } else { LoopState::Paused };
             assert_eq!(run.current.state, expected, "{}", run.current.why);
         }
@@ -207,28 +230,39 @@ fn later_stop_wins_while_files_are_put_back() {
 
 #[test]
 fn failed_restoration_does_not_prevent_stop() {
-    let failed = |ticket| LoopInput::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() };
+    let failed = |ticket| LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::WorkFailed { reason: "the disk is full".into(), advice: String::new() },
+    };
     let mut run = LoopRun::worsened();
     run.command(abort());
     run.tell(failed(run.current.ticket)).is(LoopState::Aborted, LoopStep::Idle);
     let mut run = LoopRun::worsened();
     run.command(pause_now());
-    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
+    });
     run.tell(failed(run.current.ticket)).is(LoopState::Paused, LoopStep::Idle);
     let mut run = LoopRun::worsened();
     run.command(pause_now());
-    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None });
-    run.tell(LoopInput::PushRejected {
+    run.tell(LoopInput::Outcome {
         ticket: run.current.ticket,
-        remote: Some(sha(77)),
-        reason: "moved".into(),
-        refusal: Default::default(),
+        outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
+    });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::PushRejected {
+            remote: Some(sha(77)),
+            reason: "moved".into(),
+            refusal: Default::default(),
+        },
     });
     run.is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.merge_wanted, Some(MergeWith::Pushed(sha(77))), "their work is not overwritten");
     let mut run = LoopRun::worsened();
     run.command(abort());
-    run.tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
+    run.tell(ForgeInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
         .is(LoopState::Aborted, LoopStep::Idle);
 }
 
@@ -238,28 +272,33 @@ fn commit_that_fails_its_second_verification_is_not_preferred() {
     let mut run = LoopRun::worsened();
     let verify = |run: &mut LoopRun, held| {
         run.is(LoopState::Running, LoopStep::Verify);
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(held) });
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: checks(held) },
+        });
     };
     verify(run.measured(2), 2);
     run.is(LoopState::Review, LoopStep::Idle);
     let commit = run.current.head.clone().expect("a commit");
     assert_eq!(run.current.verified.as_ref(), Some(&commit));
-    run.tell(LoopInput::Inspected {
+    run.tell(ForgeInput::Inspected(CiInspection {
         commit: commit.clone(),
         failed: Vec::new(),
         progress: CiProgress::default(),
         pending: 0,
         conflict: true,
         on_base: Vec::new(),
-    });
-    run.tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Merge);
-    run.tell(LoopInput::Merged {
+    }));
+    run.tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Merge);
+    run.tell(LoopInput::Outcome {
         ticket: run.current.ticket,
-        other: sha(500),
-        conflicts: Vec::new(),
-        cause: None,
-        up_to_date: true,
-        base: None,
+        outcome: WorkOutcome::Merged {
+            other: sha(500),
+            conflicts: Vec::new(),
+            cause: None,
+            up_to_date: true,
+            base: None,
+        },
     });
     verify(&mut run, 0);
     run.is(LoopState::Running, LoopStep::Agent);
@@ -292,24 +331,24 @@ proptest! {
         inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..12), 1..100)
     ) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 30);
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: named_checks(start) });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: named_checks(start) } });
         for (which, flag, result) in inputs {
             let before = run.current.clone();
             let ticket = run.current.ticket;
             let input = match (input_for(&run, which, flag || which > 18), run.current.step) {
-                (LoopInput::Checked { .. }, _) => LoopInput::Checked { ticket, report: named_checks(result) },
+                (LoopInput::Outcome { outcome: WorkOutcome::Checked { .. }, .. }, _) => LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report: named_checks(result) } },
                 (other, _) => other,
             };
             // No agent ends where none runs.
-            let of_agent = matches!(input, LoopInput::AgentLost { .. } | LoopInput::AgentEnded { .. });
+            let of_agent = matches!(input, LoopInput::Outcome { outcome: WorkOutcome::AgentLost { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::AgentEnded { .. }, .. });
             if of_agent && run.current.step != LoopStep::Agent {
                 continue;
             }
             // What could not be put back or pushed is left, and so is what others pushed.
             // A push that the filter blocks could not send the best state either: it is on the same commits.
-            let cut_off = matches!(input, LoopInput::WorkFailed { .. } | LoopInput::PushRejected { .. } | LoopInput::PushBlocked { .. } | LoopInput::AuthorityLost { .. });
-            let discards = matches!(&input, LoopInput::Command { command: LoopCommand::Retry(_) | LoopCommand::Abort(_), .. });
+            let cut_off = matches!(input, LoopInput::Outcome { outcome: WorkOutcome::WorkFailed { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::PushRejected { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::PushBlocked { .. }, .. } | LoopInput::Forge(ForgeInput::AuthorityLost { .. }));
+            let discards = matches!(&input, LoopInput::Command(CommandInput::Given { command: LoopCommand::Retry(_) | LoopCommand::Abort(_), .. }));
             run.tell(input);
             let (now, was) = (&run.current, before.state);
             let stopped = matches!(now.state, LoopState::Paused | LoopState::LimitReached | LoopState::Failed | LoopState::Aborted);
@@ -344,23 +383,25 @@ proptest! {
 /// A loop that waits for its repository occupies no slot, and continues by itself unless a person wants it to stay paused.
 #[test]
 fn loop_waits_for_its_repository_without_a_slot() {
-    let unavailable = |run: &LoopRun| LoopInput::RepositoryUnavailable {
+    let unavailable = |run: &LoopRun| LoopInput::Outcome {
         ticket: run.current.ticket,
-        why: "acme/app is archived and takes no changes".into(),
+        outcome: WorkOutcome::RepositoryUnavailable { why: "acme/app is archived and takes no changes".into() },
     };
-    let warned = |run: &LoopRun| run.has(|e| matches!(e, Effect::Warn { notice } if notice.cause == "repository"));
+    let warned = |run: &LoopRun| {
+        run.has(|e| matches!(e, Effect::Channel(ChannelEffect::Warn { notice }) if notice.cause == "repository"))
+    };
     let mut run = LoopRun::in_state(LoopState::Running);
     run.tell(unavailable(&run)).is(LoopState::Paused, LoopStep::Idle);
     assert!(warned(&run) && !run.current.state.holds_slot() && run.current.why.contains("archived"));
-    run.tell(LoopInput::RepositoryBack).is(LoopState::Queued, LoopStep::Idle);
+    run.tell(ForgeInput::RepositoryBack).is(LoopState::Queued, LoopStep::Idle);
     run.working();
     run.tell(unavailable(&run)).is(LoopState::Paused, LoopStep::Idle);
-    run.tell(LoopInput::RunLabelRemoved { by: None }).is(LoopState::Paused, LoopStep::Idle);
-    run.tell(LoopInput::RepositoryBack).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(CommandInput::RunLabelRemoved { by: None }).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(ForgeInput::RepositoryBack).is(LoopState::Paused, LoopStep::Idle);
 
     // A loop that is paused for another reason is none of them.
     let mut run = LoopRun::in_state(LoopState::Paused);
-    run.tell(LoopInput::RepositoryBack).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(ForgeInput::RepositoryBack).is(LoopState::Paused, LoopStep::Idle);
 }
 
 /// The checks pass, but the branch conflicts with its base, and no iteration is left to resolve that.
@@ -369,14 +410,14 @@ fn last_comment_names_what_is_not_solved() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.current.limits.iterations = run.current.spent.iterations;
     let commit = run.current.pushed.clone().expect("pushed");
-    run.tell(LoopInput::Inspected {
+    run.tell(ForgeInput::Inspected(CiInspection {
         commit,
         failed: Vec::new(),
         progress: CiProgress::default(),
         pending: 0,
         conflict: true,
         on_base: Vec::new(),
-    });
+    }));
     run.is(LoopState::LimitReached, LoopStep::Idle);
     let View::Completion(view) = report::completion(&run.current, run.current.updated_at) else { panic!("a result") };
     assert_eq!(view.unsolved, ["The branch conflicts with `main`; the conflict is not resolved."]);

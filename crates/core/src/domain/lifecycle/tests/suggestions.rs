@@ -30,7 +30,7 @@ impl LoopRun {
     fn suggests(&mut self, suggestions: &[i64], others: &[i64]) -> &mut Self {
         let items = suggestions.iter().chain(others).map(|comment| remark(*comment, "words")).collect();
         let suggestions = suggestions.iter().map(|comment| suggested(*comment)).collect();
-        self.tell(LoopInput::Reviewed { by: user("maja"), items, suggestions })
+        self.tell(CommandInput::Reviewed { by: user("maja"), items, suggestions })
     }
 
     fn applied(&mut self, applied: &[i64], failed: &[i64]) -> &mut Self {
@@ -54,12 +54,15 @@ impl LoopRun {
         let applied = applied.iter().map(|comment| CommentId(*comment)).collect();
         let failed = failed.iter().map(|comment| (CommentId(*comment), "the lines changed".to_owned())).collect();
         let ticket = self.current.ticket;
-        self.tell(LoopInput::SuggestionsApplied { ticket, change: Box::new(change), applied, failed })
+        self.tell(LoopInput::Outcome {
+            ticket,
+            outcome: WorkOutcome::SuggestionsApplied { change: Box::new(change), applied, failed },
+        })
     }
 
     fn asked_to_apply(&self) -> Vec<i64> {
         let changes = self.effects.iter().find_map(|effect| match effect {
-            Effect::ApplySuggestions { changes, .. } => Some(changes),
+            Effect::Work(WorkEffect::ApplySuggestions { changes, .. }) => Some(changes),
             _ => None,
         });
         changes.into_iter().flatten().map(|change| change.comment.0).collect()
@@ -70,16 +73,25 @@ impl LoopRun {
 fn suggestions_are_applied_without_an_agent_and_answered_after_the_push() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.suggests(&[7, 8], &[]).is(LoopState::Queued, LoopStep::Idle);
-    assert!(run.current.guidance.is_empty() && run.has(|e| matches!(e, Effect::ReactToRemark { .. })));
+    assert!(
+        run.current.guidance.is_empty() && run.has(|e| matches!(e, Effect::Forge(ForgeEffect::ReactToRemark { .. })))
+    );
     run.working().is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.asked_to_apply(), [7, 8]);
     run.applied(&[7, 8], &[]).is(LoopState::Running, LoopStep::Push);
-    assert!(!run.has(|e| matches!(e, Effect::AnswerRemark { .. })), "the forge does not have the commit");
+    assert!(
+        !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::AnswerRemark { .. }))),
+        "the forge does not have the commit"
+    );
     run.pushed();
     let commit = run.current.head.clone().expect("a head");
     for comment in [7, 8] {
-        let answer =
-            Effect::AnswerRemark { comment: CommentId(comment), commit: commit.clone(), applied: true, again: 0 };
+        let answer = Effect::Forge(ForgeEffect::AnswerRemark {
+            comment: CommentId(comment),
+            commit: commit.clone(),
+            applied: true,
+            again: 0,
+        });
         assert!(run.effects.contains(&answer), "{comment}");
     }
     run.checked(true).is(LoopState::Running, LoopStep::Verify);
@@ -132,7 +144,7 @@ fn review_that_was_stored_without_suggestions_is_read() {
     let stored = serde_json::json!({"input": "reviewed", "by": user("maja"), "items": []});
     assert!(matches!(
         serde_json::from_value(stored),
-        Ok(LoopInput::Reviewed { suggestions, .. }) if suggestions.is_empty()
+        Ok(LoopInput::Command(CommandInput::Reviewed { suggestions, .. })) if suggestions.is_empty()
     ));
 }
 
@@ -150,7 +162,12 @@ fn retry_applies_the_suggestions_of_the_discarded_iteration_again() {
     run.applied(&[7, 8], &[]).pushed();
     let (commit, number) = (run.current.head.clone().expect("a head"), run.current.spent.iterations);
     for (comment, again) in [(7, number), (8, 0)] {
-        let answer = Effect::AnswerRemark { comment: CommentId(comment), commit: commit.clone(), applied: true, again };
+        let answer = Effect::Forge(ForgeEffect::AnswerRemark {
+            comment: CommentId(comment),
+            commit: commit.clone(),
+            applied: true,
+            again,
+        });
         assert!(run.effects.contains(&answer), "{comment}: {:?}", run.effects);
     }
     run.checked(true).checked(true).is(LoopState::Review, LoopStep::Idle);
@@ -166,7 +183,11 @@ fn suggestion_that_a_restoration_undoes_is_applied_again_after_a_resume() {
     // The change breaks the check, and the limit is reached.
     run.checked(false).is(LoopState::Running, LoopStep::Restore);
     let ticket = run.current.ticket;
-    run.tell(LoopInput::Restored { ticket, commit: Some(sha(500)), retained_as: None }).pushed();
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },
+    })
+    .pushed();
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.current.why.contains("suggested changes are applied when the loop continues"), "{}", run.current.why);
     let more = RunOptions { max_iterations: Some(4), ..RunOptions::default() };
@@ -185,13 +206,20 @@ fn suggestion_after_a_second_opinion_is_not_undone_by_handing_over() {
     let answer = second_opinion::answer(OpinionVerdict::Changes, &["x"]);
     let commit = run.current.head.clone().expect("a head");
     let given = OpinionRun::free(commit, "judge", answer);
-    run.tell(LoopInput::SecondOpinionGiven { ticket: run.current.ticket, run: Box::new(given) });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(given) },
+    });
     run.is(LoopState::Running, LoopStep::Agent);
     run.suggests(&[7], &[]).iteration(false).is(LoopState::Running, LoopStep::Commit);
     run.applied(&[7], &[]).pushed().checked(false);
     run.is(LoopState::Running, LoopStep::Restore);
     let ticket = run.current.ticket;
-    run.tell(LoopInput::Restored { ticket, commit: Some(sha(500)), retained_as: None }).pushed();
+    run.tell(LoopInput::Outcome {
+        ticket,
+        outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },
+    })
+    .pushed();
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.suggestions.len(), 1, "a person asked for it");
 }

@@ -32,7 +32,7 @@ impl LoopRun {
     ) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Verify, "{:?}", self.reasons);
         let tests = Box::new(TestEvidence { findings: findings.to_vec(), base_tests, ..TestEvidence::default() });
-        self.tell(LoopInput::Verified { ticket: self.current.ticket, report, tests })
+        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Verified { report, tests } })
     }
 
     /// Runs an iteration, of the agent or of the service, whose commit has these findings.
@@ -63,7 +63,7 @@ impl LoopRun {
     }
 
     fn resumed(&mut self) -> &mut Self {
-        self.tell(LoopInput::SlotGranted).prepared(|_| {})
+        self.tell(TimerInput::SlotGranted).prepared(|_| {})
     }
 
     fn prompt(&self) -> crate::domain::knowledge::prompt::PromptView {
@@ -82,7 +82,7 @@ fn finding_of_earlier_iteration_keeps_loop_from_review() {
     run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("test_findings") && run.current.why.contains("did not restore them"), "{}", run.current.why);
     let asked = run.effects.iter().find_map(|effect| match effect {
-        Effect::Escalate { view, .. } => match &**view {
+        Effect::Forge(ForgeEffect::Escalate { view, .. }) => match &**view {
             View::Escalation(view) => Some(view.clone()),
             _ => None,
         },
@@ -170,7 +170,7 @@ fn acceptance_covers_only_findings_as_they_were() {
 fn acceptance_without_finding_is_rejected() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.command(accept(&[]));
-    assert!(run.has(|effect| matches!(effect, Effect::React { mark: Mark::Wrong, .. })));
+    assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::React { mark: Mark::Wrong, .. }))));
     assert!(run.current.guard.accepted.is_empty());
 }
 
@@ -184,7 +184,7 @@ fn checks_that_need_changed_tests_are_asked_about_early() {
     run.commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.iterations.len(), 2, "no iterations are spent on the question");
     let has_diff = |view: &View| matches!(view, View::Escalation(view) if view.diff.contains("+assert f() == 2"));
-    assert!(run.has(|effect| matches!(effect, Effect::Escalate { view, .. } if has_diff(view))));
+    assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Escalate { view, .. }) if has_diff(view))));
     run.command(accept(&["tests/a.py"])).resumed().is(LoopState::Running, LoopStep::Verify);
     run.verified(&[], base_tests(false, "1")).is(LoopState::Review, LoopStep::Idle);
     // Another change of these tests is another question.
@@ -243,12 +243,15 @@ fn check_that_succeeds_without_the_tests_of_the_base_is_a_finding() {
     };
     let ends_with = |run: &mut LoopRun, report| {
         run.pushes(&[]);
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report });
+        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report } });
     };
     let start = || {
         let mut run = LoopRun::new();
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(8, 2) });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: counted(8, 2) },
+        });
         run
     };
     let mut run = start();
@@ -315,12 +318,18 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
     let verified = |run: &mut LoopRun, now: CheckReport, base: Option<CheckReport>| {
         let tests = TestEvidence { base_checks: base, ..TestEvidence::default() };
         run.commits(&[], true);
-        run.tell(LoopInput::Verified { ticket: run.current.ticket, report: now, tests: Box::new(tests) });
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Verified { report: now, tests: Box::new(tests) },
+        });
     };
     // The merged base has 20 tests, of which the branch lost one.
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(8, 2) });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(8, 2) },
+    });
     assert!(run.current.base_counts().is_some_and(|counts| counts.base == Some(sha(1))));
     run.current.base = Some(sha(7));
     assert_eq!(run.current.base_counts(), None, "to be measured");
@@ -344,8 +353,11 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
         .iteration(false)
         .command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume_with(|options| options.checks = vec!["pytest".into()]));
-    run.tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(5, 1) });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(5, 1) },
+    });
     assert_eq!((run.current.baseline_base.as_ref(), run.current.base_counts()), (None, None));
     verified(&mut run, counted(6, 0), Some(counted(9, 0)));
     run.is(LoopState::Running, LoopStep::Agent);
@@ -357,8 +369,11 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
 fn falling_test_count_is_finding() {
     let started = || {
         let mut run = LoopRun::new();
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(8, 2) });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: counted(8, 2) },
+        });
         run
     };
     for (now, with_base, state) in [
@@ -393,8 +408,11 @@ fn falling_test_count_is_finding() {
     hooks.outcomes[0].extra_failures = 2;
     for (now, state) in [(8, LoopState::Review), (7, LoopState::Running)] {
         let mut run = LoopRun::new();
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: hooks.clone() });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.ticket,
+            outcome: WorkOutcome::Checked { report: hooks.clone() },
+        });
         run.commits(&[], true).verified_with(counted(now, 0), &[], None);
         assert_eq!(run.current.state, state, "{now} tests");
     }
@@ -408,8 +426,11 @@ fn falling_test_count_is_finding() {
     }
     // A runner that counts failing tests only has no total.
     let mut run = LoopRun::new();
-    run.tell(LoopInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 2) });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Checked { report: counted(0, 2) },
+    });
     run.commits(&[], true).verified_with(report(true), &[], None).is(LoopState::Review, LoopStep::Idle);
     // All tests fail at the base, and the runner names them.
     for (names, now, state) in [
@@ -421,8 +442,8 @@ fn falling_test_count_is_finding() {
         let mut failing = counted(0, 2);
         failing.outcomes[0].failing_tests = names.iter().map(|name| (*name).to_owned()).collect();
         let mut run = LoopRun::new();
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: failing });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: failing } });
         run.commits(&[], true).verified_with(now.clone(), &[], None);
         assert_eq!(run.current.state, state, "{names:?} {now:?}");
     }
@@ -528,15 +549,15 @@ proptest! {
         events in prop::collection::vec(any_event(), 1..60)
     ) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 12);
-        run.tell(LoopInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: baseline });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: baseline } });
         for event in events {
             let ticket = run.current.ticket;
             let before = run.current.clone();
             match event {
                 GuardEvent::Commit { findings, report } if run.current.step == LoopStep::Agent || run.current.step == LoopStep::Commit => {
                     run.pushes(&findings.iter().map(any_finding).collect::<Vec<_>>());
-                    run.tell(LoopInput::Checked { ticket: run.current.ticket, report });
+                    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report } });
                 }
                 GuardEvent::Verify { findings, report, base_tests, base_checks } if run.current.step == LoopStep::Verify => {
                     let findings: Vec<_> = findings.iter().map(any_finding).collect();
@@ -546,7 +567,7 @@ proptest! {
                     let base_tests = base_tests.map(run_of);
                     let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests, base_checks, ..TestEvidence::default() });
                     let (holds, counted) = (report.all_hold(), ran(&report));
-                    run.tell(LoopInput::Verified { ticket, report, tests });
+                    run.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Verified { report, tests } });
                     if run.current.state == LoopState::Review {
                         let open = findings.iter().filter(|one| one.blocks() && before.guard.accepted_by(one).is_none()).count();
                         prop_assert!(holds && open == 0, "review with {open} open findings");
@@ -565,11 +586,11 @@ proptest! {
                 GuardEvent::Other(which, flag) => {
                     let input = input_for(&run, which, flag);
                     // A verification without evidence is one of a version before this.
-                    if !matches!((&input, run.current.step), (LoopInput::Checked { .. }, LoopStep::Verify)) {
+                    if !matches!((&input, run.current.step), (LoopInput::Outcome { outcome: WorkOutcome::Checked { .. }, .. }, LoopStep::Verify)) {
                         run.tell(input);
                     }
                 }
-                _ => { run.tell(LoopInput::SlotGranted); if run.current.step == LoopStep::Prepare { run.prepared(|_| {}); } }
+                _ => { run.tell(TimerInput::SlotGranted); if run.current.step == LoopStep::Prepare { run.prepared(|_| {}); } }
             }
             if run.current.state == LoopState::Review {
                 prop_assert_eq!(run.current.open_findings(), Vec::<&BranchFinding>::new());
@@ -667,18 +688,30 @@ fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
     };
     let mut run = LoopRun::new();
     run.working().commits(&[], true);
-    run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Verified { report: report(true), tests: written("1") },
+    });
     run.is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.open_findings()[0].found.kind, TamperKind::TestsRewritten);
     assert_eq!(run.prompt().put_back.len(), 1, "the agent is told");
     run.commits(&[], true);
-    run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Verified { report: report(true), tests: written("1") },
+    });
     assert_eq!(run.current.state, LoopState::Paused, "{}", run.current.why);
     run.command(accept(&["tests/a.py"])).resumed().is(LoopState::Running, LoopStep::Verify);
     let mut other = LoopRun { current: run.current.clone(), ..LoopRun::new() };
-    run.tell(LoopInput::Verified { ticket: run.current.ticket, report: report(true), tests: written("1") });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::Verified { report: report(true), tests: written("1") },
+    });
     run.is(LoopState::Review, LoopStep::Idle);
-    other.tell(LoopInput::Verified { ticket: other.current.ticket, report: report(true), tests: written("2") });
+    other.tell(LoopInput::Outcome {
+        ticket: other.current.ticket,
+        outcome: WorkOutcome::Verified { report: report(true), tests: written("2") },
+    });
     assert_eq!(other.current.open_findings().len(), 1, "another content is another finding");
 }
 

@@ -11,7 +11,7 @@ impl LoopRun {
     fn limited(&mut self, until: Timestamp) -> &mut Self {
         self.agent(AgentEnd::Limited { until: Some(until), reason: "quota".into() });
         self.is(LoopState::Waiting, LoopStep::Idle);
-        assert!(self.has(|e| *e == Effect::SetTimer { kind: TimerKind::Reactivate, at: until }));
+        assert!(self.has(|e| *e == Effect::Timer(TimerEffect::Set { kind: TimerKind::Reactivate, at: until })));
         self
     }
 
@@ -22,14 +22,14 @@ impl LoopRun {
     /// Advances the time to the end of the wait, so that the next run begins.
     fn awake(&mut self, at: Timestamp) -> &mut Self {
         self.now = at.plus_ms(-1000);
-        self.tell(LoopInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
+        self.tell(TimerInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
         self.working()
     }
 
     /// Returns the notice about a wait in this step: the person that it mentions, if any.
     fn told(&self) -> Option<Option<&str>> {
         let mut notices = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Comment { view, .. } => match &**view {
+            Effect::Forge(ForgeEffect::Comment { view, .. }) => match &**view {
                 View::Waiting(view) => Some(view.mention.as_deref()),
                 _ => None,
             },
@@ -51,7 +51,7 @@ fn daily_budget_wait_asks_nobody() {
     let midnight = run.after(9 * HOUR_MS);
     run.out_of_money(Some(midnight)).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.told(), Some(None), "told, and nobody in particular");
-    assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
+    assert!(!run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { .. }))), "{:?}", run.effects);
     assert!(run.current.why.contains("budget for the day") && run.current.why.contains("UTC"), "{}", run.current.why);
     assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0));
     run.awake(midnight).is(LoopState::Running, LoopStep::Agent);
@@ -133,7 +133,10 @@ impl LoopRun {
     /// Ends an agent run that leaves a session.
     fn agent_with(&mut self, end: AgentEnd, id: &str) -> &mut Self {
         let run = AgentRunFacts { session: session(id), message: "did it".into(), ..AgentRunFacts::ending(end) };
-        self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.ticket,
+            outcome: WorkOutcome::AgentEnded { run: Box::new(run) },
+        })
     }
 
     /// Returns a loop whose iteration left a session.
@@ -177,7 +180,10 @@ fn session_is_resumed_until_foreign_work() {
         assert_eq!(run.current.session, session, "{end:?}");
     }
     let mut run = LoopRun::remembering();
-    run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+    });
     assert_eq!(run.current.session, session("s1"), "the iteration begins anew where the one before ended");
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume()).working();
@@ -185,7 +191,7 @@ fn session_is_resumed_until_foreign_work() {
     // A late outcome is no session of ours.
     let late = run.current.ticket - 1;
     let facts = AgentRunFacts { session: session("s9"), ..AgentRunFacts::ending(AgentEnd::Finished) };
-    run.tell(LoopInput::AgentEnded { ticket: late, run: Box::new(facts) });
+    run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentEnded { run: Box::new(facts) } });
     assert_eq!(run.current.session, session("s1"));
 }
 
@@ -238,7 +244,10 @@ fn schedule_sees_refusals() {
     let mut run = scheduled(rule_on_error("rate_limit", "pause"));
     let mut facts = AgentRunFacts::ending(AgentEnd::Finished);
     facts.served.switched = vec!["claude was left for its rate limit: try again in 5h".into()];
-    run.tell(LoopInput::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.ticket,
+        outcome: WorkOutcome::AgentEnded { run: Box::new(facts) },
+    });
     run.committed(|_| {}).pushed().checked(false).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 1);
 }
@@ -249,20 +258,20 @@ fn schedule_acts_by_timer_between_iterations() {
     let rules = |action: &str| serde_json::json!([{ "trigger": { "cron": "0 9 * * *" }, "action": action }]);
     let timer = |run: &LoopRun| {
         run.effects.iter().find_map(|effect| match effect {
-            Effect::SetTimer { kind: TimerKind::Schedule, at } => Some(*at),
+            Effect::Timer(TimerEffect::Set { kind: TimerKind::Schedule, at }) => Some(*at),
             _ => None,
         })
     };
     let due = |run: &mut LoopRun, at: Timestamp| {
         run.now = at.plus_ms(-1000);
-        run.tell(LoopInput::TimerDue { timer: TimerKind::Schedule });
+        run.tell(TimerInput::TimerDue { timer: TimerKind::Schedule });
     };
     // While the agent runs: the timer is set once, and the run ends at nine.
     let mut run = scheduled(rules("pause"));
-    run.tell(LoopInput::ClockSet { by_ms: 0 });
+    run.tell(TimerInput::ClockSet { by_ms: 0 });
     let at = timer(&run).expect("a timer");
     assert!(at.0 % DAY_MS == 9 * HOUR_MS && at > run.now && at.since(run.now) <= DAY_MS, "{at:?}");
-    run.tell(LoopInput::ClockSet { by_ms: 0 });
+    run.tell(TimerInput::ClockSet { by_ms: 0 });
     assert_eq!(timer(&run), None, "unchanged");
     due(&mut run, at);
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -285,11 +294,11 @@ fn schedule_acts_by_timer_between_iterations() {
     assert_eq!(run.current.wanted.backend.as_deref(), Some("codex"));
     // An ended loop has no timer.
     let mut run = scheduled(rules("abort"));
-    run.tell(LoopInput::ClockSet { by_ms: 0 });
+    run.tell(TimerInput::ClockSet { by_ms: 0 });
     let at = timer(&run).expect("a timer");
     due(&mut run, at);
     run.is(LoopState::Aborted, LoopStep::Idle);
-    assert!(run.has(|effect| matches!(effect, Effect::ClearTimer { kind: TimerKind::Schedule })));
+    assert!(run.has(|effect| matches!(effect, Effect::Timer(TimerEffect::Clear { kind: TimerKind::Schedule }))));
 }
 
 #[test]

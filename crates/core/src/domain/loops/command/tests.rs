@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::loops::{CommandInput, LoopInput};
 use crate::domain::model::ids::Money;
 use crate::domain::trust::sanitize::document::tests::read_markdown;
 
@@ -212,9 +213,9 @@ fn stored_commands_are_read_again() {
         let command = ok(comment);
         assert_eq!(serde_json::from_str::<LoopCommand>(json).expect("a command"), command, "{json}");
         assert_eq!(serde_json::to_string(&command).expect("JSON"), json);
-        let input = crate::domain::loops::LoopInput::Command { by: author(), command, comment: None };
+        let input = LoopInput::Command(CommandInput::Given { by: author(), command, comment: None });
         let text = serde_json::to_string(&input).expect("JSON");
-        assert_eq!(serde_json::from_str::<crate::domain::loops::LoopInput>(&text).expect("an input"), input);
+        assert_eq!(serde_json::from_str::<LoopInput>(&text).expect("an input"), input);
     }
 }
 

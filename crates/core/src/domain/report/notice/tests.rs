@@ -1,6 +1,6 @@
 //! Tests of message bodies for each service, hostile text in them, and the recipients of notices.
 
-use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::effect::{ChannelEffect, Effect, ForgeEffect, StoreEffect};
 use crate::domain::lifecycle::notices;
 use crate::domain::report::view::View;
 use std::collections::BTreeMap;
@@ -187,7 +187,7 @@ fn audiences() -> Vec<Audience> {
 
 fn notified(effects: &[Effect]) -> Vec<(String, Occasion)> {
     let one = |effect: &Effect| match effect {
-        Effect::Notify { channel, notice } => (channel.clone(), notice.occasion),
+        Effect::Channel(ChannelEffect::Notify { channel, notice }) => (channel.clone(), notice.occasion),
         other => panic!("{other:?}"),
     };
     effects.iter().map(one).collect()
@@ -196,11 +196,13 @@ fn notified(effects: &[Effect]) -> Vec<(String, Occasion)> {
 #[test]
 fn channels_receive_selected_levels() {
     let current = a_loop();
-    let escalate = |level, reminder| Effect::Escalate {
-        cause: DetectionKind::Stuck.into(),
-        view: Box::new(crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "look at it")),
-        level,
-        reminder,
+    let escalate = |level, reminder| {
+        Effect::Forge(ForgeEffect::Escalate {
+            cause: DetectionKind::Stuck.into(),
+            view: Box::new(crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "look at it")),
+            level,
+            reminder,
+        })
     };
     let of = |effect: &Effect| notified(&notices(effect, &current, &audiences(), |_| Vec::new(), Timestamp(5)));
     let (raised, reminder) = (Occasion::Raised, Occasion::Reminder);
@@ -208,7 +210,7 @@ fn channels_receive_selected_levels() {
     assert_eq!(of(&escalate(EscalationLevel::Warning, false)), to(&["all"], raised));
     assert_eq!(of(&escalate(EscalationLevel::Critical, false)), to(&["chat", "all"], raised));
     assert_eq!(of(&escalate(EscalationLevel::Emergency, true)), to(&["chat", "duty", "all"], reminder));
-    assert_eq!(of(&Effect::CancelWork), []);
+    assert_eq!(of(&Effect::Store(StoreEffect::CancelWork)), []);
     // A channel with incidents gets no reminder if the incident is open, or if a person has resolved it.
     let open = |_: &str| vec!["stuck".to_owned()];
     let known =
@@ -231,10 +233,13 @@ fn redirect_notifies_warning_channels() {
     let mut current = a_loop();
     current.state = LoopState::Running;
     let notice = Notice::redirected(&current, &found, Timestamp(5));
-    let warn = Effect::Warn { notice: Box::new(notice.clone()) };
+    let warn = Effect::Channel(ChannelEffect::Warn { notice: Box::new(notice.clone()) });
     assert_eq!((warn.lane(), warn.queue().as_ref()), (None, ""), "it is nothing but its notices");
     let effects = notices(&warn, &current, &audiences(), |_| Vec::new(), Timestamp(5));
-    assert_eq!(effects, [Effect::Notify { channel: "all".into(), notice: Box::new(notice.clone()) }]);
+    assert_eq!(
+        effects,
+        [Effect::Channel(ChannelEffect::Notify { channel: "all".into(), notice: Box::new(notice.clone()) })]
+    );
     assert_eq!(effects[0].key(), "notify/all/raised/redirect_stuck");
     assert_ne!(notice.dedup_key(), Notice { cause: "stuck".into(), ..notice.clone() }.dedup_key());
     insta::assert_snapshot!("slack_warning", pretty(ChannelKind::Slack, &notice, None));
@@ -260,7 +265,7 @@ fn waiting_plan_is_a_decision_for_channels_and_reminds_incidents_once() {
         let open = |_: &str| open.iter().map(|cause| (*cause).to_owned()).collect::<Vec<_>>();
         let all = audiences().into_iter().map(|audience| Audience { levels: vec![EscalationLevel::Info], ..audience });
         notified(&notices(
-            &Effect::Warn { notice: Box::new(notice) },
+            &Effect::Channel(ChannelEffect::Warn { notice: Box::new(notice) }),
             &current,
             &all.collect::<Vec<_>>(),
             open,
@@ -276,7 +281,7 @@ fn waiting_plan_is_a_decision_for_channels_and_reminds_incidents_once() {
 #[test]
 fn incidents_are_resolved_once() {
     let current = a_loop();
-    let close = Effect::CloseEscalations { why: "resumed".into() };
+    let close = Effect::Forge(ForgeEffect::CloseEscalations { why: "resumed".into() });
     let open = BTreeMap::from([("duty", vec!["a".to_owned(), "b".to_owned()]), ("chat", vec!["a".to_owned()])]);
     let open = |channel: &str| open.get(channel).cloned().unwrap_or_default();
     let effects = notices(&close, &current, &audiences(), open, Timestamp(5));
@@ -313,10 +318,16 @@ fn escalation_level_matches_severity() {
             inner.severity = severity;
         }
         let effect = Effect::escalate(DetectionKind::Stuck.into(), view);
-        assert!(matches!(effect, Effect::Escalate { level, reminder: false, .. } if level == wanted), "{effect:?}");
+        assert!(
+            matches!(effect, Effect::Forge(ForgeEffect::Escalate { level, reminder: false, .. }) if level == wanted),
+            "{effect:?}"
+        );
     }
     // Format from before levels were introduced.
     let old = json!({ "effect": "escalate", "cause": "stuck", "view": crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "") });
     let old: Effect = serde_json::from_value(old).expect("it is read");
-    assert!(matches!(old, Effect::Escalate { level: EscalationLevel::Critical, reminder: false, .. }));
+    assert!(matches!(
+        old,
+        Effect::Forge(ForgeEffect::Escalate { level: EscalationLevel::Critical, reminder: false, .. })
+    ));
 }

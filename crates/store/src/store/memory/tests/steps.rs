@@ -4,8 +4,8 @@ use super::*;
 use crate::domain::knowledge::memory::{LearningKind, ReflectionOutcome};
 use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopStart, LoopState as Stage, LoopStep, LoopTask,
-    PreparedTree, RunOptions,
+    AgentEnd, AgentRunFacts, CommandInput, ForgeInput, IterationChange, Loop, LoopInput, LoopStart, LoopState as Stage,
+    LoopStep, LoopTask, PreparedTree, RunOptions, TimerInput, WorkOutcome,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
@@ -79,7 +79,8 @@ impl LearningRun {
     }
 
     /// Passes an input to the loop and runs the step; returns the loop before and after it.
-    async fn tell(&mut self, input: LoopInput) -> (Loop, Loop) {
+    async fn tell(&mut self, input: impl Into<LoopInput>) -> (Loop, Loop) {
+        let input = input.into();
         self.told += 1;
         let (id, at, memory) = (self.id.clone(), NOW.plus_ms(self.told * 1_000), self.memory.clone());
         let origin = format!("{id}/{}", self.told);
@@ -107,7 +108,7 @@ impl LearningRun {
 
     /// Advances the loop to the agent's first run.
     async fn begin(&mut self) {
-        self.tell(LoopInput::SlotGranted).await;
+        self.tell(TimerInput::SlotGranted).await;
         let tree = PreparedTree {
             problems: None,
             base_branch: "main".into(),
@@ -127,9 +128,9 @@ impl LearningRun {
             proposals: Vec::new(),
         };
         let ticket = self.ticket().await;
-        self.tell(LoopInput::Prepared { ticket, tree: Box::new(tree) }).await;
+        self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Prepared { tree: Box::new(tree) } }).await;
         let ticket = self.ticket().await;
-        self.tell(LoopInput::Checked { ticket, report: report(8) }).await;
+        self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report: report(8) } }).await;
     }
 
     /// Runs one iteration, including the step that judges it.
@@ -147,7 +148,7 @@ impl LearningRun {
             ..AgentRunFacts::ending(AgentEnd::Finished)
         };
         let ticket = self.ticket().await;
-        self.tell(LoopInput::AgentEnded { ticket, run: Box::new(run) }).await;
+        self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::AgentEnded { run: Box::new(run) } }).await;
         let commit = Sha::new(format!("{:040x}", 0xabc0 + self.told));
         let change = IterationChange {
             commit: Some(commit.clone()),
@@ -165,16 +166,17 @@ impl LearningRun {
             binary_bytes: 0,
         };
         let ticket = self.ticket().await;
-        self.tell(LoopInput::Committed { ticket, change: Box::new(change) }).await;
+        self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Committed { change: Box::new(change) } }).await;
         let ticket = self.ticket().await;
-        self.tell(LoopInput::Pushed { ticket, commit }).await;
+        self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Pushed { commit } }).await;
         let ticket = self.ticket().await;
-        let stepped = self.tell(LoopInput::Checked { ticket, report: report(failing) }).await;
+        let stepped =
+            self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report: report(failing) } }).await;
         if failing > 0 {
             return stepped;
         }
         let ticket = self.ticket().await;
-        self.tell(LoopInput::Checked { ticket, report: report(0) }).await
+        self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report: report(0) } }).await
     }
 
     async fn reflections(&self) -> Vec<ReflectionOutcome> {
@@ -204,7 +206,7 @@ async fn step_is_learnt_once() {
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.kind()), (LearningState::Candidate, 1, LearningKind::Strategy));
     assert!(matches!(&strategy.content, Content::Strategy { tools, .. } if tools == &["Read", "Edit"]), "{strategy:?}");
-    let (pending, merged) = run.tell(LoopInput::PullMerged).await;
+    let (pending, merged) = run.tell(ForgeInput::PullMerged).await;
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.merged), (LearningState::Active, 2, true));
     assert!(by_line(&store, "(1 loops)").await.is_some(), "an estimate");
@@ -220,7 +222,10 @@ async fn step_is_learnt_once() {
     assert!(others.is_empty(), "of another repository");
     // Run the same steps again, as after a crash or from a copy.
     let known = exported(&store).await;
-    for (before, after, input) in [(before, after, LoopInput::SlotGranted), (pending, merged, LoopInput::PullMerged)] {
+    for (before, after, input) in [
+        (before, after, LoopInput::Timer(TimerInput::SlotGranted)),
+        (pending, merged, LoopInput::Forge(ForgeInput::PullMerged)),
+    ] {
         let memory = StepMemory::default();
         let again = store.write(move |c| memory.learn_from(c, &before, &after, &input, NOW.plus_ms(99_000)));
         again.await.expect("a no-op");
@@ -244,7 +249,7 @@ async fn finished_loop_adds_experience() {
         run.iterate("balance each entry on its own", failing).await;
     }
     assert!(known(&repo).await.is_empty(), "it has not ended");
-    run.tell(LoopInput::PullMerged).await;
+    run.tell(ForgeInput::PullMerged).await;
     let experience = known(&repo).await;
     assert_eq!(experience, Experience::of([run.now().await.as_earlier()]));
     assert_eq!(experience.paces().map(|earlier| earlier.paced).collect::<Vec<_>>(), [4]);
@@ -259,7 +264,7 @@ async fn disabled_memory_learns_nothing() {
     let mut run = LearningRun::new(&store, "r-1", StepMemory::off()).await;
     run.begin().await;
     run.iterate("balance each entry on its own", 0).await;
-    run.tell(LoopInput::PullMerged).await;
+    run.tell(ForgeInput::PullMerged).await;
     assert_eq!((counted(&store).await, run.reflections().await), (LearningCounts::default(), Vec::new()));
 }
 
@@ -271,7 +276,7 @@ async fn loop_that_learns_nothing_from_others_keeps_its_reflections() {
     let mut run = LearningRun::new(&store, "r-1", memory).await;
     run.begin().await;
     run.iterate("balance each entry on its own", 0).await;
-    run.tell(LoopInput::PullMerged).await;
+    run.tell(ForgeInput::PullMerged).await;
     assert_eq!(counted(&store).await, LearningCounts::default());
     assert_eq!(run.reflections().await, [ReflectionOutcome::Done]);
     assert!(settings.enabled && !settings.learns());
@@ -288,7 +293,7 @@ async fn use_of_ended_loops_is_listed_newest_first() {
             run.iterate("balance each entry on its own", failing).await;
         }
         repo = Some(run.now().await.place.repo);
-        run.tell(LoopInput::PullMerged).await;
+        run.tell(ForgeInput::PullMerged).await;
     }
     let repo = repo.expect("a repository");
     let ended = store.read(move |c| loops::ended(c, &repo)).await.expect("read");
@@ -304,7 +309,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     run.begin().await;
     let guide = |text: &str| {
         let command = LoopCommand::Guide(command::Guide { remember: true, text: text.into(), proposal: None });
-        LoopInput::Command { by: maja(), command, comment: None }
+        LoopInput::Command(CommandInput::Given { by: maja(), command, comment: None })
     };
     run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;
     let settings = MemorySettings::default;
@@ -346,7 +351,7 @@ async fn learnings_of_a_prompt_are_credited() {
     run.iterate("balance each entry on its own", 0).await;
     let after_success = confidence(&good).await;
     assert!(after_success > 0.9, "{after_success}");
-    run.tell(LoopInput::PullMerged).await;
+    run.tell(ForgeInput::PullMerged).await;
     assert!(confidence(&good).await > after_success, "the loop's end counts as well");
     // The sample's task has another type than the learning, so measure over all types.
     let learning = Learning { task_type: TaskType::Other, ..good.clone() };
@@ -412,6 +417,6 @@ async fn failed_learning_is_rolled_back_without_failing_the_step() {
     assert_eq!(run.now().await.state, Stage::Review);
     assert_eq!(run.reflections().await, [], "half of it would be a reflection");
     store.write(|c| Ok(c.execute_batch("ALTER TABLE gone RENAME TO learnings")?)).await.expect("mended");
-    run.tell(LoopInput::PullMerged).await;
+    run.tell(ForgeInput::PullMerged).await;
     assert!(by_line(&store, "balance each entry").await.is_some(), "it learns again");
 }

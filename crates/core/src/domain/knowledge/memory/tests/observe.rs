@@ -3,7 +3,8 @@
 use super::*;
 use crate::domain::lifecycle::samples::{agent_report, begin, checks, ended, fresh, guide, judged, sha};
 use crate::domain::loops::{
-    Guidance, GuidanceSource, IterationKind, JudgedDetection, Loop, LoopInput, LoopState as Stage,
+    CommandInput, ForgeInput, Guidance, GuidanceSource, IterationKind, JudgedDetection, Loop, LoopInput,
+    LoopState as Stage, TimerInput,
 };
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{TamperFinding, TamperKind};
@@ -27,7 +28,7 @@ fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
 
 /// Returns the observations from a step whose input is irrelevant.
 fn observed_step(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
-    observed(before, after, &LoopInput::SlotGranted)
+    observed(before, after, &LoopInput::Timer(TimerInput::SlotGranted))
 }
 
 fn facts(before: &Loop, after: &Loop) -> (IterationFacts, Reflection) {
@@ -204,26 +205,46 @@ fn followed_redirect_that_helped_becomes_a_learning() {
 #[test]
 fn each_outcome_is_classified() {
     let cases = [
-        (Stage::Review, Stage::Merged, LoopInput::PullMerged, Some((LoopEnding::Merged, Some(true)))),
-        (Stage::Review, Stage::Closed, LoopInput::PullClosed, Some((LoopEnding::ClosedUnmerged, Some(false)))),
+        (
+            Stage::Review,
+            Stage::Merged,
+            LoopInput::Forge(ForgeInput::PullMerged),
+            Some((LoopEnding::Merged, Some(true))),
+        ),
         (
             Stage::Review,
             Stage::Closed,
-            LoopInput::IssueEnded { how: "closed".into() },
+            LoopInput::Forge(ForgeInput::PullClosed),
+            Some((LoopEnding::ClosedUnmerged, Some(false))),
+        ),
+        (
+            Stage::Review,
+            Stage::Closed,
+            LoopInput::Forge(ForgeInput::IssueEnded { how: "closed".into() }),
             Some((LoopEnding::Verified, Some(true))),
         ),
         (
             Stage::Running,
             Stage::Closed,
-            LoopInput::IssueEnded { how: "closed".into() },
+            LoopInput::Forge(ForgeInput::IssueEnded { how: "closed".into() }),
             Some((LoopEnding::Stopped, None)),
         ),
-        (Stage::Running, Stage::LimitReached, LoopInput::SlotGranted, Some((LoopEnding::Failed, Some(false)))),
-        (Stage::LimitReached, Stage::Merged, LoopInput::PullMerged, Some((LoopEnding::Merged, Some(true)))),
-        (Stage::Running, Stage::Aborted, LoopInput::SlotGranted, Some((LoopEnding::Stopped, None))),
-        (Stage::Running, Stage::Paused, LoopInput::SlotGranted, None),
-        (Stage::Running, Stage::Review, LoopInput::SlotGranted, None),
-        (Stage::Merged, Stage::Merged, LoopInput::SlotGranted, None),
+        (
+            Stage::Running,
+            Stage::LimitReached,
+            LoopInput::Timer(TimerInput::SlotGranted),
+            Some((LoopEnding::Failed, Some(false))),
+        ),
+        (
+            Stage::LimitReached,
+            Stage::Merged,
+            LoopInput::Forge(ForgeInput::PullMerged),
+            Some((LoopEnding::Merged, Some(true))),
+        ),
+        (Stage::Running, Stage::Aborted, LoopInput::Timer(TimerInput::SlotGranted), Some((LoopEnding::Stopped, None))),
+        (Stage::Running, Stage::Paused, LoopInput::Timer(TimerInput::SlotGranted), None),
+        (Stage::Running, Stage::Review, LoopInput::Timer(TimerInput::SlotGranted), None),
+        (Stage::Merged, Stage::Merged, LoopInput::Timer(TimerInput::SlotGranted), None),
     ];
     let (_, mut current) = after(&[8, 2], |_| {});
     current.spent.cost = Money::from_usd(1.5);
@@ -266,7 +287,7 @@ fn only_permitted_people_contribute_rules() {
     (before.task.author_trusted, before.state) = (false, Stage::Review);
     let mut now = before.clone();
     now.state = Stage::Merged;
-    let (facts, _) = end(&before, &now, &LoopInput::PullMerged).expect("an end");
+    let (facts, _) = end(&before, &now, &LoopInput::Forge(ForgeInput::PullMerged)).expect("an end");
     let guidelines: Vec<&str> = facts.guidelines.iter().map(|rule| rule.as_str()).collect();
     let comments: Vec<&str> = facts.comments.iter().map(String::as_str).collect();
     assert_eq!((guidelines, comments), (vec!["use the helper"], vec!["return early"]));
@@ -288,7 +309,8 @@ fn new_remarks_of_reviews_are_observed_once() {
         remark("remark/2", "Log the request id\n<!-- and the key --> in handlers"),
         remark("remark/3", "nit"),
     ];
-    let input = LoopInput::Reviewed { by: before.requested_by.clone(), items, suggestions: Vec::new() };
+    let input =
+        LoopInput::Command(CommandInput::Reviewed { by: before.requested_by.clone(), items, suggestions: Vec::new() });
     let reviewed = crate::domain::lifecycle::step(&before, input.clone(), Timestamp(9)).next;
     let text = "Log the request id in handlers".to_owned();
     assert_eq!(observed(&before, &reviewed, &input), [MemoryObservation::Remark { text }]);
@@ -304,7 +326,7 @@ fn accepted_proposal_is_a_rule_even_after_the_end() {
         before.state = state;
         let guide = Guide { remember: true, text: "Log the request id".into(), proposal: Some(7) };
         let (by, command) = (before.requested_by.clone(), LoopCommand::Guide(guide));
-        let input = LoopInput::Command { by, command, comment: None };
+        let input = LoopInput::Command(CommandInput::Given { by, command, comment: None });
         let after = crate::domain::lifecycle::step(&before, input.clone(), Timestamp(9)).next;
         let (text, by) = ("Log the request id".to_owned(), before.requested_by.login.clone());
         assert_eq!(observed(&before, &after, &input), [MemoryObservation::Rule { text, by, proposal: Some(7) }]);
@@ -313,7 +335,7 @@ fn accepted_proposal_is_a_rule_even_after_the_end() {
     // A number without a proposal is not a rule.
     let guide = Guide { remember: true, text: String::new(), proposal: Some(8) };
     let (by, command) = (before.requested_by.clone(), LoopCommand::Guide(guide));
-    let input = LoopInput::Command { by, command, comment: None };
+    let input = LoopInput::Command(CommandInput::Given { by, command, comment: None });
     let after = crate::domain::lifecycle::step(&before, input.clone(), Timestamp(9)).next;
     assert_eq!(observed(&before, &after, &input), []);
 }
