@@ -23,7 +23,10 @@ pub(crate) enum SourceLanguage {
     Zig,
     /// JavaScript and TypeScript.
     JavaScript,
-    /// Languages that never have tests in program files: Go, Gleam and shells.
+    Go,
+    Lua,
+    Perl,
+    /// Languages that never have tests in program files: Gleam and shells.
     NoTests,
     /// Java, Kotlin, Scala and Groovy.
     Jvm,
@@ -35,7 +38,7 @@ pub(crate) enum SourceLanguage {
 }
 
 /// Extensions of the languages.
-const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
+const EXTENSIONS: [(SourceLanguage, &[&str]); 23] = [
     (SourceLanguage::Rust, &["rs"]),
     (SourceLanguage::Python, &["py", "pyi", "pyx"]),
     (SourceLanguage::Elixir, &["ex", "exs"]),
@@ -50,7 +53,10 @@ const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
     (SourceLanguage::D, &["d", "di"]),
     (SourceLanguage::Zig, &["zig"]),
     (SourceLanguage::JavaScript, &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"]),
-    (SourceLanguage::NoTests, &["go", "gleam", "sh", "bash"]),
+    (SourceLanguage::Go, &["go"]),
+    (SourceLanguage::Lua, &["lua"]),
+    (SourceLanguage::Perl, &["pl", "pm"]),
+    (SourceLanguage::NoTests, &["gleam", "sh", "bash"]),
     (SourceLanguage::Jvm, &["java", "kt", "kts", "scala", "groovy"]),
     (SourceLanguage::Swift, &["swift"]),
     (SourceLanguage::CSharp, &["cs"]),
@@ -144,7 +150,7 @@ impl SourceLanguage {
             Self::D => braces::scan(source, &braces::D),
             Self::Zig => braces::scan(source, &braces::ZIG),
             Self::JavaScript => braces::scan(source, &braces::JAVASCRIPT),
-            Self::NoTests => FileScan::new(source),
+            Self::Go | Self::Lua | Self::Perl | Self::NoTests => FileScan::new(source),
             Self::Jvm => braces::scan(source, &braces::JVM),
             Self::Swift => braces::scan(source, &braces::SWIFT),
             Self::CSharp => braces::scan(source, &braces::CSHARP),

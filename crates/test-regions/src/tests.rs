@@ -1,6 +1,7 @@
 //! Tests of the crate. `corpus/` has files in each language: the base's version, a branch with an honest change of the
 //! program, and branches that also change the tests.
 
+mod definitions;
 mod details;
 mod mutations;
 mod programs;
