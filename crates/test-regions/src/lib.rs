@@ -18,6 +18,7 @@ mod python;
 mod rust;
 mod rust_modules;
 mod scan;
+mod scripts;
 mod tree;
 
 use std::fmt;

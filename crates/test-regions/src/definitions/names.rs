@@ -3,21 +3,7 @@
 use crate::language::SourceLanguage;
 
 /// Names of Python that a module may export again.
-const PYTHON: [&str; 13] = [
-    "AssertionError",
-    "isinstance",
-    "len",
-    "sorted",
-    "repr",
-    "str",
-    "int",
-    "float",
-    "bool",
-    "list",
-    "dict",
-    "set",
-    "tuple",
-];
+const PYTHON: [&str; 8] = ["AssertionError", "isinstance", "len", "sorted", "repr", "str", "bool", "tuple"];
 /// Functions and classes of a file that take the place of built-in ones. Names that ordinary programs also define are left out.
 pub(super) const SHADOWS: [(SourceLanguage, &[&str]); 7] = [
     (SourceLanguage::Python, &PYTHON),
@@ -39,10 +25,10 @@ pub(super) const SHADOWS: [(SourceLanguage, &[&str]); 7] = [
             "__assert_rtn",
         ],
     ),
-    (SourceLanguage::Nim, &["doAssert", "assert", "check", "require", "expect", "doAssertRaises"]),
+    (SourceLanguage::Nim, &["doAssert", "assert", "doAssertRaises"]),
     (
         SourceLanguage::Php,
-        &["assert", "strcmp", "in_array", "count", "strlen", "is_array", "is_null", "var_export", "json_encode"],
+        &["assert", "strcmp", "in_array", "strlen", "is_array", "is_null", "var_export", "json_encode"],
     ),
     (SourceLanguage::Ruby, &["raise", "fail", "exit", "abort"]),
     (
@@ -53,7 +39,7 @@ pub(super) const SHADOWS: [(SourceLanguage, &[&str]); 7] = [
 ];
 
 /// Names of Go that a package may declare again.
-const GO: [&str; 10] = ["panic", "recover", "len", "cap", "append", "true", "false", "nil", "error", "copy"];
+const GO: [&str; 7] = ["panic", "recover", "len", "true", "false", "nil", "error"];
 /// Functions of JavaScript that assertions use, and objects whose functions they use.
 const JAVASCRIPT: [&str; 15] = [
     "Object.is",
@@ -184,8 +170,10 @@ fn python(text: &str, is_top: bool) -> Option<(String, String)> {
 }
 
 fn is_built_in(name: &str) -> bool {
-    const MORE: [&str; 14] =
-        ["type", "abs", "all", "any", "round", "min", "max", "sum", "print", "range", "exit", "quit", "hash", "id"];
+    const MORE: [&str; 20] = [
+        "type", "abs", "all", "any", "round", "min", "max", "sum", "print", "range", "exit", "quit", "hash", "id",
+        "int", "float", "list", "dict", "set", "getattr",
+    ];
     PYTHON.contains(&name) || name.ends_with("Error") || MORE.contains(&name)
 }
 

@@ -61,7 +61,9 @@ const CORE: [&str; 24] = [
 
 /// Comparisons by all fields, which stand in for a new comparison of a type that the base compared by identity.
 const PYTHON_FIELDS: &str = "def __eq__(self, other): return type(self) is type(other) and self.__reduce_ex__(4)[:3] == other.__reduce_ex__(4)[:3]";
-const RUBY_FIELDS: &str = "def ==(other); self.class == other.class && instance_variables.to_h { |name| [name, instance_variable_get(name)] } == other.instance_variables.to_h { |name| [name, other.instance_variable_get(name)] }; end";
+const RUBY_FIELDS: &str = "def ==(other); self.class == other.class && (respond_to?(:to_a) ? to_a == other.to_a : instance_variables.to_h { |name| [name, instance_variable_get(name)] } == other.instance_variables.to_h { |name| [name, other.instance_variable_get(name)] }); end";
+/// Name of the base's order of Ruby, by which the base compared.
+const RUBY_ORDER: &str = "base_order";
 const RUBY_SAME: &str = "def eql?(other); self == other; end";
 const JAVA_FIELDS: &str = "@Override public boolean equals(Object other) { if (other == null || other.getClass() != getClass()) return false; try { for (Class<?> type = getClass(); type != null; type = type.getSuperclass()) for (java.lang.reflect.Field field : type.getDeclaredFields()) { if (java.lang.reflect.Modifier.isStatic(field.getModifiers())) continue; field.setAccessible(true); if (!java.util.Objects.deepEquals(field.get(this), field.get(other))) return false; } return true; } catch (IllegalAccessException fault) { throw new AssertionError(fault); } }";
 const KOTLIN_FIELDS: &str = "override fun equals(other: Any?): Boolean = other != null && other.javaClass == javaClass && javaClass.declaredFields.all { it.isAccessible = true; it.get(this) == it.get(other) }";
@@ -142,8 +144,21 @@ impl<'p> ChangedDefinitions<'p> {
                 // What takes the place of a built-in name at the base is program code.
                 Some(_) if one.of.is_empty() => continue,
                 Some(old) if is_renamed(old, text, file.branch.text) => continue,
+                _ if one.name == "<=>" && file.language == SourceLanguage::Ruby && !is_core(one) => {
+                    // `Comparable` derives the equality from the order. The order itself stays.
+                    let has_own =
+                        self.files.iter().flat_map(|file| &file.new).any(|own| own.of == one.of && own.name == "==");
+                    if has_own || !file.branch.text.contains("include Comparable") || !self.is_old(file, &one.of) {
+                        continue;
+                    }
+                    let order = |old: &str| {
+                        let old = old.replacen("<=>", RUBY_ORDER, 1);
+                        format!("{old}\ndef ==(other); {RUBY_ORDER}(other) == 0; end")
+                    };
+                    (format!("{text}\n{}", old.map_or(RUBY_FIELDS.to_owned(), order)), Judgement::Replaced)
+                }
                 Some(old) => (old.to_owned(), Judgement::Replaced),
-                None if !self.is_old(&one.of) => continue,
+                None if !self.is_old(file, &one.of) => continue,
                 None => match self.stand_in(file, one) {
                     Some(text) => (text, Judgement::Removed),
                     None => continue,
@@ -170,7 +185,11 @@ impl<'p> ChangedDefinitions<'p> {
     }
 
     /// Whether the base has a type, as far as the changed files show.
-    fn is_old(&self, of: &str) -> bool {
+    fn is_old(&self, file: &FileDefinitions<'_>, of: &str) -> bool {
+        if file.language == SourceLanguage::Lua {
+            // A metatable is local.
+            return of.is_empty() || mentions(file.base.text, of);
+        }
         of.is_empty()
             || CORE.contains(&of)
             || self.files.iter().any(|file| mentions(file.base.text, of))
@@ -190,7 +209,7 @@ impl<'p> ChangedDefinitions<'p> {
         let text = &file.branch.text[one.range.clone()];
         let declaration = self.declaration(&one.of);
         let header = &declaration[..declaration.find(['{', '\n']).unwrap_or(declaration.len())];
-        let is_core = one.of.is_empty() || CORE.contains(&one.of.as_str());
+        let is_core = is_core(one);
         let had_own = || self.files.iter().any(|file| file.old.iter().any(|old| old.of == one.of));
         let removed = |is_removed: bool| is_removed.then(String::new);
         match file.language {
@@ -273,6 +292,11 @@ impl VerdictDefinition {
         let anchor = crate::scan::join(&self.of, &self.name);
         RegionName { kind: RegionKind::Definition, anchor, number: 0 }
     }
+}
+
+/// Whether a definition changes a type or a name of the language.
+fn is_core(one: &VerdictDefinition) -> bool {
+    one.of.is_empty() || CORE.contains(&one.of.as_str())
 }
 
 /// Whether a declaration of Rust or Haskell derives the comparison.

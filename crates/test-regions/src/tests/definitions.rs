@@ -193,6 +193,24 @@ fn new_equality_of_plain_class_becomes_comparison_of_all_fields() {
     assert!(merged("a.java", JAVA, &text).contains("getDeclaredFields"), "Java");
 }
 
+/// `Comparable` derives `==` from the order of Ruby, so the run keeps the order and compares by the base's order.
+#[test]
+fn order_of_ruby_decides_equality_only_with_comparable() {
+    let base =
+        "class Version\n  include Comparable\n\n  def <=>(other)\n    [a, b] <=> [other.a, other.b]\n  end\nend\n";
+    let text = branch(base, &[("[a, b] <=> [other.a, other.b]", "a <=> other.a")]);
+    let result = merged("a.rb", base, &text);
+    assert!(
+        result.contains("    a <=> other.a\n") && result.contains("def base_order(other)\n    [a, b] <=>"),
+        "{result}"
+    );
+    let text =
+        branch(RUBY, &[("  def x", "  include Comparable\n\n  def <=>(other)\n    x <=> other.x\n  end\n\n  def x")]);
+    assert!(merged("a.rb", RUBY, &text).contains("  end\ndef ==(other); self.class == other.class"), "{text}");
+    let sorted = text.replace("  include Comparable\n", "");
+    assert_eq!(with_base_tests("a.rb", Some(RUBY), &sorted), FileMerge::default());
+}
+
 #[test]
 fn program_keeps_its_own_definitions() {
     let changes: [Change<'_>; 17] = [
