@@ -202,18 +202,18 @@ fn assigned_class(before: &str) -> Option<String> {
     (is_assignment(&line[name.len()..]) && line.contains(" do")).then(|| name.to_owned())
 }
 
-/// Returns the type of the first parameter.
+/// Returns the type of the first parameter, which stands after its name or, as in C++, before it.
 fn first_type(parameters: &str) -> Option<String> {
     let (_, inside) = parameters.split_once('(')?;
-    let first = inside.split([',', ';', ')']).next()?.trim();
-    let typed = first.rsplit_once(": ").or_else(|| first.split_once(':').filter(|_| !first.contains("::")));
-    let text = match typed {
-        Some((_, text)) => text.trim(),
-        None => first.split(['&', '*', '<']).next()?.trim(),
+    let inside = inside.split(')').next()?;
+    let typed = inside.replace("::", "\u{0}");
+    let text = match typed.split_once(':') {
+        Some((_, typed)) => typed.split([',', ';']).next()?.to_owned(),
+        None => typed.split([',', '&', '*', '<']).next()?.to_owned(),
     };
     let modifiers = ["const", "struct", "class", "var", "ref", "ptr", "lent", "sink", "borrowing", "inout"];
     let mut words = text.split_whitespace().filter(|word| !modifiers.contains(word));
-    let of = word(last(words.next()?));
+    let of = word(words.next()?.rsplit('\u{0}').next()?);
     (!of.is_empty()).then(|| of.to_owned())
 }
 

@@ -329,3 +329,33 @@ fn definition_may_be_in_another_file_than_its_type() {
     ];
     assert!(with_base_tests_of(&files, false, "").files.is_empty());
 }
+
+#[test]
+fn operators_name_their_types() {
+    for (path, text, name) in [
+        ("a.nim", "proc `==`*(one, other: Money): bool =\n  true\n", "definition `Money::==`"),
+        ("a.hpp", "bool operator==(const shop::Money& a, const shop::Money& b);\n", "definition `Money::==`"),
+        ("a.hpp", "struct Money {\n    friend bool operator!=(Money a, Money b);\n};\n", "definition `Money::!=`"),
+        (
+            "a.hpp",
+            "struct Money {\n    auto operator<=>(const Money&) const = default;\n};\n",
+            "definition `Money::<=>`",
+        ),
+        ("a.swift", "func == (a: Money, b: Money) -> Bool { true }\n", "definition `Money::==`"),
+        (
+            "a.cs",
+            "class Money {\n    public static bool operator ==(Money a, Money b) => true;\n}\n",
+            "definition `Money::==`",
+        ),
+        ("a.go", "func (m *Money) Equal(other *Money) bool {\n\treturn true\n}\n", "definition `Money::Equal`"),
+        ("a.hs", "instance Eq a => Eq (Tree a) where\n  a == b = True\n", "definition `Tree::Eq`"),
+        ("a.rs", "impl<T: Eq> std::cmp::PartialEq for Tree<T> {}\n", "definition `Tree::PartialEq`"),
+        ("a.rb", "Money = Struct.new(:cents) do\n  def ==(other)\n    true\n  end\nend\n", "definition `Money::==`"),
+        ("a.js", "Money.prototype.toJSON = function () {\n  return 1;\n};\n", "definition `Money::toJSON`"),
+        ("a.py", "class A:\n    x: int = field(\n        compare=False,\n    )\n", "definition `A::x`"),
+    ] {
+        let names: Vec<String> =
+            crate::regions(path, text).expect("a language").iter().map(|region| region.name.to_string()).collect();
+        assert_eq!(names, [name], "{text}");
+    }
+}

@@ -171,7 +171,8 @@ fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, 
             Some(text) if is_exact => {
                 let base = old.get(&path).map_or("", String::as_str);
                 let (is_new, lines) = difference(&path, (base, branch), &merge.judged);
-                let regions = merge.judged.iter().map(|(name, _)| name.to_string()).collect();
+                let mut regions: Vec<String> = merge.judged.iter().map(|(name, _)| name.to_string()).collect();
+                regions.dedup();
                 let changed = ChangedTestFile { path: path.clone(), mark: mark.clone(), is_new, regions };
                 let differs = merge.judged.iter().any(|(_, judgement)| *judgement != Judgement::Removed);
                 result.files.push(MergedFile { text, changed, differs, lines });
