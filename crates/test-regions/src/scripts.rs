@@ -143,7 +143,7 @@ pub(crate) fn scan(source: &str, rules: &ScriptRules) -> FileScan {
         skip_to = range.end;
         let body = &source[range.clone()];
         let is_test = match kind {
-            RegionKind::Test => is_test_name(name) && asserts(body),
+            RegionKind::Test => is_test_name(name) && body.split_once(name).is_some_and(|(_, body)| asserts(body)),
             RegionKind::TestModule => asserts(body),
             _ => true,
         };
@@ -183,12 +183,24 @@ fn item(name: &str, range: Range<usize>) -> ProgramItem {
 
 /// Returns the range of a block that starts at an offset at the beginning of a line; `None` if its end is missing.
 fn block(source: &str, start: usize, end: &str) -> Option<Range<usize>> {
+    let ends = |text: &str| {
+        let rest = text.strip_prefix(end);
+        rest.is_some_and(|rest| end == "}" || !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
+    let first = source[start..].lines().next()?.trim_end();
+    let opens_later = || source[start..].lines().nth(1).is_some_and(|line| line.starts_with('{'));
+    let is_whole = match end {
+        "}" if first.contains('{') => first.ends_with('}'),
+        "}" => !opens_later(),
+        _ => first.rsplit([' ', ';']).next() == Some(end),
+    };
+    if is_whole {
+        return Some(start..start + first.len());
+    }
     let mut at = start;
     for line in source[start..].split_inclusive('\n') {
         let text = line.trim_end();
-        let is_first = at == start;
-        let is_whole = is_first && text.ends_with(end) && (end != "}" || text.contains('{'));
-        if is_whole || !is_first && text.starts_with(end) {
+        if at > start && ends(text) {
             return Some(start..at + text.len());
         }
         at += line.len();
