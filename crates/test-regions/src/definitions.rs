@@ -10,6 +10,7 @@ use crate::language::SourceLanguage;
 use crate::scan::{FileScan, ProgramItem};
 use names::{SHADOWS, is_assignment, line_definition, word};
 
+pub(crate) use names::is_built_in_of_c;
 pub(crate) use put_back::put_back;
 
 /// Maximum length of the text that is searched for the name of a definition, in bytes.

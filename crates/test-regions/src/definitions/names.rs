@@ -75,6 +75,11 @@ const JAVASCRIPT_GLOBALS: [&str; 12] = [
 const LUA: [&str; 8] = ["assert", "error", "os.exit", "rawequal", "pcall", "xpcall", "type", "tostring"];
 const PERL: [&str; 4] = ["*CORE::GLOBAL::", "*Test::", "*main::", "*{\"CORE::GLOBAL::"];
 
+/// Whether a macro of C with this name changes the meaning of assertions.
+pub(crate) fn is_built_in_of_c(name: &str) -> bool {
+    name == "assert" || SHADOWS[1].1.contains(&name)
+}
+
 /// Returns the identifier at the start of a text.
 pub(super) fn word(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());

@@ -109,7 +109,7 @@ struct ChangedDefinitions<'p> {
     task: &'p str,
 }
 
-impl<'p> ChangedDefinitions<'p> {
+impl ChangedDefinitions<'_> {
     fn edits(&self, edits: &mut Vec<(usize, Edit)>) {
         // Texts of the base's definitions by type and name, each with its file.
         let mut known: HashMap<(&str, &str), Vec<(usize, &str)>> = HashMap::new();
