@@ -127,10 +127,6 @@ fn of_item(language: SourceLanguage, source: &str, item: &ProgramItem, text: &st
         SourceLanguage::Jvm if is_method && name == "equals" && is_alone() => Some((parent, name.to_owned())),
         SourceLanguage::Jvm if is_method && header.contains("def ==") => Some((parent, "==".to_owned())),
         SourceLanguage::CSharp if is_method && name == "Equals" && is_alone() => Some((parent, name.to_owned())),
-        SourceLanguage::JavaScript if ["valueOf", "toJSON", "asymmetricMatch"].contains(&name) => {
-            let of = || header.split(".prototype.").next().filter(|start| start.len() < header.len());
-            Some((if is_method { parent } else { of()?.to_owned() }, name.to_owned()))
-        }
         SourceLanguage::Ruby => {
             let rest = header.strip_prefix("def ")?.trim_start();
             let rest = rest.strip_prefix("self.").unwrap_or(rest);

@@ -139,7 +139,7 @@ pub(super) fn line_definition(language: SourceLanguage, line: &str) -> Option<(S
         }
         SourceLanguage::Julia if is_top => {
             let rest = text.strip_prefix("function ").unwrap_or(text);
-            let starts = ["Base.:(==)(", "Base.:==(", "Base.isequal(", "Base.isapprox(", "==("];
+            let starts = ["Base.:(==)(", "Base.:==(", "Base.isequal(", "==("];
             let start = starts.into_iter().find(|start| rest.starts_with(start))?;
             let of = rest[start.len()..].split("::").nth(1)?;
             Some((word(of).to_owned(), start.trim_end_matches('(').to_owned()))

@@ -328,6 +328,17 @@ mod tests {
     }
 
     #[test]
+    fn definition_is_named_once_and_belongs_to_the_mark() {
+        let base = "#[derive(PartialEq)]\npub struct A(u8);\n";
+        let own = "pub struct A(u8);\n\nimpl PartialEq for A {\n    fn eq(&self, _: &Self) -> bool {\n        true\n    }\n}\n";
+        let tests = of(&[("src/a.rs", Some(base.as_bytes()), Some(own.as_bytes()))]);
+        let [file] = &tests.files[..] else { panic!("one file") };
+        assert_eq!(file.changed.regions, ["definition `A::PartialEq`"]);
+        assert!(file.text.contains("derive(PartialEq)") && !file.text.contains("impl"), "{}", file.text);
+        assert_ne!(mark("src/a.rs", own), mark("src/a.rs", &own.replace("true", "false")));
+    }
+
+    #[test]
     fn test_without_its_item_is_a_finding() {
         let tests = of(&[("src/a.rs", Some(BASE.as_bytes()), None), ("b.py", Some(b"a"), Some(b"\0"))]);
         assert!(tests.files.is_empty());
