@@ -9,6 +9,7 @@ use overloads::Brackets;
 use self_tests::{excludes_main, is_self_test, starts_test_part};
 
 use crate::RegionKind;
+use crate::definitions::is_built_in_of_c;
 use crate::lex::{C_LIKE, LexToken, Lexis, QuoteRule, RawText, TokenKind, lex, long_quote, quote};
 use crate::lines::Directives;
 use crate::scan::{FileScan, MacroDefinition, ProgramItem, and, has_any, join, squeezed, text_start};
@@ -84,7 +85,6 @@ const CPP_TESTS: [&str; 22] = [
 /// C++ macros that change the meaning of tests if they are defined.
 const CPP_SETTINGS: [&str; 10] =
     ["DOCTEST_", "CATCH_", "TEST", "SCENARIO", "CHECK", "REQUIRE", "SUBCASE", "SECTION", "EXPECT_", "ASSERT_"];
-
 /// Rules of a language.
 pub(crate) struct BraceRules {
     pub lexis: Lexis,
@@ -375,7 +375,7 @@ impl BraceReader<'_> {
         let line = squeezed(text.trim_start_matches('#').trim_start());
         let mut words = line.split([' ', '(']);
         if let (Some("define" | "undef"), Some(name)) = (words.next(), words.next()) {
-            if CPP_SETTINGS.iter().any(|setting| name.starts_with(setting)) {
+            if CPP_SETTINGS.iter().any(|setting| name.starts_with(setting)) || is_built_in_of_c(name) {
                 let name = format!("#define {name}");
                 let condition = self.directives.condition();
                 self.scan.add_test(RegionKind::TestStart, ("", name), &condition, token.start..token.end);

@@ -1,7 +1,7 @@
 //! Detects languages by file name.
 
 use crate::scan::FileScan;
-use crate::{braces, document, indent, lisp, python, rust};
+use crate::{braces, document, indent, lisp, python, rust, scripts};
 
 /// Language of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,13 @@ pub(crate) enum SourceLanguage {
     Zig,
     /// JavaScript and TypeScript.
     JavaScript,
-    /// Languages that never have tests in program files: Go, Gleam and shells.
+    Go,
+    Lua,
+    Perl,
+    R,
+    Shell,
+    Tcl,
+    /// Language that never has tests in program files: Gleam.
     NoTests,
     /// Java, Kotlin, Scala and Groovy.
     Jvm,
@@ -35,7 +41,7 @@ pub(crate) enum SourceLanguage {
 }
 
 /// Extensions of the languages.
-const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
+const EXTENSIONS: [(SourceLanguage, &[&str]); 26] = [
     (SourceLanguage::Rust, &["rs"]),
     (SourceLanguage::Python, &["py", "pyi", "pyx"]),
     (SourceLanguage::Elixir, &["ex", "exs"]),
@@ -50,7 +56,13 @@ const EXTENSIONS: [(SourceLanguage, &[&str]); 20] = [
     (SourceLanguage::D, &["d", "di"]),
     (SourceLanguage::Zig, &["zig"]),
     (SourceLanguage::JavaScript, &["js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"]),
-    (SourceLanguage::NoTests, &["go", "gleam", "sh", "bash"]),
+    (SourceLanguage::Go, &["go"]),
+    (SourceLanguage::Lua, &["lua"]),
+    (SourceLanguage::Perl, &["pl", "pm"]),
+    (SourceLanguage::R, &["R", "r"]),
+    (SourceLanguage::Shell, &["sh", "bash"]),
+    (SourceLanguage::Tcl, &["tcl"]),
+    (SourceLanguage::NoTests, &["gleam"]),
     (SourceLanguage::Jvm, &["java", "kt", "kts", "scala", "groovy"]),
     (SourceLanguage::Swift, &["swift"]),
     (SourceLanguage::CSharp, &["cs"]),
@@ -92,7 +104,11 @@ impl SourceLanguage {
             ("ruby", Self::Ruby),
             ("node", Self::JavaScript),
             ("racket", Self::Racket),
-            ("sh", Self::NoTests),
+            ("perl", Self::Perl),
+            ("tclsh", Self::Tcl),
+            ("lua", Self::Lua),
+            ("Rscript", Self::R),
+            ("sh", Self::Shell),
         ];
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
@@ -144,7 +160,12 @@ impl SourceLanguage {
             Self::D => braces::scan(source, &braces::D),
             Self::Zig => braces::scan(source, &braces::ZIG),
             Self::JavaScript => braces::scan(source, &braces::JAVASCRIPT),
-            Self::NoTests => FileScan::new(source),
+            Self::Lua => scripts::scan(source, &scripts::LUA),
+            Self::Perl => scripts::scan(source, &scripts::PERL),
+            Self::R => scripts::scan(source, &scripts::R),
+            Self::Shell => scripts::scan(source, &scripts::SHELL),
+            Self::Tcl => scripts::scan(source, &scripts::TCL),
+            Self::Go | Self::NoTests => FileScan::new(source),
             Self::Jvm => braces::scan(source, &braces::JVM),
             Self::Swift => braces::scan(source, &braces::SWIFT),
             Self::CSharp => braces::scan(source, &braces::CSHARP),

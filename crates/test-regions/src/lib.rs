@@ -6,6 +6,7 @@
 //! could not judge, with the reasons.
 
 mod braces;
+mod definitions;
 mod document;
 mod indent;
 mod language;
@@ -17,6 +18,7 @@ mod python;
 mod rust;
 mod rust_modules;
 mod scan;
+mod scripts;
 mod tree;
 
 use std::fmt;
@@ -44,6 +46,8 @@ pub enum RegionKind {
     TestStart,
     /// Document with examples, such as a README.
     Document,
+    /// Definition that decides whether assertions pass, such as the equality of a type.
+    Definition,
     /// Whole file, because it could not be parsed.
     File,
 }
@@ -58,6 +62,7 @@ impl fmt::Display for RegionKind {
             Self::ModuleDoctest => "doctest of the module",
             Self::TestStart => "start of the tests",
             Self::Document => "examples of the document",
+            Self::Definition => "definition",
             Self::File => "tests of the file",
         })
     }
@@ -154,12 +159,19 @@ impl Reason {
     }
 }
 
-/// Returns the regions of a file in source order; `None` if the language is unknown.
+/// Returns the regions of a file in source order, including definitions that decide whether assertions pass; `None` if the
+/// language is unknown.
 ///
 /// For a file with unbalanced brackets, strings or comments, returns only the regions before the fault.
 pub fn regions(path: &str, source: &str) -> Option<Vec<Region>> {
     let scan = scan::FileScan::of(path, source)?;
-    Some(scan.tests().map(|found| found.region()).collect())
+    let language = language::SourceLanguage::of(path, source)?;
+    let definitions = definitions::find(language, source, &scan).into_iter();
+    let definitions =
+        definitions.map(|one| Region { name: one.region_name(), range: one.range, condition: String::new() });
+    let mut regions: Vec<Region> = scan.tests().map(|found| found.region()).chain(definitions).collect();
+    regions.sort_by_key(|region| region.range.start);
+    Some(regions)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod neutralized;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
+use crate::definitions::put_back;
 use crate::language::is_data;
 use crate::scan::{FileScan, FoundRegion, ProgramItem, Shape, has_any};
 use crate::{Reason, RegionKind, RegionName};
@@ -69,6 +70,7 @@ const MARKS: [&str; 26] = [
 pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> FileMerge {
     let mut plan = MergePlan::new(path, base, branch);
     plan.match_moved();
+    put_back(std::slice::from_mut(&mut plan), "");
     plan.finish()
 }
 
@@ -100,16 +102,16 @@ impl<'a> Side<'a> {
 }
 
 /// Replacement of a part of the branch's file.
-struct Edit {
-    range: Range<usize>,
-    text: String,
-    name: RegionName,
-    judgement: Judgement,
+pub(crate) struct Edit {
+    pub range: Range<usize>,
+    pub text: String,
+    pub name: RegionName,
+    pub judgement: Judgement,
 }
 
 /// Differences between two versions of a file.
 pub(crate) struct MergePlan<'a> {
-    path: &'a str,
+    pub path: &'a str,
     /// Versions of the base and of the branch; `None` if the language is unknown or there is nothing to compare.
     pub sides: Option<(Side<'a>, Side<'a>)>,
     /// Pairs of indices: a base region and the branch region that replaces it with different text.
@@ -125,6 +127,8 @@ pub(crate) struct MergePlan<'a> {
     excused: Vec<usize>,
     /// Branch's regions that remain although the base has no counterpart.
     kept: Vec<usize>,
+    /// Edits that put the base's definitions back.
+    pub definitions: Vec<Edit>,
 }
 
 /// Place and condition of a region, used to match versions.
@@ -146,6 +150,7 @@ impl<'a> MergePlan<'a> {
             not_judged: Vec::new(),
             excused: Vec::new(),
             kept: Vec::new(),
+            definitions: Vec::new(),
         };
         let old = base.unwrap_or_default();
         if base == Some(branch) {
@@ -315,7 +320,7 @@ impl<'a> MergePlan<'a> {
             merge.not_judged = self.not_judged;
             return merge;
         };
-        let mut edits: Vec<Edit> = Vec::new();
+        let mut edits: Vec<Edit> = std::mem::take(&mut self.definitions);
         for (old, new) in &self.pairs {
             let (old_found, new_found) = (&base.scan.found[*old], &branch.scan.found[*new]);
             let (name, judgement) = match (old_found.is_test, new_found.is_test) {

@@ -1,6 +1,7 @@
 //! Tests of the crate. `corpus/` has files in each language: the base's version, a branch with an honest change of the
 //! program, and branches that also change the tests.
 
+mod definitions;
 mod details;
 mod mutations;
 mod programs;
@@ -85,7 +86,7 @@ fn check(case: &Case) {
 #[test]
 fn base_tests_replace_changed_tests_in_each_language() {
     let corpus = corpus();
-    assert!(corpus.len() >= 21, "{} cases", corpus.len());
+    assert!(corpus.len() >= 26, "{} cases", corpus.len());
     let mut failed = Vec::new();
     for case in &corpus {
         if let Err(fault) = std::panic::catch_unwind(|| check(case)) {
@@ -144,15 +145,20 @@ fn regions_have_names() {
         "src/calc.js: doctest `add`",
         "src/Calc.jl: doctest `add`",
         "src/main/kotlin/Calc.kt: test `Calc::adds`",
+        "calc.lua: test `test_twice`, test module `main`",
         "README.md: examples of the document",
         "src/calc.nim: doctest `add`, test module `isMainModule`",
         "lib/calc.ml: test `let%test \"adds\"`, test `let%test _`, test `Inner::let%expect_test \"shows\"`",
+        "lib/Calc.pm: test `test_twice`, test module `main`",
         "src/Calc.php: test module `CalcTest`",
         "calc.py: doctest of the module, doctest `add`, doctest `Calc::total`, test `test_add`, start of the tests `__main__`",
+        "R/calc.R: test `test_twice`, test module `main`",
         "calc.rkt: test module `module+ test`",
         "lib/calc.rb: doctest `Calc::self.add`, test module `__FILE__`",
         "src/calc.rs: doctest `add`, doctest `Calc::length`, test module `tests`",
+        "calc.sh: test `test_twice`, test module `main`",
         "Sources/Calc.swift: test `adds`",
+        "calc.tcl: test `test_twice`, test module `main`",
         "src/calc.ts: test module `import.meta.vitest`",
         "src/calc.zig: test `Calc::test \"adds inside\"`, test `test \"adds\"`, test `test`",
     ];

@@ -4,6 +4,7 @@ mod divided;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::definitions::put_back;
 use crate::language::SourceLanguage;
 use crate::merge::{MergePlan, with_base_tests};
 use crate::scan::{Shape, mentions};
@@ -31,8 +32,8 @@ type RegionIdentity<'a> = (&'a str, Shape, String);
 
 /// Merges the base's tests into all files of a change. A region that moved unchanged to another of these files does not
 /// count as a difference if runners read that file as well. `collects_doctests` is true if a check collects Python's doctests
-/// from all modules of a folder and reports their number.
-pub fn with_base_tests_of(files: &[ChangedFile<'_>], collects_doctests: bool) -> TreeMerge {
+/// from all modules of a folder and reports their number. The result keeps definitions that `task`, the text of the task, asks for.
+pub fn with_base_tests_of(files: &[ChangedFile<'_>], collects_doctests: bool, task: &str) -> TreeMerge {
     let mut plans: Vec<MergePlan<'_>> = Vec::new();
     for file in files {
         let mut plan = MergePlan::new(file.path, file.base, file.branch.unwrap_or_default());
@@ -51,6 +52,7 @@ pub fn with_base_tests_of(files: &[ChangedFile<'_>], collects_doctests: bool) ->
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path).collect();
     divided::match_divided(&paths, &mut plans);
+    put_back(&mut plans, task);
     let mut result = TreeMerge::default();
     for (file, plan) in files.iter().zip(plans) {
         let merge = if file.branch.is_some() { plan.finish() } else { deleted(plan, file) };

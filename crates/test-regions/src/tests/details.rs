@@ -162,7 +162,7 @@ fn region_in_another_file_is_no_difference() {
             ChangedFile { path: "src/a.rs", base: Some(&old), branch: None },
             ChangedFile { path: "src/b.rs", base: None, branch: Some(branch) },
         ];
-        let merge = with_base_tests_of(&files, false);
+        let merge = with_base_tests_of(&files, false, "");
         let lost = merge.files.iter().flat_map(|(path, merge)| {
             merge.not_judged.iter().map(move |(name, reason)| format!("{path}: {name}: {reason}"))
         });
@@ -186,7 +186,7 @@ fn documentation_of_an_item_that_stays_is_put_back() {
         ChangedFile { path: "src/a.nim", base: Some(&base), branch: Some("func a*(): int =\n  2\n") },
         ChangedFile { path: "src/b.nim", base: None, branch: Some(&base) },
     ];
-    let paths: Vec<String> = with_base_tests_of(&away, false).files.into_iter().map(|(path, _)| path).collect();
+    let paths: Vec<String> = with_base_tests_of(&away, false, "").files.into_iter().map(|(path, _)| path).collect();
     assert_eq!(paths, ["src/a.nim", "src/b.nim"]);
 }
 
@@ -198,7 +198,7 @@ fn doctest_may_only_move_to_a_file_that_had_some() {
     let both = format!("{other}{item}");
     let reasons = |files: &[(&'static str, Option<&str>, Option<&str>)]| -> Vec<String> {
         let file = |(path, base, branch): &(&'static str, _, _)| ChangedFile { path, base: *base, branch: *branch };
-        let merge = with_base_tests_of(&files.iter().map(file).collect::<Vec<_>>(), false);
+        let merge = with_base_tests_of(&files.iter().map(file).collect::<Vec<_>>(), false, "");
         let all = merge.files.into_iter().flat_map(|(_, merge)| merge.not_judged);
         all.map(|(name, reason)| format!("{name}: {reason}")).collect()
     };

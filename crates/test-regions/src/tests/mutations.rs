@@ -48,7 +48,7 @@ fn check(path: &str, base: &str, branch: &str) {
         assert_eq!(texts(result), texts(base), "{path}\n{branch}");
     }
     let files = [ChangedFile { path, base: Some(base), branch: Some(branch) }];
-    let tree = with_base_tests_of(&files, false);
+    let tree = with_base_tests_of(&files, false, "");
     assert_eq!(tree.files.first().map(|(_, merge)| merge.text.clone()).unwrap_or_default(), merge.text);
     test_module_files(path, branch);
 }

@@ -6,7 +6,7 @@ use crate::{ChangedFile, RegionKind, with_base_tests_of};
 /// Returns the reasons why differences in several files could not be judged.
 fn reasons_of(files: &[(&'static str, Option<&str>, Option<&str>)], collects: bool) -> Vec<String> {
     let file = |(path, base, branch): &(&'static str, _, _)| ChangedFile { path, base: *base, branch: *branch };
-    let merge = with_base_tests_of(&files.iter().map(file).collect::<Vec<_>>(), collects);
+    let merge = with_base_tests_of(&files.iter().map(file).collect::<Vec<_>>(), collects, "");
     let all = merge.files.into_iter().flat_map(|(path, merge)| {
         let judged = merge.judged.into_iter().map(|(name, judgement)| format!("{name}: {judgement:?}"));
         let not_judged = merge.not_judged.into_iter().map(|(name, reason)| format!("{name}: {reason}"));

@@ -90,7 +90,7 @@ impl Engine {
             }
         }
         let collects = current.checks.iter().any(|check| collects_doctests(&check.command));
-        Ok(compared(&paths, &old, &new, collects))
+        Ok(compared(&paths, (&old, &new), collects, &current.task.agent_text()))
     }
 
     /// Returns the modules that the base declares for tests only, among those that changed files may belong to.
@@ -138,8 +138,9 @@ fn collects_doctests(command: &str) -> bool {
     command.contains("--doctest-modules") && !command.split_whitespace().any(names_module)
 }
 
-/// Compares the tests in two versions of program files. `collects` is true if a check collects Python's doctests.
-fn compared(paths: &[&str], old: &Contents, new: &Contents, collects: bool) -> ProgramTests {
+/// Compares the tests in two versions of program files. `collects` is true if a check collects Python's doctests. `task` is the text
+/// of the task.
+fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, task: &str) -> ProgramTests {
     let text = |contents: &Contents| -> HashMap<String, String> {
         let text = |(path, content): (&String, &Vec<u8>)| (path.clone(), String::from_utf8_lossy(content).into_owned());
         contents.iter().filter(|(_, content)| !content.contains(&0)).map(text).collect()
@@ -160,7 +161,7 @@ fn compared(paths: &[&str], old: &Contents, new: &Contents, collects: bool) -> P
         files: paths.iter().filter_map(|path| manifest(path, versions(path))).collect(),
         ..ProgramTests::default()
     };
-    for (path, merge) in test_regions::with_base_tests_of(&files, collects).files {
+    for (path, merge) in test_regions::with_base_tests_of(&files, collects, task).files {
         let branch = texts.get(&path).map_or("", String::as_str);
         let mark = mark(&path, branch);
         let mut not_judged = merge.not_judged;
@@ -170,7 +171,8 @@ fn compared(paths: &[&str], old: &Contents, new: &Contents, collects: bool) -> P
             Some(text) if is_exact => {
                 let base = old.get(&path).map_or("", String::as_str);
                 let (is_new, lines) = difference(&path, (base, branch), &merge.judged);
-                let regions = merge.judged.iter().map(|(name, _)| name.to_string()).collect();
+                let mut regions: Vec<String> = merge.judged.iter().map(|(name, _)| name.to_string()).collect();
+                regions.dedup();
                 let changed = ChangedTestFile { path: path.clone(), mark: mark.clone(), is_new, regions };
                 let differs = merge.judged.iter().any(|(_, judgement)| *judgement != Judgement::Removed);
                 result.files.push(MergedFile { text, changed, differs, lines });
@@ -279,7 +281,9 @@ mod tests {
         let side = |pick: fn(&(&str, Option<&[u8]>, Option<&[u8]>)) -> Option<Vec<u8>>| {
             files.iter().filter_map(|file| Some((file.0.to_owned(), pick(file)?))).collect::<Contents>()
         };
-        compared(&paths, &side(|file| file.1.map(<[u8]>::to_vec)), &side(|file| file.2.map(<[u8]>::to_vec)), false)
+        let old = side(|file| file.1.map(<[u8]>::to_vec));
+        let new = side(|file| file.2.map(<[u8]>::to_vec));
+        compared(&paths, (&old, &new), false, "")
     }
 
     #[test]
@@ -321,6 +325,17 @@ mod tests {
             let [file] = &tests.files[..] else { panic!("one file") };
             assert_eq!((file.changed.is_new, file.notice().is_some()), (is_new, is_told), "{branch}");
         }
+    }
+
+    #[test]
+    fn definition_is_named_once_and_belongs_to_the_mark() {
+        let base = "#[derive(PartialEq)]\npub struct A(u8);\n";
+        let own = "pub struct A(u8);\n\nimpl PartialEq for A {\n    fn eq(&self, _: &Self) -> bool {\n        true\n    }\n}\n";
+        let tests = of(&[("src/a.rs", Some(base.as_bytes()), Some(own.as_bytes()))]);
+        let [file] = &tests.files[..] else { panic!("one file") };
+        assert_eq!(file.changed.regions, ["definition `A::PartialEq`"]);
+        assert!(file.text.contains("derive(PartialEq)") && !file.text.contains("impl"), "{}", file.text);
+        assert_ne!(mark("src/a.rs", own), mark("src/a.rs", &own.replace("true", "false")));
     }
 
     #[test]

@@ -156,6 +156,11 @@ impl Language {
         matches(self.syntax().any_value.as_ref(), line)
     }
 
+    /// Whether the run with the base's tests compares all fields instead of a new comparison of a class.
+    pub fn has_stand_in(self) -> bool {
+        matches!(self, Self::Python | Self::Jvm)
+    }
+
     /// Whether a line changes the meaning of an assertion, a runner or an exit.
     pub fn replaces_assertion(self, line: &str) -> bool {
         matches(self.syntax().assertion_api.as_ref(), line)

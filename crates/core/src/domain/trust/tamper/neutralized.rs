@@ -51,6 +51,12 @@ pattern!(
     TRUE_ONLY,
     r"(?:return\s+(?:true|True|1)\b\s*;?\s*\}?\s*$|\{\s*true\s*\}|=\s*true\s*;?\s*$|^\s*true\s*$|->\s*true|=>\s*true|^\s*return\s+(?:\w+\s+instanceof\s+\w+|isinstance\(\w+,\s*\w+\)|\w+\s+is\s+\w+|type\(\w+\).*|\w+\.getClass\(\)\s*==\s*\w+\.getClass\(\))\s*;?\s*$)"
 );
+// A comparison of types, and the class that it names.
+pattern!(
+    SAME_TYPE,
+    r"\binstanceof\s+(\w+)|\bisinstance\(\w+,\s*(\w+)\)|\b\w+\s+is\s+(\w+)|\btype\((self)\)|\b(getClass)\(\)"
+);
+pattern!(CLASS, r"^\s*(?:\w+\s+)*class\s+(\w+)");
 
 // Number that prints as another: a class of numbers, and a method that writes a number's text.
 pattern!(NUMBER_CLASS, r"^\s*class\s+\w+\((?:\w+\.)?(?:int|float|complex|bool|Decimal|Fraction)\b");
@@ -228,7 +234,20 @@ impl<'a> ProgramFile<'a> {
         };
         let before = lines[..at].iter().rev().find(code);
         let first = before.is_some_and(|before| EQUALS_ALL.is_match(before.text));
-        named && ends && (replaces || first)
+        named && ends && (replaces || first && !self.is_same_type(at))
+    }
+
+    /// Whether a line compares with the type of its class, in languages in which the run with the base's tests judges such a new
+    /// comparison.
+    fn is_same_type(&self, at: usize) -> bool {
+        let line = &self.code.lines[at];
+        let name = SAME_TYPE.captures(line.text).and_then(|found| found.iter().skip(1).flatten().next());
+        let Some(name) = name.map(|name| name.as_str()).filter(|_| self.code.language.has_stand_in()) else {
+            return false;
+        };
+        let outer = self.before(at).filter(|other| indent(other.text) < indent(line.text)).map(|other| other.text);
+        let mut classes = outer.chain([self.code.heading(line)]).filter_map(|text| CLASS.captures(text));
+        ["self", "getClass"].contains(&name) || classes.next().is_some_and(|class| &class[1] == name)
     }
 
     /// Whether an added line lets a number print as a fixed text, which doctests compare.

@@ -153,6 +153,20 @@ fn honest_changes_are_not_found() {
             headed("src/a.rs", "fn work() {", "     let x = 1;\n-    assert!(x > 0);\n     go(x);"),
         ),
         ("end of a program", edit("src/main.py", " def main():\n+    sys.exit(0)")),
+        (
+            "comparison with the own class",
+            edit(
+                "missing.py",
+                " class Missing:\n+    def __eq__(self, other):\n+        return isinstance(other, Missing)",
+            ),
+        ),
+        (
+            "comparison with the own class of Java",
+            edit(
+                "src/Missing.java",
+                " class Missing {\n+    public boolean equals(Object other) {\n+        return other instanceof Missing;\n+    }\n }",
+            ),
+        ),
         ("hard exit that was there", edit("src/run.py", " def stop():\n-    os._exit(0)\n+    os._exit(0)  # now")),
         ("docs deleted", deleted("docs/test.md", "# Tests")),
         ("mode changed", "diff --git a/build/test.sh b/build/test.sh\nold mode 100644\nnew mode 100755\n".to_owned()),
