@@ -58,7 +58,8 @@ impl Engine {
         let complete = self.workspaces.branch_diff((&current.id, repo), base, head).await?;
         let paths = self.workspaces.changed_paths((&current.id, repo), base, head).await?;
         let branch = BranchState { repo, current, base, to: head, diff: &complete, paths: &paths };
-        let replaced = self.replaced_files(branch, &start).await?;
+        let mut replaced = self.replaced_files(branch, &start).await?;
+        replaced.retain(|file| !file.is_build);
         let known = replaced.iter().map(|file| file.path.as_str()).collect();
         let program_tests = self.program_tests(branch, &start, &known).await?;
         let mut findings = self.findings_about_text(branch, &start, &known).await?;
