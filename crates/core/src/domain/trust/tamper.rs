@@ -45,7 +45,7 @@ use diff::FileDiff;
 use program_code::ProgramCode;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
-pub use build_files::{are_judged, is_build_file, no_longer_named};
+pub use build_files::{changes_tests, is_build_file, tests_compared};
 pub use compiled::is_compiled_cache;
 pub use manifests::{SettingsMerge, is_manifest, with_base_settings};
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};

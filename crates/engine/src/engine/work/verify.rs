@@ -1,6 +1,7 @@
 //! Verification of a commit in a fresh checkout: runs the checks, runs them with the base's tests, and then collects the
 //! findings about the branch.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use failpoint::kill_point;
@@ -15,7 +16,7 @@ use crate::domain::loops::{
     BaseTestsRun, BranchFinding, ChangedTestFile, Loop, LoopInput, RewrittenFile, TestEvidence,
 };
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::model::task::{Check, CheckReport};
+use crate::domain::model::task::{Check, CheckReport, TamperKind};
 use crate::domain::trust::tamper::{self, ChangeMarks, CheckStart};
 use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
@@ -118,13 +119,20 @@ impl Engine {
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
         let replaced = self.replaced_files(branch, start).await?;
-        let mut known = replaced.iter().map(|file| file.path.as_str()).collect();
+        let known: BTreeSet<&str> = replaced.iter().map(|file| file.path.as_str()).collect();
         let program_tests = self.program_tests(branch, start, &known).await?;
         let merged = program_tests.files.as_slice();
         let base_run = self.judge_by_base(of, branch, &report, (&replaced, merged), &mut rewritten).await?;
-        known.retain(|path| !base_run.not_judged.contains(path));
         // The findings come last: what the run with the base's tests judged blocks nothing.
-        let mut findings = self.findings_about_text(branch, start, &known).await?;
+        let builds: BTreeSet<&str> =
+            replaced.iter().filter(|file| file.is_build).map(|file| file.path.as_str()).collect();
+        let mut findings = self.findings_about_text(branch, start, &(&known - &builds)).await?;
+        for finding in &mut findings {
+            let path = finding.found.path.as_str();
+            if builds.contains(path) && !base_run.not_judged.contains(path) {
+                finding.found.kind = TamperKind::TestsChanged;
+            }
+        }
         findings.extend(self.hard_coded_answers(branch).await?);
         let marks = ChangeMarks::of(&complete.text);
         let changed = replaced.iter().filter(|file| !file.is_new && !file.is_build);
@@ -264,8 +272,11 @@ impl Engine {
         let not_judged: BTreeSet<&str> = builds.iter().map(|file| file.path.as_str()).collect();
         let passing = report.as_ref().unwrap_or(clean);
         if passing.all_hold() {
-            let are_judged = tamper::are_judged(&with_builds.report, passing);
-            let deciding = if are_judged { builds } else { self.omitting(of, branch, builds).await? };
+            let compared = tamper::tests_compared(&with_builds.report, passing);
+            let deciding = match compared {
+                Some(Ordering::Greater) => builds,
+                _ => self.changing_tests(of, branch, builds, compared.is_some_and(Ordering::is_eq)).await?,
+            };
             if !deciding.is_empty() {
                 let report = Some(with_builds.report);
                 return Ok(BaseRun { report, replaced: deciding, merged: &[], not_judged });
@@ -274,17 +285,18 @@ impl Engine {
         Ok(BaseRun { report, replaced: tests, merged, not_judged })
     }
 
-    /// Returns the build files that no longer name a file of the base that the branch still has.
-    async fn omitting<'a>(
+    /// Returns the build files whose change is about tests.
+    async fn changing_tests<'a>(
         &self,
         of: VerifyContext<'_>,
         branch: BranchState<'_>,
         builds: Vec<&'a ReplacedFile>,
+        all_ran: bool,
     ) -> Result<Vec<&'a ReplacedFile>, EffectError> {
         let BranchState { repo, current, to, paths, .. } = branch;
         let deleted: BTreeSet<&str> = paths.deleted().collect();
         let kept: Vec<&str> = of.start.base_paths().filter(|path| !deleted.contains(path)).collect();
-        let mut omitting = Vec::new();
+        let mut changing = Vec::new();
         for file in builds {
             let path = file.path.as_str();
             let old = self.contents((&current.id, repo), &file.version, &[path]).await?;
@@ -292,11 +304,11 @@ impl Engine {
             let text = |contents: &Contents| {
                 contents.get(path).map(|content| String::from_utf8_lossy(content).into_owned()).unwrap_or_default()
             };
-            if tamper::no_longer_named(path, &text(&old), &text(&new), &kept).is_some() {
-                omitting.push(file);
+            if tamper::changes_tests(path, &text(&old), &text(&new), &kept, all_ran) {
+                changing.push(file);
             }
         }
-        Ok(omitting)
+        Ok(changing)
     }
 
     /// Describes a run with the base's tests; `None` if there was none.

@@ -1,9 +1,10 @@
 //! Data that tests read under an ordinary name: cases in a table, recorded output, a document whose examples run. The path does not say
 //! so, but the base's tests, the commands of the checks or the build files name the data, and no program code does.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
-use super::build_files::is_build_file;
+use super::build_files::{is_build_file, makes_tests};
 use super::config_files::is_makefile;
 use super::language::Language;
 use super::manifests::is_manifest;
@@ -24,8 +25,6 @@ pattern!(INCLUDES, r"(?i)doctest|golden|expect|^\s*-?s?include\b|^\s*(?:\.|sourc
 pattern!(DOCUMENT_TESTS, r"\bdoc\s*=\s*include_str!|\bdoctest!|\bdoc_comment\b");
 // Words of code that handles files.
 pattern!(FILES, r"(?i)path|join|open|dir|glob|read|load|resource|embed|file|folder|fixture");
-// Code that makes tests.
-pattern!(MAKES_TESTS, r"#\[test\]|\bassert");
 
 /// Maximum number of changed files whose names are searched.
 const MAX_FILES: usize = 200;
@@ -43,6 +42,8 @@ pub enum DataUse {
 #[derive(Debug)]
 pub struct TestData<'a> {
     start: &'a CheckStart<'a>,
+    /// Names by which tests import or start programs of the base.
+    programs: HashSet<&'a str>,
     files: Vec<DataFile>,
 }
 
@@ -73,7 +74,8 @@ impl<'a> TestData<'a> {
         };
         let changed = changed.filter(|path| may_be_test_data(path) && !start.depends_on(path));
         let files = changed.take(MAX_FILES).map(file).collect();
-        let mut found = Self { start, files };
+        let programs = start.base_paths().filter(|path| is_program(path, start)).filter_map(module).collect();
+        let mut found = Self { start, programs, files };
         for command in start.commands() {
             found.read_commands(command);
         }
@@ -96,12 +98,14 @@ impl<'a> TestData<'a> {
     pub fn read(&mut self, path: &str, content: &str, tests: &[Range<usize>]) {
         let language = Language::of(path);
         let is_shell = || language == Some(Language::Shell) || runs_checks(path) || is_makefile(path);
-        if role_by_content(path, content, self.start).unwrap_or_else(|| is_test_file(path)) {
-            match is_shell() {
-                true => self.read_commands(content),
-                false => self.read_tests(content),
+        let is_test = role_by_content(path, content, self.start).unwrap_or_else(|| is_test_file(path));
+        if is_test || language.is_some() && !is_build_file(path) && self.start.depends_on(path) {
+            if is_shell() {
+                self.read_commands(content);
+            } else if self.uses_program(language, content) {
+                self.read_tests(content);
             }
-        } else if path.ends_with("build.rs") && MAKES_TESTS.is_match(content) {
+        } else if makes_tests(path, content) {
             self.read_tests(content);
         } else if is_shell() || is_build_file(path) || is_manifest(path) || self.start.depends_on(path) {
             self.read_commands(content);
@@ -119,6 +123,16 @@ impl<'a> TestData<'a> {
     /// Returns the data that only tests name.
     pub fn of_tests(&self) -> impl Iterator<Item = (&str, DataUse)> {
         self.files.iter().filter(|file| !file.of_program).filter_map(|file| Some((file.path.as_str(), file.of_tests?)))
+    }
+
+    /// Whether a test uses a program of the base. The data is the subject of other tests. In languages in which tests do not name the
+    /// files of the program, they use it.
+    fn uses_program(&self, language: Option<Language>, content: &str) -> bool {
+        let names_files = [Language::Python, Language::JavaScript, Language::Ruby, Language::Php, Language::Shell];
+        !language.is_some_and(|language| names_files.contains(&language))
+            || content
+                .split(|c: char| !c.is_alphanumeric() && !"_-".contains(c))
+                .any(|word| self.programs.contains(word))
     }
 
     fn read_tests(&mut self, text: &str) {
@@ -206,6 +220,22 @@ fn may_be_test_data(path: &str) -> bool {
         && !super::RALPH_FILES.contains(&path)
 }
 
+/// Whether a file of the base is program code that tests may use.
+fn is_program(path: &str, start: &CheckStart<'_>) -> bool {
+    Language::of(path).is_some()
+        && !is_test_file(path)
+        && !is_build_file(path)
+        && !runs_checks(path)
+        && !start.depends_on(path)
+}
+
+/// Returns the name of the module in a program file.
+fn module(path: &str) -> Option<&str> {
+    let stem = file_name(path).split('.').next()?;
+    let is_general = matches!(stem, "__init__" | "__main__" | "index" | "main" | "mod" | "lib");
+    folder(path).filter(|_| is_general).or(Some(stem))
+}
+
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -252,7 +282,7 @@ fn resolved(link: &str, target: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const BASE: [&str; 4] = ["docs/report.txt", "data/sales.csv", "report.py", "tests/test_roman.py"];
+    const BASE: [&str; 5] = ["docs/report.txt", "data/sales.csv", "report.py", "roman/__init__.py", "check_all.rb"];
 
     /// Use of changed data that the texts of files name; `#` begins the test at the end of a program.
     fn used(path: &str, commands: &[&str], links: &[(&str, &str)], files: &[(&str, &str)]) -> Option<DataUse> {
@@ -272,9 +302,9 @@ mod tests {
     fn data_that_only_tests_name_is_found() {
         let test = "tests/test_roman.py";
         for (path, file, content) in [
-            ("samples/roman.csv", test, "with open(\"samples/roman.csv\") as file:\n"),
-            ("samples/roman.csv", test, "for path in Path(\"samples\").glob(\"*.csv\"):\n"),
-            ("README.md", test, "doctest.testfile(\"../README.md\")\n"),
+            ("samples/roman.csv", test, "from roman import roman\nwith open(\"samples/roman.csv\") as file:\n"),
+            ("samples/roman.csv", test, "import roman\nfor path in Path(\"samples\").glob(\"*.csv\"):\n"),
+            ("README.md", test, "from report import rows\ndoctest.testfile(\"../README.md\")\n"),
             ("examples.json", "parse_test.go", "//go:embed examples.json\nvar examples []byte\n"),
             ("numerals.txt", "build.rs", "read_to_string(\"numerals.txt\"); writeln!(code, \"#[test] fn\");\n"),
             (
@@ -319,22 +349,32 @@ mod tests {
         assert_eq!(used("docs/report.txt", &["diff docs/report.txt data/sales.csv"], &[], &[]), None);
         assert_eq!(used("docs/report.txt", &["grep -q total docs/report.txt"], &[], &[]), None);
         assert_eq!(used("a.csv", &["python3 tests/run.py a.csv"], &[], &[]), Some(DataUse::Compared));
+        let runner = [("check_all.rb", "require 'report'\nDir.glob(\"lists/*.txt\")\n")];
+        assert_eq!(used("lists/a.txt", &["ruby check_all.rb"], &[], &runner), Some(DataUse::Read));
         let script = [("check.sh", "grep -q total docs/report.txt\n")];
         assert_eq!(used("docs/report.txt", &["sh check.sh"], &[], &script), None);
     }
 
     #[test]
     fn data_of_the_program_is_not_of_tests() {
-        let test = ("tests/test_app.py", "open(\"locales/de.json\"); names = [\"en\", \"de\"]\n");
+        let test = ("tests/test_app.py", "import report\nopen(\"locales/de.json\"); names = [\"en\", \"de\"]\n");
         for program in ["LOCALES = Path(__file__).parent / \"locales\"\n", "f\"locales/{language}.json\"\n"] {
             assert_eq!(used("locales/de.json", &["pytest"], &[], &[test, ("app.py", program)]), None, "{program}");
         }
         let comment = ("app.py", "# see locales/de.json\nlabel = texts[\"locales\"]\n");
         assert_eq!(used("locales/de.json", &["pytest"], &[], &[test, comment]), Some(DataUse::Read));
         for path in ["requirements.txt", "package.json", "pom.xml", "src/app.py", "web/index.html", ".gitlab-ci.yml"] {
-            let content = format!("open(\"{path}\")\n");
+            let content = format!("import report\nopen(\"{path}\")\n");
             assert_eq!(used(path, &["pytest"], &[], &[("tests/test_app.py", &content)]), None, "{path}");
         }
+    }
+
+    #[test]
+    fn data_is_the_subject_of_tests_without_a_program() {
+        let read = ("tests/test_api.py", "import json\nopen(\"api/openapi.json\")\n");
+        assert_eq!(used("api/openapi.json", &["pytest"], &[], &[read]), None);
+        let serves = ("tests/test_api.py", "import report\nopen(\"api/openapi.json\")\n");
+        assert_eq!(used("api/openapi.json", &["pytest"], &[], &[serves]), Some(DataUse::Read));
     }
 
     #[test]
