@@ -269,7 +269,7 @@ impl Engine {
             rewritten.extend(without.rewritten);
             report = Some(without.report);
         }
-        let not_judged: BTreeSet<&str> = builds.iter().map(|file| file.path.as_str()).collect();
+        let mut not_judged: BTreeSet<&str> = builds.iter().map(|file| file.path.as_str()).collect();
         let passing = report.as_ref().unwrap_or(clean);
         if passing.all_hold() {
             let compared = tamper::tests_compared(&with_builds.report, passing);
@@ -278,6 +278,7 @@ impl Engine {
                 _ => self.changing_tests(of, branch, builds, compared.is_some_and(Ordering::is_eq)).await?,
             };
             if !deciding.is_empty() {
+                not_judged.retain(|path| deciding.iter().all(|file| file.path != *path));
                 let report = Some(with_builds.report);
                 return Ok(BaseRun { report, replaced: deciding, merged: &[], not_judged });
             }

@@ -43,7 +43,7 @@ pub fn tests_compared(with_base: &CheckReport, with_branch: &CheckReport) -> Opt
 /// program that makes tests, if `all_ran`: the base's version made as many tests. `files` has the files of the base that the branch
 /// still has.
 pub fn changes_tests(path: &str, base: &str, branch: &str, files: &[&str], all_ran: bool) -> bool {
-    pattern!(NO_ASSERTIONS, r"(?i)\bassert|noassert|NDEBUG|\bdanger\b|ignore-asserts|^-?-?release$");
+    pattern!(NO_ASSERTIONS, r"(?i)noassert|NDEBUG|^danger$|ignore-asserts|^-*assertions?$|^-*release$");
     let mut words: BTreeMap<&str, isize> = BTreeMap::new();
     for (text, step) in [(base, 1), (branch, -1)] {
         for word in text.split(|c: char| c.is_whitespace() || "\"'`()[]{},;=<>|&:".contains(c)) {

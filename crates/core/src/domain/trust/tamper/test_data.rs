@@ -74,7 +74,7 @@ impl<'a> TestData<'a> {
         };
         let changed = changed.filter(|path| may_be_test_data(path) && !start.depends_on(path));
         let files = changed.take(MAX_FILES).map(file).collect();
-        let programs = start.base_paths().filter(|path| is_program(path, start)).filter_map(module).collect();
+        let programs = start.base_paths().filter(|path| is_program(path, start)).flat_map(modules).collect();
         let mut found = Self { start, programs, files };
         for command in start.commands() {
             found.read_commands(command);
@@ -229,11 +229,14 @@ fn is_program(path: &str, start: &CheckStart<'_>) -> bool {
         && !start.depends_on(path)
 }
 
-/// Returns the name of the module in a program file.
-fn module(path: &str) -> Option<&str> {
-    let stem = file_name(path).split('.').next()?;
+/// Returns the names by which tests import or start a program file: its name, or its folders if each package has a file of this name.
+fn modules(path: &str) -> Vec<&str> {
+    let stem = file_name(path).split('.').next().unwrap_or_default();
     let is_general = matches!(stem, "__init__" | "__main__" | "index" | "main" | "mod" | "lib");
-    folder(path).filter(|_| is_general).or(Some(stem))
+    match is_general && path.contains('/') {
+        true => path.split('/').rev().skip(1).collect(),
+        false => vec![stem],
+    }
 }
 
 fn file_name(path: &str) -> &str {
