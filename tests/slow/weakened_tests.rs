@@ -175,7 +175,7 @@ async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Di
     .await;
 }
 
-/// Build file that lists what the check runs. The check needs `more.sh` if it exists.
+/// Build file that lists the scripts of the check. The check needs `more.sh` if it exists.
 fn build(dialect: Dialect, agent: &str) -> Setup {
     let check = "test ! -f more.sh || grep -q more.sh CMakeLists.txt || exit 1\n\
         for file in $(sed 's/.*(unit \\(.*\\))/\\1/' CMakeLists.txt); do sh \"$file\" || exit 1; done\n";

@@ -12,7 +12,7 @@ const MAX_FILES: usize = 1000;
 
 impl Engine {
     /// Returns the changed files of the base that contain data of its tests. A file to which the branch only added lines is left out if
-    /// tests only read it, because they may check that it has what the program needs.
+    /// tests only read it, because they may check that it is complete.
     pub(super) async fn data_of_tests(
         &self,
         branch: BranchState<'_>,
@@ -39,7 +39,8 @@ impl Engine {
         }
         let found: Vec<(&str, DataUse)> = data.of_tests().collect();
         let read: Vec<&str> = found.iter().filter(|(_, by)| *by == DataUse::Read).map(|(path, _)| *path).collect();
-        let (old, new) = (self.contents(names, base, &read).await?, self.contents(names, to, &read).await?);
+        let old = self.contents(names, base, &read).await?;
+        let new = self.contents(names, to, &read).await?;
         let only_adds = |path: &str| {
             let (Some(old), Some(new)) = (old.get(path), new.get(path)) else { return false };
             only_adds_lines(&String::from_utf8_lossy(old), &String::from_utf8_lossy(new))

@@ -1,4 +1,5 @@
-//! Build files: they choose what is built, collected or run. Honest work changes them with the program, for example to list a new source.
+//! Build files, which choose the sources to build and the tests to run. Honest work changes them with the program, for example to list a
+//! new source.
 //! Therefore the run with the base's tests first uses the base's versions. If it fails, and passes with the branch's versions, the rules
 //! here decide whether the base's versions were judged, or only do not fit the branch's program.
 
@@ -19,7 +20,7 @@ pattern!(
 /// Maximum number of files that the patterns of one build file are compared with.
 const MAX_FILES: usize = 20_000;
 
-/// Whether a file tells a build tool what to build, collect or run.
+/// Whether a build tool reads from a file which sources it builds or which tests it runs.
 pub fn is_build_file(path: &str) -> bool {
     NAME.is_match(path.rsplit('/').next().unwrap_or(path))
 }

@@ -159,7 +159,7 @@ pub fn is_manifest(path: &str) -> bool {
 }
 
 /// Puts the base's settings of checks into the branch's manifest. `None` if they are equal, if the file is no manifest, or if one of
-/// the texts cannot be read, so that its tools cannot read it either. `is_deleted` tells whether the branch deleted a file of the base.
+/// the texts cannot be read, so that its tools cannot read it either. `is_deleted` returns whether the branch deleted a file of the base.
 pub fn with_base_settings(
     path: &str,
     base: &str,
@@ -223,14 +223,15 @@ fn json(base: &str, branch: &str, of_package: &[&str], is_gone: &dyn Fn(&str) ->
     merge.finish(text + "\n")
 }
 
-/// Returns the branch's packages of a workspace together with those of the base that it leaves out and did not delete. `None` if it
-/// leaves none out.
+/// Returns the branch's packages of a workspace, and the base's packages that the branch omits without their deletion. `None` if it
+/// omits none.
 fn with_packages(
     base: Option<Vec<String>>,
     branch: Option<Vec<String>>,
     is_gone: &dyn Fn(&str) -> bool,
 ) -> Option<Vec<String>> {
-    let (base, mut all) = (base?, branch.unwrap_or_default());
+    let base = base?;
+    let mut all = branch.unwrap_or_default();
     let listed = all.clone();
     // `!` leaves packages out.
     all.retain(|package| !package.starts_with('!') || base.contains(package));

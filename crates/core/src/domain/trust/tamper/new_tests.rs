@@ -11,7 +11,7 @@ use super::manifests::is_manifest;
 use super::marks::{is_test_code, is_test_file};
 use super::starts::CheckStart;
 
-// Other files that list what is built or run.
+// Other files that list sources or tests.
 pattern!(LISTS, r"(?:^|/)(?:deno\.jsonc?|Makefile\.\w+|[\w.-]+\.(?:mk|am|kts))$");
 // Statements that name another file or module.
 pattern!(

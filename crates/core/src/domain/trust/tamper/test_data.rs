@@ -32,7 +32,7 @@ const MAX_FILES: usize = 200;
 /// Use of data by the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DataUse {
-    /// Tests name the data. They may check that it has what the program needs, so that lines can be added.
+    /// Tests name the data. They may check that it is complete, so that lines can be added.
     Read,
     /// The data is compared with an output, includes tests, or is run itself.
     Compared,
