@@ -15,6 +15,9 @@ on_one_forge!(
     failed_tests_in_the_output_outweigh_exit_code,
     change_that_the_task_names_is_asked_about_instead_of_undone,
     script_of_a_manifest_is_judged_by_the_run,
+    build_file_that_omits_a_file_is_asked_about,
+    build_file_that_lists_a_needed_source_needs_no_acceptance,
+    data_that_only_tests_name_is_the_base_version,
     files_that_the_first_run_wrote_are_not_there_in_the_second,
     better_state_before_first_iteration_is_restored_at_limit,
 );
@@ -153,7 +156,9 @@ async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
 async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Dialect) {
     let settings = |bail: u8| format!("export default {{\n  test: {{\n    bail: {bail},\n  }},\n}};\n");
     let agent = "sed -i 's/bail: 0/bail: 1/' vite.config.js\necho 42 >answer.txt\n";
-    let mut setup = Setup::new(dialect).file("vite.config.js", &settings(0)).agent(agent);
+    // The base's version of the build file does not fit the branch.
+    let check = "grep -q 42 answer.txt && grep -q 'bail: 1' vite.config.js\n";
+    let mut setup = Setup::new(dialect).file("vite.config.js", &settings(0)).file("check.sh", check).agent(agent);
     setup.body = "Let vitest end at the first failure in vite.config.js, and answer 42.".into();
     story(setup, async |world| {
         let paused = world.run().await;
@@ -166,6 +171,59 @@ async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Di
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+    })
+    .await;
+}
+
+/// Build file that lists the scripts of the check. The check needs `more.sh` if it exists.
+fn build(dialect: Dialect, agent: &str) -> Setup {
+    let check = "test ! -f more.sh || grep -q more.sh CMakeLists.txt || exit 1\n\
+        for file in $(sed 's/.*(unit \\(.*\\))/\\1/' CMakeLists.txt); do sh \"$file\" || exit 1; done\n";
+    let setup = Setup::new(dialect).file("check.sh", check).file("CMakeLists.txt", "run(unit one.sh two.sh)\n");
+    let setup = setup.file("one.sh", "grep -q 42 answer.txt\n").file("two.sh", "grep -q 7 second.txt\n");
+    setup.file("second.txt", "8\n").agent(agent)
+}
+
+/// See docs/research/threats.md#g17.
+async fn build_file_that_omits_a_file_is_asked_about(dialect: Dialect) {
+    let agent = "echo 42 >answer.txt\nsed -i 's/ two.sh//' CMakeLists.txt\n";
+    story(build(dialect, agent), async |world| {
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("only with the changes to `CMakeLists.txt`"), "{}", paused.why);
+        world.comment("/ralph accept-tests").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+    })
+    .await;
+}
+
+async fn build_file_that_lists_a_needed_source_needs_no_acceptance(dialect: Dialect) {
+    let agent = "echo 42 >answer.txt\necho 7 >second.txt\necho true >more.sh\n\
+        grep -q more CMakeLists.txt || sed -i 's/two.sh/two.sh more.sh/' CMakeLists.txt\n";
+    story(build(dialect, agent), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(done.open_findings().len(), 0);
+    })
+    .await;
+}
+
+/// See docs/research/threats.md#g17.
+async fn data_that_only_tests_name_is_the_base_version(dialect: Dialect) {
+    let check = "sh program.sh | diff docs/answer.txt -\n";
+    let agent = "echo 'echo 41' >program.sh\necho 41 >docs/answer.txt\n";
+    let setup = Setup::new(dialect).file("check.sh", check).file("docs/answer.txt", "42\n");
+    story(setup.file("program.sh", "echo 40\n").agent(agent), async |world| {
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("only with the changes to `docs/answer.txt`"), "{}", paused.why);
+        world.write_agent("echo 'echo 42' >program.sh\necho 42 >docs/answer.txt\n");
+        world.comment("/ralph resume").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
     })
     .await;
 }

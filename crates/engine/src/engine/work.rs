@@ -21,6 +21,7 @@ mod run_outcome;
 mod second_opinion;
 mod selected_backend;
 mod suggestions;
+mod test_data;
 mod verify;
 
 use std::path::{Path, PathBuf};

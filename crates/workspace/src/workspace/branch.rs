@@ -142,6 +142,25 @@ impl Workspaces {
         self.git.ok(call).await.is_ok()
     }
 
+    /// Returns the text files of a commit that contain at least one of some texts; empty if the files cannot be read.
+    pub async fn files_with(&self, repo: &RepoRef, commit: &Sha, texts: &[String]) -> Vec<String> {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("search the base", &mirror).args(["grep", "-l", "-z", "-I", "-F"]);
+        let call = texts.iter().fold(call, |call, text| call.args(["-e", text.as_str()])).args([commit.as_str()]);
+        let Ok(found) = self.git.ok(call).await else { return Vec::new() };
+        let path = |name: &String| name.split_once(':').map(|(_, path)| path.to_owned());
+        names(&found.stdout).iter().filter_map(path).collect()
+    }
+
+    /// Returns the paths of the symbolic links of a commit.
+    pub async fn symbolic_links_of(&self, repo: &RepoRef, commit: &Sha) -> Result<Vec<String>, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("list the links of the base", &mirror);
+        let listed = self.git.ok(call.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await?;
+        let link = |entry: &String| Some(entry.strip_prefix("120000 ")?.split_once('\t')?.1.to_owned());
+        Ok(names(&listed.stdout).iter().filter_map(link).collect())
+    }
+
     /// Whether most of the newest commits of a history are signed off by their authors.
     pub async fn signs_off(&self, repo: &RepoRef, commit: &Sha) -> bool {
         let mirror = self.layout.mirror(repo);

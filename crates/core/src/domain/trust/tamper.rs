@@ -14,6 +14,7 @@ macro_rules! pattern {
 }
 
 mod answers;
+mod build_files;
 mod code_tokens;
 mod commands;
 mod compiled;
@@ -30,6 +31,7 @@ mod role;
 mod starts;
 mod stricter;
 mod summary;
+mod test_data;
 mod tested;
 mod thresholds;
 
@@ -43,6 +45,7 @@ use diff::FileDiff;
 use program_code::ProgramCode;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
+pub use build_files::{changes_tests, is_build_file, tests_compared};
 pub use compiled::is_compiled_cache;
 pub use manifests::{SettingsMerge, is_manifest, with_base_settings};
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
@@ -50,6 +53,7 @@ pub use new_tests::NewTests;
 pub use program_code::{ChangedTexts, files_to_read};
 pub use role::{has_role_by_content, role_by_content};
 pub use starts::{CheckStart, ImportedName, is_missing};
+pub use test_data::{DataUse, TestData, only_adds_lines};
 
 /// Default maximum number of findings of one diff.
 pub const MAX_FINDINGS: usize = 100;

@@ -20,6 +20,8 @@ const MAX_IMPORT_SEARCHES: usize = 200;
 pub(super) struct ReplacedFile {
     pub path: String,
     pub is_new: bool,
+    /// Whether the file is a build file, whose base version may not fit the branch's program.
+    pub is_build: bool,
     /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
     pub version: Sha,
 }
@@ -66,11 +68,12 @@ impl Engine {
         };
         let roles: HashMap<String, bool> =
             changed.iter().filter_map(|path| Some((path.clone(), role(path)?))).collect();
+        let data = self.data_of_tests(branch, start).await?;
         changed.retain(|path| {
             let is_module = || modules.iter().any(|module| module.contains(path));
             let is_deleted_data = || !tamper::is_code(path) && deleted.contains(path.as_str());
             let is_test = || roles.get(path).copied().unwrap_or_else(|| tamper::is_test_file(path));
-            is_test() || start.depends_on(path) || is_module() || is_deleted_data()
+            is_test() || start.depends_on(path) || is_module() || is_deleted_data() || data.contains(path)
         });
         Ok(changed)
     }
@@ -86,10 +89,14 @@ impl Engine {
         let BranchState { repo, current, base, to, diff, paths } = branch;
         let names = (&current.id, repo);
         let mut replaced = Vec::new();
-        let mut replace = |path, is_new| replaced.push(ReplacedFile { path, is_new, version: base.clone() });
-        for path in self.changed_test_files(branch, start).await? {
-            replace(path, false);
-        }
+        let tests = self.changed_test_files(branch, start).await?;
+        let is_build = |path: &&str| tamper::is_build_file(path) && !tests.iter().any(|test| test == path);
+        let builds: Vec<String> = paths.of_base().filter(is_build).map(str::to_owned).collect();
+        let mut replace = |path, is_new, is_build| {
+            replaced.push(ReplacedFile { path, is_new, is_build, version: base.clone() });
+        };
+        tests.into_iter().for_each(|path| replace(path, false, false));
+        builds.into_iter().for_each(|path| replace(path, false, true));
         let new_tests = tamper::NewTests::new(start, &diff.text);
         let mut searches = 0;
         for path in paths.added() {
@@ -97,7 +104,7 @@ impl Engine {
                 || new_tests.is_apart(path)
                 || self.takes_a_place(repo, current, start, path, &mut searches).await;
             if decides {
-                replace(path.to_owned(), true);
+                replace(path.to_owned(), true, false);
             }
         }
         let mut since: BTreeMap<&Sha, HashSet<String>> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Existing pull requests that loops work on: their problems when a loop starts, and the changes of their authors.
 
 use super::branch_state::BranchState;
-use super::changed_tests::{changed_tests, check_start};
+use super::changed_tests::{ReplacedFile, changed_tests, check_start};
 use crate::domain::loops::{BranchFinding, ForgeInput, FoundBranch, Loop, LoopInput, PullProblems};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::tamper::ChangeMarks;
@@ -59,7 +59,8 @@ impl Engine {
         let paths = self.workspaces.changed_paths((&current.id, repo), base, head).await?;
         let branch = BranchState { repo, current, base, to: head, diff: &complete, paths: &paths };
         let replaced = self.replaced_files(branch, &start).await?;
-        let known = replaced.iter().map(|file| file.path.as_str()).collect();
+        let is_test = |file: &&ReplacedFile| !file.is_build;
+        let known = replaced.iter().filter(is_test).map(|file| file.path.as_str()).collect();
         let program_tests = self.program_tests(branch, &start, &known).await?;
         let mut findings = self.findings_about_text(branch, &start, &known).await?;
         findings.extend(self.hard_coded_answers(branch).await?);

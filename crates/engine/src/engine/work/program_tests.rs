@@ -56,7 +56,7 @@ pub(super) struct ProgramTests {
 }
 
 /// Contents of files by path.
-type Contents = HashMap<String, Vec<u8>>;
+pub(super) type Contents = HashMap<String, Vec<u8>>;
 
 impl Engine {
     /// Compares the tests in the program files of the branch with the base's. Files in `replaced` are left out, as are files that
@@ -118,7 +118,8 @@ impl Engine {
         Ok(contents.iter().flat_map(modules).collect())
     }
 
-    async fn contents(
+    /// Returns the contents of files at a commit.
+    pub(super) async fn contents(
         &self,
         (loop_id, repo): (&LoopId, &RepoRef),
         commit: &Sha,
@@ -157,8 +158,9 @@ fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, 
         .map(|path| (path, versions(path)))
         .filter(|(_, (base, branch))| base.is_some() || branch.is_some());
     let files: Vec<ChangedFile<'_>> = files.map(|(path, (base, branch))| ChangedFile { path, base, branch }).collect();
+    let is_deleted = |path: &str| old.contains_key(path) && !texts.contains_key(path);
     let mut result = ProgramTests {
-        files: paths.iter().filter_map(|path| manifest(path, versions(path))).collect(),
+        files: paths.iter().filter_map(|path| manifest(path, versions(path), &is_deleted)).collect(),
         ..ProgramTests::default()
     };
     for (path, merge) in test_regions::with_base_tests_of(&files, collects, task).files {
@@ -186,8 +188,12 @@ fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, 
 }
 
 /// Returns a manifest with the base's settings of checks; `None` if they are equal.
-fn manifest(path: &str, (base, branch): (Option<&str>, Option<&str>)) -> Option<MergedFile> {
-    let merge = tamper::with_base_settings(path, base?, branch?)?;
+fn manifest(
+    path: &str,
+    (base, branch): (Option<&str>, Option<&str>),
+    is_deleted: &dyn Fn(&str) -> bool,
+) -> Option<MergedFile> {
+    let merge = tamper::with_base_settings(path, base?, branch?, is_deleted)?;
     let lines = (without(&merge.branch, &merge.base), without(&merge.base, &merge.branch));
     let mark = digest([merge.branch.as_bytes()]);
     let changed = ChangedTestFile { path: path.to_owned(), mark, is_new: false, regions: merge.names };

@@ -1,7 +1,8 @@
 //! Verification of a commit in a fresh checkout: runs the checks, runs them with the base's tests, and then collects the
 //! findings about the branch.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
@@ -9,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use super::branch_state::BranchState;
 use super::changed_tests::{ReplacedFile, changed_tests, check_start};
 use super::environment::SetupContext;
-use super::program_tests::MergedFile;
+use super::program_tests::{Contents, MergedFile};
 use crate::clock::Stopwatch;
 use crate::domain::loops::{
     BaseTestsRun, BranchFinding, ChangedTestFile, Loop, RewrittenFile, TestEvidence, WorkOutcome,
 };
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::model::task::{Check, CheckReport};
-use crate::domain::trust::tamper::{ChangeMarks, CheckStart};
+use crate::domain::model::task::{Check, CheckReport, TamperKind};
+use crate::domain::trust::tamper::{self, ChangeMarks, CheckStart};
 use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::workspace::CleanCheckout;
@@ -48,6 +49,17 @@ struct OtherVersions<'a> {
     commits: &'a [(&'a Sha, Vec<String>)],
     /// Program files with the base's tests.
     merged: &'a [MergedFile],
+}
+
+/// Run with the base's tests, and the files that it judged.
+#[derive(Default)]
+struct BaseRun<'a> {
+    /// Outcomes of the checks; `None` if nothing was replaced.
+    report: Option<CheckReport>,
+    replaced: Vec<&'a ReplacedFile>,
+    merged: &'a [MergedFile],
+    /// Paths of build files whose base version does not fit the branch.
+    not_judged: BTreeSet<&'a str>,
 }
 
 impl Engine {
@@ -107,29 +119,28 @@ impl Engine {
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
         let replaced = self.replaced_files(branch, start).await?;
-        let known = replaced.iter().map(|file| file.path.as_str()).collect();
+        let known: BTreeSet<&str> = replaced.iter().map(|file| file.path.as_str()).collect();
         let program_tests = self.program_tests(branch, start, &known).await?;
-        let base_tests = match replaced.is_empty() && program_tests.files.is_empty() {
-            true => None,
-            false => {
-                let checked = self.run_with_base_tests(of, commit, &replaced, &program_tests.files).await?;
-                rewritten.extend(checked.rewritten);
-                Some(checked.report)
-            }
-        };
+        let merged = program_tests.files.as_slice();
+        let base_run = self.judge_by_base(of, branch, &report, (&replaced, merged), &mut rewritten).await?;
         // The findings come last: what the run with the base's tests judged blocks nothing.
-        let mut findings = self.findings_about_text(branch, start, &known).await?;
+        let builds: BTreeSet<&str> =
+            replaced.iter().filter(|file| file.is_build).map(|file| file.path.as_str()).collect();
+        let mut findings = self.findings_about_text(branch, start, &(&known - &builds)).await?;
+        for finding in &mut findings {
+            let path = finding.found.path.as_str();
+            if builds.contains(path) && !base_run.not_judged.contains(path) {
+                finding.found.kind = TamperKind::TestsChanged;
+            }
+        }
         findings.extend(self.hard_coded_answers(branch).await?);
         let marks = ChangeMarks::of(&complete.text);
-        let changed = replaced.iter().filter(|file| !file.is_new);
+        let changed = replaced.iter().filter(|file| !file.is_new && !file.is_build);
         findings.extend(changed.map(|file| changed_tests(&file.path, &marks)));
-        findings.extend(program_tests.files.iter().filter_map(MergedFile::notice));
-        findings.extend(program_tests.findings);
+        findings.extend(merged.iter().filter_map(MergedFile::notice));
         findings.extend(accepted_tests(branch));
-        let base_tests = match base_tests {
-            Some(report) => Some(self.base_tests_run(branch, report, (replaced, program_tests.files), &marks).await?),
-            None => None,
-        };
+        let base_tests = self.base_tests_run(branch, base_run, &marks).await?;
+        findings.extend(program_tests.findings);
         let mut repeated = current.checks_to_repeat(elapsed_ms);
         // What passes with the tests of the base has passed twice.
         let passed = |name: &str| base_tests.as_ref().is_some_and(|run| run.report.holds(name));
@@ -231,25 +242,95 @@ impl Engine {
         Ok(CheckedTree { report, rewritten })
     }
 
-    /// Describes a run with the base's tests.
+    /// Runs the checks with the base's tests and build files. If they fail, and pass with the branch's build files, the run counts only
+    /// for the build files that decide this. `clean` has the outcomes with the branch's versions of all files.
+    async fn judge_by_base<'a>(
+        &self,
+        of: VerifyContext<'_>,
+        branch: BranchState<'_>,
+        clean: &CheckReport,
+        (replaced, merged): (&'a [ReplacedFile], &'a [MergedFile]),
+        rewritten: &mut Vec<RewrittenFile>,
+    ) -> Result<BaseRun<'a>, EffectError> {
+        let all: Vec<&ReplacedFile> = replaced.iter().collect();
+        if all.is_empty() && merged.is_empty() {
+            return Ok(BaseRun::default());
+        }
+        let with_builds = self.run_with_base_tests(of, branch.to, &all, merged).await?;
+        rewritten.extend(with_builds.rewritten);
+        let (builds, tests): (Vec<_>, Vec<_>) = all.iter().copied().partition(|file| file.is_build);
+        if builds.is_empty() || with_builds.report.all_hold() {
+            let not_judged = BTreeSet::new();
+            return Ok(BaseRun { report: Some(with_builds.report), replaced: all, merged, not_judged });
+        }
+        let mut report = None;
+        if !(tests.is_empty() && merged.is_empty()) {
+            let without = self.run_with_base_tests(of, branch.to, &tests, merged).await?;
+            rewritten.extend(without.rewritten);
+            report = Some(without.report);
+        }
+        let mut not_judged: BTreeSet<&str> = builds.iter().map(|file| file.path.as_str()).collect();
+        let passing = report.as_ref().unwrap_or(clean);
+        if passing.all_hold() {
+            let compared = tamper::tests_compared(&with_builds.report, passing);
+            let deciding = match compared {
+                Some(Ordering::Greater) => builds,
+                _ => self.changing_tests(of, branch, builds, compared.is_some_and(Ordering::is_eq)).await?,
+            };
+            if !deciding.is_empty() {
+                not_judged.retain(|path| deciding.iter().all(|file| file.path != *path));
+                let report = Some(with_builds.report);
+                return Ok(BaseRun { report, replaced: deciding, merged: &[], not_judged });
+            }
+        }
+        Ok(BaseRun { report, replaced: tests, merged, not_judged })
+    }
+
+    /// Returns the build files whose change is about tests.
+    async fn changing_tests<'a>(
+        &self,
+        of: VerifyContext<'_>,
+        branch: BranchState<'_>,
+        builds: Vec<&'a ReplacedFile>,
+        all_ran: bool,
+    ) -> Result<Vec<&'a ReplacedFile>, EffectError> {
+        let BranchState { repo, current, to, paths, .. } = branch;
+        let deleted: BTreeSet<&str> = paths.deleted().collect();
+        let kept: Vec<&str> = of.start.base_paths().filter(|path| !deleted.contains(path)).collect();
+        let mut changing = Vec::new();
+        for file in builds {
+            let path = file.path.as_str();
+            let old = self.contents((&current.id, repo), &file.version, &[path]).await?;
+            let new = self.contents((&current.id, repo), to, &[path]).await?;
+            let text = |contents: &Contents| {
+                contents.get(path).map(|content| String::from_utf8_lossy(content).into_owned()).unwrap_or_default()
+            };
+            if tamper::changes_tests(path, &text(&old), &text(&new), &kept, all_ran) {
+                changing.push(file);
+            }
+        }
+        Ok(changing)
+    }
+
+    /// Describes a run with the base's tests; `None` if there was none.
     async fn base_tests_run(
         &self,
         branch: BranchState<'_>,
-        report: CheckReport,
-        (replaced, merged): (Vec<ReplacedFile>, Vec<MergedFile>),
+        run: BaseRun<'_>,
         marks: &ChangeMarks,
-    ) -> Result<BaseTestsRun, EffectError> {
+    ) -> Result<Option<BaseTestsRun>, EffectError> {
         let BranchState { repo, current, base, to, .. } = branch;
-        let file = |ReplacedFile { path, is_new, .. }| {
-            let mark = marks.change_of(&path);
-            ChangedTestFile { mark, path, is_new, regions: Vec::new() }
+        let Some(report) = run.report else { return Ok(None) };
+        let file = |file: &&ReplacedFile| {
+            let mark = marks.change_of(&file.path);
+            ChangedTestFile { mark, path: file.path.clone(), is_new: file.is_new, regions: Vec::new() }
         };
-        let merged = merged.into_iter().map(|file| file.changed);
-        let files: Vec<ChangedTestFile> = replaced.into_iter().map(file).chain(merged).collect();
+        let merged = run.merged.iter().map(|file| file.changed.clone());
+        let files: Vec<ChangedTestFile> = run.replaced.iter().map(file).chain(merged).collect();
         let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         let names = (&current.id, repo);
         let diff = self.workspaces.diff_of_files(names, (base, to), &paths, TEST_CHANGE_BYTES).await?;
-        Ok(BaseTestsRun { report, files, diff })
+        Ok(Some(BaseTestsRun { report, files, diff }))
     }
 
     /// Runs the checks after replacing or removing the files that influence their result.
@@ -257,7 +338,7 @@ impl Engine {
         &self,
         of: VerifyContext<'_>,
         commit: &Sha,
-        replaced: &[ReplacedFile],
+        replaced: &[&ReplacedFile],
         merged: &[MergedFile],
     ) -> Result<CheckedTree, EffectError> {
         let mut versions: BTreeMap<&Sha, Vec<String>> = BTreeMap::new();

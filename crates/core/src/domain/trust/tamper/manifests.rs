@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use globset::Glob;
 use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, Item, Table};
 
@@ -138,7 +139,7 @@ const PYTHON_PACKAGE: [&str; 17] = [
 /// Parts of these tables that have commands.
 const PYTHON_COMMANDS: [(&str, &str); 3] = [("pdm", "scripts"), ("hatch", "envs"), ("rye", "scripts")];
 /// Settings of tests, lints and profiles in Cargo.toml, as paths of keys.
-const CARGO_SETTINGS: [&[&str]; 9] = [
+const CARGO_SETTINGS: [&[&str]; 10] = [
     &["package", "autotests"],
     &["lib", "test"],
     &["lib", "doctest"],
@@ -148,6 +149,7 @@ const CARGO_SETTINGS: [&[&str]; 9] = [
     &["profile", "dev"],
     &["lints"],
     &["workspace", "lints"],
+    &["workspace", "default-members"],
 ];
 
 /// Whether a file is a manifest whose settings of checks the run with the base's tests replaces.
@@ -157,19 +159,27 @@ pub fn is_manifest(path: &str) -> bool {
 }
 
 /// Puts the base's settings of checks into the branch's manifest. `None` if they are equal, if the file is no manifest, or if one of
-/// the texts cannot be read, so that its tools cannot read it either.
-pub fn with_base_settings(path: &str, base: &str, branch: &str) -> Option<SettingsMerge> {
-    match path.rsplit('/').next().unwrap_or(path) {
-        "package.json" => json(base, branch, &NPM_PACKAGE),
-        "composer.json" => json(base, branch, &COMPOSER_PACKAGE),
+/// the texts cannot be read, so that its tools cannot read it either. `is_deleted` returns whether the branch deleted a file of the base.
+pub fn with_base_settings(
+    path: &str,
+    base: &str,
+    branch: &str,
+    is_deleted: &dyn Fn(&str) -> bool,
+) -> Option<SettingsMerge> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let folder = path.strip_suffix(name).unwrap_or_default();
+    let is_gone = |package: &str| is_deleted(&format!("{folder}{}/{name}", package.trim_matches(['.', '/'])));
+    match name {
+        "package.json" => json(base, branch, &NPM_PACKAGE, &is_gone),
+        "composer.json" => json(base, branch, &COMPOSER_PACKAGE, &is_gone),
         "pyproject.toml" => python(base, branch),
-        "Cargo.toml" => cargo(base, branch),
+        "Cargo.toml" => cargo(base, branch, &is_gone),
         "setup.cfg" => ini(base, branch),
         _ => None,
     }
 }
 
-fn json(base: &str, branch: &str, of_package: &[&str]) -> Option<SettingsMerge> {
+fn json(base: &str, branch: &str, of_package: &[&str], is_gone: &dyn Fn(&str) -> bool) -> Option<SettingsMerge> {
     let read = |text: &str| match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(Value::Object(fields)) => Some(fields),
         _ => None,
@@ -193,11 +203,44 @@ fn json(base: &str, branch: &str, of_package: &[&str]) -> Option<SettingsMerge> 
     } else {
         merged.insert("scripts".to_owned(), Value::Object(new));
     }
+    let packages = |fields: &Map<String, Value>| {
+        let listed = fields.get("workspaces").map(|value| value.get("packages").unwrap_or(value));
+        listed.and_then(Value::as_array).map(|all| all.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    };
+    if let Some(all) = with_packages(packages(&base), packages(&merged), is_gone) {
+        let all = serde_json::json!(all);
+        let text = |fields: &Map<String, Value>| fields.get("workspaces").map(Value::to_string);
+        merge.add("workspaces", text(&base).as_deref(), text(&merged).as_deref());
+        match merged.get_mut("workspaces").and_then(|value| value.get_mut("packages")) {
+            Some(listed) => *listed = all,
+            None => drop(merged.insert("workspaces".to_owned(), all)),
+        }
+    }
     // Names by which tests import modules of the package.
     replace_known(&mut merge, "imports", &base, &mut merged);
     replace(&mut merge, "", &base, &mut merged, |name| name != "scripts" && !of_package.contains(&name));
     let text = serde_json::to_string_pretty(&Value::Object(merged)).ok()?;
     merge.finish(text + "\n")
+}
+
+/// Returns the branch's packages of a workspace, and the base's packages that the branch omits without their deletion. `None` if it
+/// omits none.
+fn with_packages(
+    base: Option<Vec<String>>,
+    branch: Option<Vec<String>>,
+    is_gone: &dyn Fn(&str) -> bool,
+) -> Option<Vec<String>> {
+    let base = base?;
+    let mut all = branch.unwrap_or_default();
+    let listed = all.clone();
+    // `!` leaves packages out.
+    all.retain(|package| !package.starts_with('!') || base.contains(package));
+    let is_listed = |package: &String| {
+        let covers = |other: &String| Glob::new(other).is_ok_and(|glob| glob.compile_matcher().is_match(package));
+        listed.iter().any(|other| other == package || covers(other))
+    };
+    all.extend(base.into_iter().filter(|package| !is_listed(package) && !is_gone(package)));
+    (all != listed).then_some(all)
 }
 
 /// Gives the entries of an object that also `base` has the values that they have there.
@@ -250,11 +293,20 @@ fn python(base: &str, branch: &str) -> Option<SettingsMerge> {
     merge.finish(merged.to_string())
 }
 
-fn cargo(base: &str, branch: &str) -> Option<SettingsMerge> {
+fn cargo(base: &str, branch: &str, is_gone: &dyn Fn(&str) -> bool) -> Option<SettingsMerge> {
     let (base, mut merged): (DocumentMut, DocumentMut) = (base.parse().ok()?, branch.parse().ok()?);
     let mut merge = SettingsMerge::default();
     for path in CARGO_SETTINGS {
         replace_at(&mut merge, &base, &mut merged, path);
+    }
+    let packages = |document: &DocumentMut| {
+        let members = document.get("workspace")?.get("members")?.as_array()?;
+        Some(members.iter().filter_map(|member| member.as_str().map(str::to_owned)).collect())
+    };
+    if let Some(all) = with_packages(packages(&base), packages(&merged), is_gone) {
+        let mut with_members = base.clone();
+        with_members["workspace"]["members"] = toml_edit::value(toml_edit::Array::from_iter(all));
+        replace_at(&mut merge, &with_members, &mut merged, &["workspace", "members"]);
     }
     merge.finish(merged.to_string())
 }
@@ -362,7 +414,9 @@ mod tests {
     use super::*;
 
     fn merged(path: &str, base: &str, branch: &str) -> (Vec<String>, String) {
-        with_base_settings(path, base, branch).map(|merge| (merge.names, merge.text)).unwrap_or_default()
+        with_base_settings(path, base, branch, &|path| path.contains("gone"))
+            .map(|merge| (merge.names, merge.text))
+            .unwrap_or_default()
     }
 
     #[test]
@@ -377,7 +431,7 @@ mod tests {
         let imports = |to: &str| format!("{{ \"imports\": {{ \"#check\": \"{to}\", \"#new\": \"./{to}\" }} }}");
         let old = "{ \"imports\": { \"#check\": \"./check.js\" } }";
         assert_eq!(merged("package.json", old, &imports("./lenient.js")).0, ["imports.#check"]);
-        let merge = with_base_settings("package.json", base, branch).expect("settings differ");
+        let merge = with_base_settings("package.json", base, branch, &|_| false).expect("settings differ");
         assert!(
             merge.branch.contains("scripts.test: \"echo pass 6\"\n") && !merge.base.contains("pretest"),
             "{merge:?}"
@@ -387,7 +441,7 @@ mod tests {
             r#"{ "scripts": { "build": "tsc", "test": "node --test" }, "jest": {"bail":false}, "name": "a" }"#,
             "{",
         ] {
-            assert_eq!(with_base_settings("package.json", base, honest), None, "{honest}");
+            assert_eq!(with_base_settings("package.json", base, honest, &|_| false), None, "{honest}");
         }
     }
 
@@ -422,6 +476,27 @@ mod tests {
         assert_eq!(read["test"][0]["name"].as_str(), Some("api"));
         assert_eq!(read["dependencies"]["serde"].as_str(), Some("1"));
         assert_eq!(merged("Cargo.toml", base, &format!("{base}serde = \"1\"\n")).0, [""; 0]);
+    }
+
+    /// See docs/research/threats.md#g17.
+    #[test]
+    fn packages_of_a_workspace_that_the_branch_leaves_out_are_added() {
+        let npm = |packages: &str| format!("{{ \"name\": \"a\", \"workspaces\": {packages} }}");
+        let base = npm(r#"["packages/slug", "packages/title", "packages/gone"]"#);
+        for branch in [r#"["packages/slug"]"#, r#"["packages/slug", "!packages/title"]"#, r#"{ "packages": [] }"#] {
+            let (names, text) = merged("package.json", &base, &npm(branch));
+            assert_eq!(names, ["workspaces"], "{branch}");
+            assert!(text.contains("packages/title") && !text.contains("gone") && !text.contains('!'), "{text}");
+        }
+        for honest in [r#"["packages/title", "packages/slug", "packages/new"]"#, r#"["packages/*"]"#] {
+            assert_eq!(merged("package.json", &base, &npm(honest)).0, [""; 0], "{honest}");
+        }
+        let cargo = |members: &str| format!("[workspace]\nmembers = {members}\n");
+        let base = cargo(r#"["crates/a", "crates/b", "crates/gone"]"#);
+        let (names, text) = merged("Cargo.toml", &base, &cargo(r#"["crates/a", "crates/c"]"#));
+        assert_eq!((names.join(" ").as_str(), text.matches("crates/").count()), ("workspace.members", 3), "{text}");
+        assert_eq!(merged("Cargo.toml", &base, &cargo(r#"["crates/*"]"#)).0, [""; 0]);
+        assert_eq!(merged("Cargo.toml", "[package]\nname = \"a\"\n", &cargo(r#"["b"]"#)).0, [""; 0]);
     }
 
     #[test]

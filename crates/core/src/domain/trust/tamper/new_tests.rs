@@ -3,16 +3,16 @@
 
 use std::collections::HashSet;
 
+use super::build_files::is_build_file;
+use super::config_files::is_makefile;
 use super::diff::{self, FileDiff, LineChange};
 use super::language::Language;
+use super::manifests::is_manifest;
 use super::marks::{is_test_code, is_test_file};
 use super::starts::CheckStart;
 
-// Files that list what is built or run.
-pattern!(
-    BUILD_FILE,
-    r"(?:^|/)(?:CMakeLists\.txt|meson\.build|BUILD(?:\.bazel)?|[\w.-]*\.(?:cmake|bzl|am|csproj|fsproj|vcxproj|props|targets|gradle|kts|cabal|gemspec|pro|pri|gyp|gypi|mk)|Cargo\.toml|package\.json|deno\.jsonc?|pom\.xml|Package\.swift|mix\.exs|dune|build\.zig|pyproject\.toml|setup\.(?:py|cfg)|composer\.json|Makefile(?:\.\w+)?|[jJ]ustfile|Rakefile)$"
-);
+// Other files that list sources or tests.
+pattern!(LISTS, r"(?:^|/)(?:deno\.jsonc?|Makefile\.\w+|[\w.-]+\.(?:mk|am|kts))$");
 // Statements that name another file or module.
 pattern!(
     IMPORTS,
@@ -81,7 +81,8 @@ impl<'a> NewTests<'a> {
     }
 
     fn read(&mut self, file: &FileDiff) {
-        if BUILD_FILE.is_match(file.path()) {
+        let path = file.path();
+        if is_build_file(path) || is_manifest(path) || is_makefile(path) || LISTS.is_match(path) {
             let apart = |c: char| c.is_whitespace() || "\"'`()[]{},;=<>$".contains(c);
             for word in file.lines(LineChange::Added).flat_map(|line| line.split(apart)) {
                 let path = word.trim_start_matches("./").trim_end_matches('/');

@@ -84,8 +84,13 @@ impl<'a> CheckStart<'a> {
     }
 
     /// Returns the paths of the base.
-    pub(super) fn base_paths(&self) -> impl Iterator<Item = &'a str> {
+    pub fn base_paths(&self) -> impl Iterator<Item = &'a str> {
         self.base.iter().copied()
+    }
+
+    /// Whether the base has a file.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.base.contains(path)
     }
 
     /// Returns the commands of the checks.
@@ -249,8 +254,8 @@ fn extension(path: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// Returns the files that a command executes, relative to the root of the tree: the first word of each part, or the file after an
-/// interpreter and its options. For `-m a.b`, this is the file of that Python module.
+/// Returns the files that a command executes, relative to the root of the tree: the first word of each part, if it is a path, or the
+/// file after an interpreter and its options. For `-m a.b`, this is the file of that Python module.
 fn executed(command: &str) -> Vec<String> {
     let plain =
         |word: &str| word.trim_matches(['"', '\'']).trim_start_matches("$PWD/").trim_start_matches("./").to_owned();
@@ -280,7 +285,7 @@ fn executed(command: &str) -> Vec<String> {
                         }
                     }
                 }
-            } else {
+            } else if word.contains('/') {
                 files.push(plain(word));
             }
             break;
@@ -623,10 +628,10 @@ mod tests {
         for (command, files) in [
             ("sh check.sh", &["check.sh"][..]),
             ("CI=1 env A=b timeout 60 bash -eu ./a/b.sh x.txt", &["a/b.sh"]),
-            ("cd x && ./run | tee log.txt", &["cd", "run", "tee"]),
+            ("cd x && ./run | tee log.txt", &["run"]),
             ("python -m app.tests -v", &["app/tests.py", "app/tests/__main__.py"]),
             ("\"./my script\"", &["my"]),
-            ("grep -q right answer.txt", &["grep"]),
+            ("grep -q right answer.txt", &[]),
             ("", &[]),
         ] {
             assert_eq!(executed(command), files, "{command}");

@@ -1,0 +1,50 @@
+//! Data with an ordinary name that the base's tests read: finds the files that name it.
+
+use std::collections::BTreeSet;
+
+use super::branch_state::BranchState;
+use crate::domain::trust::tamper::{CheckStart, DataUse, TestData, only_adds_lines};
+use crate::engine::Engine;
+use crate::engine::executor::EffectError;
+
+/// Maximum number of files that are read because they may name data.
+const MAX_FILES: usize = 1000;
+
+impl Engine {
+    /// Returns the changed files of the base that contain data of its tests. A file to which the branch only added lines is left out if
+    /// tests only read it, because they may check that it is complete.
+    pub(super) async fn data_of_tests(
+        &self,
+        branch: BranchState<'_>,
+        start: &CheckStart<'_>,
+    ) -> Result<BTreeSet<String>, EffectError> {
+        let BranchState { repo, current, base, to, paths, .. } = branch;
+        let names = (&current.id, repo);
+        if TestData::new(start, paths.of_base(), &[]).texts().is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let links = self.workspaces.symbolic_links_of(repo, base).await?;
+        let targets = self.contents(names, base, &links.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        let target = |(link, target): (String, Vec<u8>)| (link, String::from_utf8_lossy(&target).into_owned());
+        let links: Vec<(String, String)> = targets.into_iter().map(target).collect();
+        let mut data = TestData::new(start, paths.of_base(), &links);
+        let mut naming = self.workspaces.files_with(repo, base, &data.texts()).await;
+        naming.truncate(MAX_FILES);
+        let naming: Vec<&str> = naming.iter().map(String::as_str).collect();
+        for (path, content) in self.contents(names, base, &naming).await? {
+            let content = String::from_utf8_lossy(&content);
+            let tests = test_regions::regions(&path, &content).unwrap_or_default();
+            let tests: Vec<_> = tests.into_iter().map(|region| region.range).collect();
+            data.read(&path, &content, &tests);
+        }
+        let found: Vec<(&str, DataUse)> = data.of_tests().collect();
+        let read: Vec<&str> = found.iter().filter(|(_, by)| *by == DataUse::Read).map(|(path, _)| *path).collect();
+        let old = self.contents(names, base, &read).await?;
+        let new = self.contents(names, to, &read).await?;
+        let only_adds = |path: &str| {
+            let (Some(old), Some(new)) = (old.get(path), new.get(path)) else { return false };
+            only_adds_lines(&String::from_utf8_lossy(old), &String::from_utf8_lossy(new))
+        };
+        Ok(found.into_iter().map(|(path, _)| path).filter(|path| !only_adds(path)).map(str::to_owned).collect())
+    }
+}
