@@ -214,7 +214,10 @@ fn add_runs(mut runs: Vec<TestRun>, plain: &str, results: &mut TestResults) {
         results.incomplete |= run.incomplete;
         results.cut |= run.cut;
         results.extra = results.extra.saturating_add(run.extra);
-        results.failing.extend(run.failing);
+        // The names are those of a run inside of it, or of a test that passed when it ran again.
+        if run.incomplete || run.counts.is_none_or(|counts| counts.failing > 0) {
+            results.failing.extend(run.failing);
+        }
     }
     results.unread |= SUMMARY.find_iter(plain).any(|found| {
         let at = found.start() + usize::from(found.as_str().starts_with('\n'));

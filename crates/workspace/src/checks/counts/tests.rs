@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::checks::criteria::{objection, plain, ran_none};
+use crate::domain::model::task::CheckSource;
 
 macro_rules! fixture {
     ($name:literal) => {
@@ -103,6 +105,28 @@ fn runners_of_the_table_are_read_by_their_patterns() {
     }
     let names: BTreeSet<&str> = table::ROWS.iter().map(|row| row.name).collect();
     assert!(forms.iter().all(|(name, _, _)| names.contains(name)), "a form has no row");
+}
+
+/// The page states the size of the corpus.
+#[test]
+fn no_passing_output_of_the_corpus_is_refused() {
+    let (recorded, forms) = (recorded(), forms());
+    let outputs: Vec<&str> =
+        recorded.values().map(String::as_str).chain(forms.iter().map(|(_, _, text)| *text)).collect();
+    let check = plain("make test", CheckSource::Command);
+    let mut passing = 0;
+    for output in &outputs {
+        let results = read(output);
+        let passed = results.counts.is_some_and(|counts| counts.passing > 0 && counts.failing == 0);
+        if passed && !results.incomplete {
+            passing += 1;
+            assert_eq!(objection(&check, &results).or(ran_none(&check, &results)), None, "{output}");
+        }
+    }
+    let sentence =
+        format!("The fixtures are {} outputs, {passing} of them of complete runs that passed.", outputs.len());
+    let page = std::fs::read_to_string(project().join("docs/reference/runners.md")).expect("the page");
+    assert!(page.contains(&sentence), "docs/reference/runners.md has to say: {sentence}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ static KEEPS_FAILURE: LazyLock<Regex> = LazyLock::new(|| {
 /// Shell syntax that derives a command's exit code from the exit code of a test run, and options that ignore failures.
 static OWN_RESULT: LazyLock<Regex> = LazyLock::new(|| {
     let ignores = r"test\.failure\.ignore|testFailureIgnore|ignoreFailures";
-    Regex::new(&format!(r"\|\||\$\?|PIPESTATUS|(?:^|[\s;&|(])(?:!|if|while|until)\s|{ignores}"))
+    Regex::new(&format!(r"\|\||\$\?|PIPESTATUS|\bbreak\b|(?:^|[\s;&|(])(?:!|if|while|until)\s|{ignores}"))
         .expect("constant pattern")
 });
 /// Plain call of a test runner that always reports its tests, without another command before or after it.
@@ -198,6 +198,7 @@ mod tests {
             "make x || exit 0",
             "pytest; [ $? -eq 5 ]",
             "if pytest; then :; fi",
+            "for _ in 1 2 3; do pytest && break; done",
         ];
         for command in own.into_iter().chain(["mvn -Dmaven.test.failure.ignore=true verify"]) {
             assert_eq!(why(command, &counted(5, 1, 0)), "", "{command}");
