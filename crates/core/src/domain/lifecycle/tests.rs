@@ -779,6 +779,16 @@ fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
 }
 
 #[test]
+fn change_that_is_left_out_is_told_once_and_does_not_prevent_completion() {
+    let left_out = |change: &mut IterationChange| change.refused = vec!["`lib` is a submodule".into()];
+    let mut run = LoopRun::in_state(LoopState::Running);
+    run.agent(AgentEnd::Finished).committed(left_out).pushed().checked(true).is(LoopState::Running, LoopStep::Agent);
+    let guidance = run.current.current().map(|iteration| iteration.guidance.clone()).unwrap_or_default();
+    assert!(guidance.iter().any(|fact| fact.text.starts_with("`lib` is a submodule")), "{guidance:?}");
+    run.agent(AgentEnd::Finished).committed(left_out).pushed().checked(true).is(LoopState::Running, LoopStep::Verify);
+}
+
+#[test]
 fn commits_of_others_are_merged_not_overwritten() {
     let mut run = LoopRun::in_state(LoopState::Running);
     rejected(&mut run, Some(sha(77)));
@@ -971,9 +981,10 @@ fn service_failure_and_invalid_file_stop_loop() {
     let broken = LoopInput::RepositoryFileBroken {
         ticket: run.current.ticket,
         path: ".ralph.yml".into(),
-        problems: vec!["line 1".into()],
+        problems: vec![".ralph.yml:1:2: unknown key".into(), ".ralph.yml:3:1: no list".into()],
     };
     run.tell(broken).is(LoopState::Paused, LoopStep::Idle);
+    assert_eq!(run.current.why, "`.ralph.yml` is not valid (1:2: unknown key, and 1 more)");
     assert!(run.has(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("repository-file/"))));
     run.command(resume()).tell(LoopInput::SlotGranted);
     let failed = LoopInput::WorkFailed {
