@@ -1,4 +1,4 @@
-//! Parses test counts from the output of known runners, JUnit files, or a configured pattern.
+//! Parses test counts from the output of known runners, their JSON reports, JUnit files, or a configured pattern.
 //!
 //! Only complete closing lines of a runner count, not sentences that mention "3 passed". Several runs in one output are
 //! added; a run inside another one (GoogleTest in CTest, TAP in prove) belongs to the outer one. A run without its
@@ -22,6 +22,7 @@ mod go;
 mod gradle;
 mod gtest;
 mod jest;
+mod json;
 mod junit;
 mod minitest;
 mod mocha;
@@ -52,6 +53,7 @@ use regex::Regex;
 use crate::domain::checks::criteria::compile;
 use crate::domain::model::task::{MAX_TEST_NAMES, TestCounts, TestResults};
 
+pub use json::read_json;
 pub use junit::read_junit;
 use runs::TestRun;
 
@@ -149,6 +151,9 @@ pub fn read(output: &str) -> TestResults {
     match prefixes::without_times(&plain) {
         Some(untimed) => read_prefixed(&untimed, 0, &mut results),
         None => read_prefixed(&plain, 0, &mut results),
+    }
+    if results.counts.is_none() {
+        results = json::printed(&plain).unwrap_or(results);
     }
     results.failing = bounded(results.failing);
     results

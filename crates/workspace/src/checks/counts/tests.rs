@@ -370,6 +370,33 @@ fn junit_files_count_cases_once_and_name_failing_ones() {
     }
 }
 
+#[test]
+fn json_reports_are_read_as_printed_and_from_files() {
+    let playwright =
+        r#"{"config": {}, "stats": {"startTime": "x", "expected": 3, "skipped": 1, "unexpected": 0, "flaky": 1}}"#;
+    let pytest = r#"{"summary": {"passed": 2, "failed": 1, "error": 1, "xfailed": 1, "total": 5, "collected": 5},
+                     "tests": [{"nodeid": "test_a.py::test_b", "outcome": "failed"}, {"nodeid": "c", "outcome": "passed"}]}"#;
+    let rspec = r#"{"examples": [], "summary": {"example_count": 2, "failure_count": 0, "pending_count": 1, "errors_outside_of_examples_count": 1}}"#;
+    let jest = r#"{"numFailedTests": 0, "numPassedTests": 1, "numTotalTests": 1, "numRuntimeErrorTestSuites": 1}"#;
+    for (report, expected) in [
+        (playwright, "4 passing, 0 failing, 1 skipped"),
+        (pytest, "2 passing, 2 failing, 1 skipped; test_a.py::test_b"),
+        (rspec, "1 passing, 0 failing, 1 skipped, incomplete"),
+        (jest, "1 passing, 0 failing, 0 skipped, incomplete"),
+    ] {
+        assert_eq!(read_json(report).map(|results| line(&results)).as_deref(), Some(expected), "{report}");
+        assert_eq!(line(&read(&format!("> demo@1.0.0 test\n> jest --json\n\n{report}\nbye\n"))), expected, "{report}");
+        let both = format!("{report}\n{}", fixture!("pytest-xdist-pass.txt"));
+        assert_eq!(read(&both).counts, read(fixture!("pytest-xdist-pass.txt")).counts, "another report counts instead");
+    }
+    for text in
+        ["", "{", "{}", "[1]", r#"{"stats": 3}"#, r#"{"summary": {"passed": 3}}"#, r#"{"tests": [{"status": "ok"}]}"#]
+    {
+        assert_eq!(read_json(text), None, "{text}");
+        assert_eq!(read(text).counts, None, "{text}");
+    }
+}
+
 /// See docs/research/threats.md#s17.
 #[test]
 fn junit_files_that_take_long_to_parse_are_refused() {

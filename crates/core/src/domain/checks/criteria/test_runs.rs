@@ -72,11 +72,12 @@ pub fn counted_unit(command: &str) -> &'static str {
     }
 }
 
-/// Returns the glob of the JUnit file that one of the command's options makes it write. `None` if no option is known.
+/// Returns the glob of the JUnit file or JSON report that one of the command's options makes it write. `None` if no option is
+/// known.
 pub fn written_report(command: &str) -> Option<String> {
     static OPTION: LazyLock<Regex> = LazyLock::new(|| {
-        let option = r"--?(?:junit-?xml|junit-?file|log-junit|gtest_output|output-?file(?:\.junit)?)";
-        Regex::new(&format!(r#"(?i)\s{option}(?:=xml:|=|\s+)["']?(?:\./)?([\w-][\w./-]*\.xml)\b"#))
+        let option = r"--?(?:junit-?xml|junit-?file|log-junit|gtest_output|output-?file(?:\.\w+)?|json-report-file)";
+        Regex::new(&format!(r#"(?i)\s{option}(?:=xml:|=|\s+)["']?(?:\./)?([\w-][\w./-]*\.(?:xml|json))\b"#))
             .expect("constant pattern")
     });
     let path = OPTION.captures(command)?[1].to_owned();
@@ -265,6 +266,8 @@ mod tests {
             ("./sums --gtest_output=xml:sums.xml", Some("**/sums.xml")),
             ("vitest run --reporter=junit --outputFile=v.xml", Some("**/v.xml")),
             ("gotestsum --junitfile unit.xml ./...", Some("**/unit.xml")),
+            ("jest --json --outputFile=out/jest.json", Some("**/out/jest.json")),
+            ("pytest --json-report --json-report-file=r.json", Some("**/r.json")),
             ("pytest --junitxml=../a.xml", None),
             ("xmllint --noout a.xml", None),
         ];
