@@ -219,7 +219,7 @@ fn add_runs(mut runs: Vec<TestRun>, plain: &str, results: &mut TestResults) {
         results.incomplete |= run.incomplete;
         results.cut |= run.cut;
         results.extra = results.extra.saturating_add(run.extra);
-        // The names are those of a run inside of it, or of a test that passed when it ran again.
+        // Otherwise, the names belong to an inner run, or to tests that passed when they ran again.
         if run.incomplete || run.counts.is_none_or(|counts| counts.failing > 0) {
             results.failing.extend(run.failing);
         }

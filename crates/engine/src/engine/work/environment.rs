@@ -285,7 +285,7 @@ impl Engine {
 }
 
 /// Describes the failure of a setup command: the lines of its output that state the cause, and whether it lacked the network.
-/// `not_public` are those of the `refused` servers that are listed, but have an address that is not public.
+/// `not_public` lists the `refused` servers that `environment.network` allows, but whose address is not public.
 fn failure_words(failed: &CheckOutcome, refused: &[String], not_public: &[String]) -> String {
     let cause = decisive_lines(&failed.output).join(" / ");
     let network = if !not_public.is_empty() {

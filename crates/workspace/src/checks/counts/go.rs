@@ -230,7 +230,7 @@ fn written(output: &str, from: usize) -> Vec<TestRun> {
             package.ended = line.as_str() == "PASS" && package.missing == 0;
         }
     }
-    // The last package has no line of its own: the run was cut short, unless `go test` did not start it.
+    // The last package has no line: the run was cut short, unless `go test` did not start it.
     let cut = !package.open.is_empty() && !package.ended;
     counts = counts.plus(package.counts);
     failing.append(&mut package.failing);

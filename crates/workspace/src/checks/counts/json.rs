@@ -96,7 +96,8 @@ impl JsonReport {
         };
         let (counts, failing, incomplete) = match (self.num_total_tests, self.stats, self.summary) {
             (Some(total), ..) => {
-                let (passing, failing) = (self.num_passed_tests, self.num_failed_tests);
+                let passing = self.num_passed_tests;
+                let failing = self.num_failed_tests;
                 let skipped = total.saturating_sub(passing).saturating_sub(failing);
                 let names = failed(self.test_results.into_iter().flat_map(|file| file.assertion_results).collect());
                 let incomplete = self.num_runtime_error_test_suites > 0 || self.was_interrupted;

@@ -110,7 +110,8 @@ fn runners_of_the_table_are_read_by_their_patterns() {
 /// The page states the size of the corpus.
 #[test]
 fn no_passing_output_of_the_corpus_is_refused() {
-    let (recorded, forms) = (recorded(), forms());
+    let recorded = recorded();
+    let forms = forms();
     let outputs: Vec<&str> =
         recorded.values().map(String::as_str).chain(forms.iter().map(|(_, _, text)| *text)).collect();
     let check = plain("make test", CheckSource::Command);
