@@ -1,10 +1,10 @@
 //! JSON reports that runners print or write: jest, Vitest, mocha, Playwright, RSpec, pytest-json-report.
 
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use super::bounded;
-use super::of_total;
-use crate::domain::model::task::{TestCounts, TestResults};
+use super::{bounded, of_total};
+use crate::domain::model::task::{MAX_TEST_NAMES, TestCounts, TestResults};
 
 /// Maximum number of places in an output at which a report may begin.
 const MAX_BEGINNINGS: usize = 20;
@@ -18,18 +18,12 @@ struct JsonReport {
     num_failed_tests: u64,
     num_runtime_error_test_suites: u64,
     was_interrupted: bool,
-    test_results: Vec<JestFile>,
+    test_results: Failing,
     stats: Option<Stats>,
-    failures: Vec<JsonTest>,
+    failures: Failing,
     summary: Option<Summary>,
-    examples: Vec<JsonTest>,
-    tests: Vec<JsonTest>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct JestFile {
-    assertion_results: Vec<JsonTest>,
+    examples: Failing,
+    tests: Failing,
 }
 
 /// Totals of mocha and of Playwright.
@@ -62,13 +56,49 @@ struct Summary {
     xpassed: u64,
 }
 
+/// A test, or a file of jest with its tests.
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct JsonTest {
     #[serde(alias = "outcome")]
     status: String,
     #[serde(alias = "fullName", alias = "fullTitle", alias = "full_description", alias = "nodeid")]
     name: String,
+    assertion_results: Option<Failing>,
+}
+
+/// Names of the failing tests of a list. The other tests are not kept, because an untrusted report may list millions.
+#[derive(Default)]
+struct Failing(Vec<String>);
+
+impl<'de> Deserialize<'de> for Failing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(FailingVisitor)
+    }
+}
+
+struct FailingVisitor;
+
+impl<'de> Visitor<'de> for FailingVisitor {
+    type Value = Failing;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a list of tests")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut tests: A) -> Result<Failing, A::Error> {
+        let mut names = Vec::new();
+        while let Some(test) = tests.next_element::<JsonTest>()? {
+            // A list of failures states no status.
+            let has_failed = matches!(test.status.as_str(), "failed" | "error" | "");
+            let own = test
+                .assertion_results
+                .map_or_else(|| if has_failed { vec![test.name] } else { Vec::new() }, |failing| failing.0);
+            let room = MAX_TEST_NAMES.saturating_sub(names.len());
+            names.extend(own.into_iter().take(room));
+        }
+        Ok(Failing(names))
+    }
 }
 
 /// Returns the tests of a runner's JSON report. `None` if the text is something else.
@@ -90,25 +120,19 @@ pub(super) fn printed(output: &str) -> Option<TestResults> {
 
 impl JsonReport {
     fn tests(self) -> Option<TestResults> {
-        let failed = |tests: Vec<JsonTest>| {
-            let failing = tests.into_iter().filter(|test| matches!(test.status.as_str(), "failed" | "error"));
-            failing.map(|test| test.name).collect::<Vec<_>>()
-        };
         let (counts, failing, incomplete) = match (self.num_total_tests, self.stats, self.summary) {
             (Some(total), ..) => {
                 let passing = self.num_passed_tests;
                 let failing = self.num_failed_tests;
                 let skipped = total.saturating_sub(passing).saturating_sub(failing);
-                let names = failed(self.test_results.into_iter().flat_map(|file| file.assertion_results).collect());
                 let incomplete = self.num_runtime_error_test_suites > 0 || self.was_interrupted;
-                (TestCounts { passing, failing, skipped }, names, incomplete)
+                (TestCounts { passing, failing, skipped }, self.test_results, incomplete)
             }
             (_, Some(Stats { passes: Some(passing), failures, pending, .. }), _) => {
-                let names = self.failures.into_iter().map(|test| test.name).collect();
-                (TestCounts { passing, failing: failures, skipped: pending }, names, false)
+                (TestCounts { passing, failing: failures, skipped: pending }, self.failures, false)
             }
             (_, Some(Stats { expected: Some(expected), unexpected: Some(failing), flaky, skipped, .. }), _) => {
-                (TestCounts { passing: expected.saturating_add(flaky), failing, skipped }, Vec::new(), false)
+                (TestCounts { passing: expected.saturating_add(flaky), failing, skipped }, Failing::default(), false)
             }
             (
                 ..,
@@ -121,7 +145,7 @@ impl JsonReport {
                 }),
             ) => {
                 let counts = of_total(total, failure_count, pending_count);
-                (counts, failed(self.examples), errors_outside_of_examples_count > 0)
+                (counts, self.examples, errors_outside_of_examples_count > 0)
             }
             (.., Some(summary)) if summary.collected.is_some() => {
                 let counts = TestCounts {
@@ -129,10 +153,10 @@ impl JsonReport {
                     failing: summary.failed.saturating_add(summary.error),
                     skipped: summary.skipped.saturating_add(summary.xfailed),
                 };
-                (counts, failed(self.tests), false)
+                (counts, self.tests, false)
             }
             _ => return None,
         };
-        Some(TestResults { counts: Some(counts), failing: bounded(failing), incomplete, ..TestResults::default() })
+        Some(TestResults { counts: Some(counts), failing: bounded(failing.0), incomplete, ..TestResults::default() })
     }
 }
