@@ -271,7 +271,9 @@ async fn notes(args: &LocalArgs, config: &Config, backend: &str, forge: &Local, 
     let uncommitted = forge.uncommitted(&args.repo).await;
     let branch = forge.default_branch();
     let of_base = (uncommitted > 0).then(|| {
-        format!("changes in {uncommitted} files are not committed, so the run, which starts at the last commit of `{branch}`, lacks them")
+        let changes =
+            if uncommitted == 1 { "1 changed file is".to_owned() } else { format!("{uncommitted} changed files are") };
+        format!("{changes} not committed, so the run, which starts at the last commit of `{branch}`, lacks the changes")
     });
     let settings = config.backends.get(backend);
     let has_login = settings.is_none_or(|backend| {

@@ -43,6 +43,8 @@ pub(super) enum ProgressEvent {
         findings: Vec<TestFinding>,
         /// Tools that the agent was denied for the first time.
         denied_tools: Vec<String>,
+        /// Sentences about changes that are not in the commit.
+        left_out: Vec<String>,
     },
     /// Change of the state.
     State { state: String, why: String },
@@ -222,6 +224,7 @@ fn ended(current: &Loop, iteration: &Iteration) -> ProgressEvent {
         failing: FailedCheck::of(&iteration.checks),
         findings: TestFinding::of_iteration(iteration),
         denied_tools: denied_tools(current, iteration),
+        left_out: iteration.refused.iter().map(|refused| one_line(refused)).collect(),
     }
 }
 
@@ -245,7 +248,18 @@ impl ProgressEvent {
             Self::Began { iteration, of } => {
                 format!("{bold}iteration {iteration} of {of}{bold:#}: running the agent\n")
             }
-            Self::Iteration { summary, problem, held, total, percent, failing, findings, denied_tools, .. } => {
+            Self::Iteration {
+                summary,
+                problem,
+                held,
+                total,
+                percent,
+                failing,
+                findings,
+                denied_tools,
+                left_out,
+                ..
+            } => {
                 let said = [summary, problem].into_iter().filter(|text| !text.is_empty());
                 let said: String = said.map(|text| format!("    {text}\n")).collect();
                 let failing: String = failing.iter().map(FailedCheck::lines).collect();
@@ -254,8 +268,11 @@ impl ProgressEvent {
                     none if none.is_empty() => none,
                     tools => format!("    {yellow}!{yellow:#} its permissions denied tools to the agent: {tools}\n"),
                 };
+                let left_out: String = left_out.iter().map(|why| format!("    {yellow}!{yellow:#} {why}\n")).collect();
                 let size = self.size();
-                format!("  {held} of {total} checks pass, {percent} % done; {size}\n{said}{denied}{failing}{findings}")
+                format!(
+                    "  {held} of {total} checks pass, {percent} % done; {size}\n{said}{denied}{left_out}{failing}{findings}"
+                )
             }
             Self::State { state, why } => format!("{yellow}{state}{yellow:#}: {why}\n"),
             Self::Interrupted { branch, next } => {

@@ -368,6 +368,33 @@ fn next_steps_can_be_copied() {
 }
 
 #[test]
+fn changes_that_are_not_in_the_commit_are_listed() {
+    let event = progress::ProgressEvent::Iteration {
+        iteration: 1,
+        summary: "did it".into(),
+        problem: String::new(),
+        held: 1,
+        total: 1,
+        percent: 100,
+        files: 1,
+        added: 2,
+        removed: 1,
+        cost_usd: 0.0,
+        seconds: 3,
+        failing: Vec::new(),
+        findings: Vec::new(),
+        denied_tools: Vec::new(),
+        left_out: vec!["`lib` is a submodule: its change was not committed".into()],
+    };
+    let text = progress::ProgressLine { task: None, event }.text(false);
+    let text = anstream::adapter::strip_str(&text).to_string();
+    assert_eq!(
+        text,
+        "  1 of 1 checks pass, 100 % done; 1 file, +2 -1, 3 s\n    did it\n    ! `lib` is a submodule: its change was not committed\n"
+    );
+}
+
+#[test]
 fn tasks_come_from_text_and_from_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("task.md");

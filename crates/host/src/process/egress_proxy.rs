@@ -8,7 +8,7 @@
 
 mod proxy;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -58,21 +58,27 @@ pub struct EgressSettings {
     pub refused: RefusedHosts,
 }
 
-/// Servers to which a sandbox was refused connections, without repetitions, up to a maximum number. Clones share the
-/// list.
+/// Servers to which a sandbox was refused connections, up to a maximum number. Each has a flag: whether it was refused because its
+/// address is not public. Clones share the list.
 #[derive(Debug, Clone, Default)]
-pub struct RefusedHosts(Arc<Mutex<BTreeSet<Target>>>);
+pub struct RefusedHosts(Arc<Mutex<BTreeMap<Target, bool>>>);
 
 impl RefusedHosts {
     /// Adds a server; returns `true` if it is new and the maximum was not reached.
-    fn add(&self, target: &Target) -> bool {
+    fn add(&self, target: &Target, not_public: bool) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.len() < MAX_REFUSED && known.insert(target.clone())
+        known.len() < MAX_REFUSED && known.insert(target.clone(), not_public).is_none()
     }
 
     /// Returns the servers as `host:port`.
     pub fn names(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Target::to_string).collect()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().map(Target::to_string).collect()
+    }
+
+    /// Returns the listed servers whose addresses are not public, as `host:port`.
+    pub fn not_public(&self) -> Vec<String> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter(|(_, not_public)| **not_public).map(|(target, _)| target.to_string()).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Parses test counts from the output of known runners, JUnit files, or a configured pattern.
+//! Parses test counts from the output of known runners, their JSON reports, JUnit files, or a configured pattern.
 //!
 //! Only complete closing lines of a runner count, not sentences that mention "3 passed". Several runs in one output are
 //! added; a run inside another one (GoogleTest in CTest, TAP in prove) belongs to the outer one. A run without its
@@ -22,6 +22,7 @@ mod go;
 mod gradle;
 mod gtest;
 mod jest;
+mod json;
 mod junit;
 mod minitest;
 mod mocha;
@@ -52,6 +53,7 @@ use regex::Regex;
 use crate::domain::checks::criteria::compile;
 use crate::domain::model::task::{MAX_TEST_NAMES, TestCounts, TestResults};
 
+pub use json::read_json;
 pub use junit::read_junit;
 use runs::TestRun;
 
@@ -150,6 +152,9 @@ pub fn read(output: &str) -> TestResults {
         Some(untimed) => read_prefixed(&untimed, 0, &mut results),
         None => read_prefixed(&plain, 0, &mut results),
     }
+    if results.counts.is_none() {
+        results = json::printed(&plain).unwrap_or(results);
+    }
     results.failing = bounded(results.failing);
     results
 }
@@ -214,7 +219,10 @@ fn add_runs(mut runs: Vec<TestRun>, plain: &str, results: &mut TestResults) {
         results.incomplete |= run.incomplete;
         results.cut |= run.cut;
         results.extra = results.extra.saturating_add(run.extra);
-        results.failing.extend(run.failing);
+        // Otherwise, the names belong to an inner run, or to tests that passed when they ran again.
+        if run.incomplete || run.counts.is_none_or(|counts| counts.failing > 0) {
+            results.failing.extend(run.failing);
+        }
     }
     results.unread |= SUMMARY.find_iter(plain).any(|found| {
         let at = found.start() + usize::from(found.as_str().starts_with('\n'));

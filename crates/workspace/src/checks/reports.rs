@@ -1,4 +1,4 @@
-//! JUnit files that a check has written.
+//! JUnit files and JSON reports that a check has written.
 //!
 //! The tree is untrusted: links are not followed, and sizes and numbers are limited.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use globset::GlobSet;
 use rustix::fs::OFlags;
 
-use super::counts::read_junit;
+use super::counts::{read_json, read_junit};
 use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::task::TestResults;
 use crate::domain::trust::bounds::{REPORT_BYTES, REPORTS_BYTES};
@@ -26,7 +26,7 @@ const SKIPPED: [&str; 2] = [".git", "node_modules"];
 /// Version of a file: inode, change time in seconds and nanoseconds, size.
 type Stamp = (u64, i64, i64, u64);
 
-/// JUnit files that match a glob relative to the top of the tree.
+/// Reports that match a glob relative to the top of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct Reports {
     tree: PathBuf,
@@ -78,7 +78,10 @@ impl Reports {
             rest.is_some()
         });
         let incomplete = written.len() < all;
-        let read = written.into_iter().filter_map(|(path, found)| read_junit(&read(&path, found)?));
+        let read = written.into_iter().filter_map(|(path, found)| {
+            let text = read(&path, found)?;
+            read_junit(&text).or_else(|| read_json(&text))
+        });
         let results = read.reduce(TestResults::plus)?;
         Some(TestResults { incomplete: results.incomplete || incomplete, ..results })
     }

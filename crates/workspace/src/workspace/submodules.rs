@@ -121,7 +121,8 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Returns the paths of the submodules whose files in a tree are not those of their commits.
+    /// Returns the paths of the submodules whose files in a tree are not those of their commits. A submodule that was not fetched
+    /// has none.
     pub(super) async fn changed_submodules(
         &self,
         tree_paths: &TreePaths,
@@ -129,7 +130,14 @@ impl Workspaces {
     ) -> Result<Vec<String>, WorkspaceError> {
         let mut changed = Vec::new();
         for (path, commit) in tracked.submodule_commits() {
-            let Some((target, scratch)) = self.submodule_folder(tree_paths, &path, &commit).await? else { continue };
+            let Some((target, scratch)) = self.submodule_folder(tree_paths, &path, &commit).await? else {
+                let entries = std::fs::read_dir(tree_paths.dir.join(&path));
+                let is_filled = entries.is_ok_and(|mut entries| entries.next().is_some());
+                if is_filled && files::parents_are_real(&tree_paths.dir, &path) {
+                    changed.push(plain(&path));
+                }
+                continue;
+            };
             let index = scratch.path().join("index");
             let call = |what| GitCommand::new(what, &tree_paths.store).on_tree(&target, &index);
             self.git.ok(call("read a submodule").args(["read-tree", commit.as_str()])).await?;

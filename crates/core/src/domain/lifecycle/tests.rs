@@ -821,6 +821,16 @@ fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
 }
 
 #[test]
+fn change_that_is_left_out_is_told_once_and_does_not_prevent_completion() {
+    let left_out = |change: &mut IterationChange| change.refused = vec!["`lib` is a submodule".into()];
+    let mut run = LoopRun::in_state(LoopState::Running);
+    run.agent(AgentEnd::Finished).committed(left_out).pushed().checked(true).is(LoopState::Running, LoopStep::Agent);
+    let guidance = run.current.current().map(|iteration| iteration.guidance.clone()).unwrap_or_default();
+    assert!(guidance.iter().any(|fact| fact.text.starts_with("`lib` is a submodule")), "{guidance:?}");
+    run.agent(AgentEnd::Finished).committed(left_out).pushed().checked(true).is(LoopState::Running, LoopStep::Verify);
+}
+
+#[test]
 fn commits_of_others_are_merged_not_overwritten() {
     let mut run = LoopRun::in_state(LoopState::Running);
     rejected(&mut run, Some(sha(77)));
@@ -1027,9 +1037,13 @@ fn service_failure_and_invalid_file_stop_loop() {
     run.tell(TimerInput::SlotGranted);
     let broken = LoopInput::Outcome {
         ticket: run.current.ticket,
-        outcome: WorkOutcome::RepositoryFileBroken { path: ".ralph.yml".into(), problems: vec!["line 1".into()] },
+        outcome: WorkOutcome::RepositoryFileBroken {
+            path: ".ralph.yml".into(),
+            problems: vec![".ralph.yml:1:2: unknown key".into(), ".ralph.yml:3:1: no list".into()],
+        },
     };
     run.tell(broken).is(LoopState::Paused, LoopStep::Idle);
+    assert_eq!(run.current.why, "`.ralph.yml` is not valid (1:2: unknown key, and 1 more)");
     assert!(
         run.has(
             |e| matches!(e, Effect::Forge(ForgeEffect::Comment { key, .. }) if key.starts_with("repository-file/"))

@@ -23,6 +23,9 @@ use crate::domain::model::task::CheckReport;
 use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
 
+/// Maximum number of characters of a problem in the reason of a pause.
+const MOST_OF_PROBLEM: usize = 300;
+
 /// Applies an outcome of work. An outdated outcome is ignored.
 pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome) {
     book(turn, &outcome);
@@ -70,7 +73,16 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
         WorkOutcome::HooksAnswered { event, objection } => hooks_answered(turn, event, objection),
         WorkOutcome::SecondOpinionGiven { run } => second_opinion::given(turn, *run),
         WorkOutcome::RepositoryFileBroken { path, problems } => {
-            turn.stop(LoopState::Paused, &format!("`{path}` is not valid"));
+            let first = problems.first().map(|problem| {
+                let place = problem.strip_prefix(&format!("{path}:")).unwrap_or(problem);
+                let first: String = place.chars().take(MOST_OF_PROBLEM).collect();
+                if problems.len() > 1 {
+                    format!(" ({first}, and {} more)", problems.len() - 1)
+                } else {
+                    format!(" ({first})")
+                }
+            });
+            turn.stop(LoopState::Paused, &format!("`{path}` is not valid{}", first.unwrap_or_default()));
             let key = format!("repository-file/{}", turn.next.version);
             let view = report::repository_file(&turn.next, &path, &problems);
             turn.comment(&key, view);
@@ -289,6 +301,7 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
 
 fn committed(turn: &mut StepContext, change: IterationChange) {
     let merging = turn.next.merging.is_some();
+    let known = turn.next.iterations.iter().rev().nth(1).map(|last| last.refused.clone()).unwrap_or_default();
     let Some(current) = turn.next.current_mut() else {
         return turn.because("a commit was made, but no iteration is running");
     };
@@ -307,7 +320,8 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
         return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
     }
-    for refused in change.refused {
+    // The previous run knew the other ones: a check or the agent writes such files each time, and the rest may be complete.
+    for refused in change.refused.into_iter().filter(|refused| !known.contains(refused)) {
         turn.tell_next_run(format!("{refused}. Do the task without it."));
     }
     if conflicts::is_unresolved(turn, &change.conflict_markers) {

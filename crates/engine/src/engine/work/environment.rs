@@ -216,7 +216,9 @@ impl Engine {
         let report = self.run_timed(of.current, &runner, "setup", (tree, home), &[check], of.cancel).await?;
         match report.outcomes.iter().find(|outcome| !outcome.holds) {
             None => Ok(()),
-            Some(failed) => Err(EffectError::Permanent { why: failure_words(failed, &refused.names()) }),
+            Some(failed) => {
+                Err(EffectError::Permanent { why: failure_words(failed, &refused.names(), &refused.not_public()) })
+            }
         }
     }
 
@@ -283,12 +285,20 @@ impl Engine {
 }
 
 /// Describes the failure of a setup command: the lines of its output that state the cause, and whether it lacked the network.
-fn failure_words(failed: &CheckOutcome, refused: &[String]) -> String {
+/// `not_public` lists the `refused` servers that `environment.network` allows, but whose address is not public.
+fn failure_words(failed: &CheckOutcome, refused: &[String], not_public: &[String]) -> String {
     let cause = decisive_lines(&failed.output).join(" / ");
-    let network = match (refused, needs_network(&failed.output)) {
-        ([], None) => String::new(),
-        ([], Some(_)) => "; it reaches only the package registries and the hosts in `environment.network`".to_owned(),
-        (refused, _) => format!("; {} was refused, which `environment.network` does not list", refused.join(", ")),
+    let network = if !not_public.is_empty() {
+        let names = not_public.join(", ");
+        format!(
+            "; {names} was refused because its address is not public: the operator lists it with its port in `sandbox.network`"
+        )
+    } else if !refused.is_empty() {
+        format!("; {} was refused, which `environment.network` does not list", refused.join(", "))
+    } else if needs_network(&failed.output).is_some() {
+        "; it reaches only the package registries and the hosts in `environment.network`".to_owned()
+    } else {
+        String::new()
     };
     format!("the setup command `{}` failed ({}): {cause}{network}", failed.command, failed.why)
 }
@@ -304,14 +314,23 @@ mod tests {
         let failed =
             CheckOutcome { command: "make deps".into(), why: "exit code 2".into(), output, ..CheckOutcome::default() };
         assert_eq!(
-            failure_words(&failed, &[]),
+            failure_words(&failed, &[], &[]),
             "the setup command `make deps` failed (exit code 2): error: Could not resolve host: git.example.org / make: *** [deps] \
              Error 1; it reaches only the package registries and the hosts in `environment.network`"
         );
         let refused = ["git.example.org:443".to_owned()];
-        assert!(
-            failure_words(&failed, &refused)
-                .ends_with("; git.example.org:443 was refused, which `environment.network` does not list")
+        let end =
+            |not_public: &[String]| failure_words(&failed, &refused, not_public).split("; ").nth(1).map(str::to_owned);
+        assert_eq!(
+            end(&[]).as_deref(),
+            Some("git.example.org:443 was refused, which `environment.network` does not list")
+        );
+        assert_eq!(
+            end(&refused).as_deref(),
+            Some(
+                "git.example.org:443 was refused because its address is not public: the operator lists it with its port in \
+                 `sandbox.network`"
+            )
         );
     }
 }

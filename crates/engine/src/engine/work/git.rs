@@ -157,9 +157,12 @@ impl Engine {
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
         let summary = summary.unwrap_or_else(|| current.task.title.clone());
         let first = outbound::subject(&self.outbound.masked(&summary), SUBJECT_CHARACTERS);
-        let (by, host) = (&current.requested_by, host_of(&current.task.url));
+        let by = &current.requested_by;
         let mut trailers = self.own_trailers(repo, current);
-        trailers.insert(1, Trailer::CoAuthor(by.login.clone(), by.id.0, host));
+        // Without a forge, the author is the person.
+        if let Some(host) = host_of(&current.task.url) {
+            trailers.insert(1, Trailer::CoAuthor(by.login.clone(), by.id.0, host));
+        }
         let rules = &current.policy.commits;
         let subject = match rules.title {
             Some(_) => rules.titled(&first, current.task_type(), current.place.issue),
@@ -336,8 +339,8 @@ fn size_of_loop(current: &Loop, info: &CommitInfo) -> ChangeSize {
     }
 }
 
-pub(super) fn host_of(url: &str) -> String {
-    url::Url::parse(url).ok().and_then(|u| u.host_str().map(str::to_owned)).unwrap_or_else(|| "localhost".into())
+pub(super) fn host_of(url: &str) -> Option<String> {
+    url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned))
 }
 
 /// Returns the commit whose versions of protected paths stay: the base, or the parent on an existing pull request, whose author

@@ -83,7 +83,7 @@ impl Engine {
         current: &Loop,
         applied: &[&SuggestedChange],
     ) -> Outbound<CommitText> {
-        let host = host_of(&current.task.url);
+        let host = host_of(&current.task.url).unwrap_or_default();
         let place = |one: &&SuggestedChange| format!("- {}:{}", one.path, one.lines.first);
         let lines: Vec<String> = applied.iter().map(place).collect();
         let mut trailers = self.own_trailers(repo, current);

@@ -122,7 +122,7 @@ impl Proxy {
     async fn reach(&self, target: &Target) -> Result<TcpStream, ProxyRefusal> {
         let admission = self.hosts.admits(target);
         if admission == Admission::Refused {
-            self.log_refused(target);
+            self.log_refused(target, false);
             return Err(ProxyRefusal::forbidden(target, "it is not on the list"));
         }
         let connected = tokio::time::timeout(TIMEOUT, async {
@@ -132,7 +132,7 @@ impl Proxy {
             let may = |at: &SocketAddr| admission == Admission::Anywhere || not_public(at.ip()).is_none();
             let addresses: Vec<SocketAddr> = found.into_iter().filter(may).collect();
             if addresses.is_empty() {
-                self.log_refused(target);
+                self.log_refused(target, true);
                 let why = "its address is not public, and it is listed without a port";
                 return Err(ProxyRefusal::forbidden(target, why));
             }
@@ -143,9 +143,9 @@ impl Proxy {
     }
 
     /// Logs a refused target the first time.
-    fn log_refused(&self, target: &Target) {
-        if self.refused.add(target) {
-            tracing::warn!(%target, "a connection from a sandbox to a host that is not in `sandbox.network` was refused");
+    fn log_refused(&self, target: &Target, not_public: bool) {
+        if self.refused.add(target, not_public) {
+            tracing::warn!(%target, not_public, "a connection from a sandbox to a host that is not in `sandbox.network` was refused");
         }
     }
 }
@@ -307,6 +307,7 @@ mod tests {
             let refused = proxy.reach(&target).await.map(drop).expect_err("refused");
             assert!(refused.why.contains(why) && refused.status.starts_with("403"), "{}", refused.why);
             assert_eq!(proxy.refused.names(), [target.to_string()]);
+            assert_eq!(proxy.refused.not_public().is_empty(), why == "not on the list");
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) const RUNNER: Runner = Runner {
     name: "go test, gotestsum",
     versions: "go 1.19.8, gotestsum 1.8.2",
     fixtures: "go",
-    reads: "with `-v` the `--- PASS:` lines of tests that have a `=== RUN` line, with `-json` the events, subtests as tests; \
+    reads: "with `-v` the `--- PASS:` lines of tests that have a `=== RUN` line, also of a compiled test binary, with `-json` the events, subtests as tests; \
             plain, where no tests are named, the packages (`ok`, `FAIL`), each as one; of gotestsum `DONE 10 tests, 1 skipped, 3 \
             failures`, with `--rerun-fails` the failures of the last run. A package that was not built, and a test without its end (panic), make it incomplete.",
     read,
@@ -32,7 +32,7 @@ pattern!(UNENDED, r"^=== FAIL: \S+ .+ \(unknown\)$");
 pattern!(DONE_BROKEN, r"^DONE .*, \d+ errors? in|^panic: |^=== Errors$");
 pattern!(
     LINE,
-    r"^(?:.*?=== RUN +(\S+)|.*?--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)|(ok  |FAIL|\?   )\t(\S+)(?:\t([\d.]+s|\(cached\)).*| (\[(?:build|setup) failed\]))|(panic: .*|FAIL))$"
+    r"^(?:.*?=== RUN +(\S+)|.*?--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)|(ok  |FAIL|\?   )\t(\S+)(?:\t([\d.]+s|\(cached\)).*| (\[(?:build|setup) failed\]))|(panic: .*|PASS|FAIL))$"
 );
 
 fn read(output: &str) -> Vec<TestRun> {
@@ -156,6 +156,8 @@ struct Package {
     counts: TestCounts,
     failing: Vec<String>,
     panicked: bool,
+    /// Whether a test binary reported that all tests passed.
+    ended: bool,
 }
 
 impl Package {
@@ -190,6 +192,7 @@ fn written(output: &str, from: usize) -> Vec<TestRun> {
         }
         let line_end = found.get(0).map_or(from, |line| from + line.end());
         if let Some(test) = found.get(1) {
+            package.ended = false;
             *package.open.entry(test.as_str().to_owned()).or_default() += 1;
             package.missing += 1;
             end = Some(line_end);
@@ -221,12 +224,14 @@ fn written(output: &str, from: usize) -> Vec<TestRun> {
             failing.extend(package.failing.drain(..).map(|test| format!("{}.{test}", path.as_str())));
             package = Package::default();
             end = Some(line_end);
-        } else if found.get(8).is_some_and(|line| line.as_str().starts_with("panic: ")) {
-            package.panicked = true;
+        } else if let Some(line) = found.get(8) {
+            package.panicked |= line.as_str().starts_with("panic: ");
+            // The last line of a compiled test binary, before which all of its tests ended.
+            package.ended = line.as_str() == "PASS" && package.missing == 0;
         }
     }
-    // The last package has no line of its own: the run was cut short.
-    let cut = !package.open.is_empty();
+    // The last package has no line: the run was cut short, unless `go test` did not start it.
+    let cut = !package.open.is_empty() && !package.ended;
     counts = counts.plus(package.counts);
     failing.append(&mut package.failing);
     // Between its lines other runners may print: the span is the end of the last line.

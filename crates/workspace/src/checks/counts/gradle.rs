@@ -9,21 +9,38 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "4.4.1 with JUnit 4; newer with JUnit 5 from documentation",
     fixtures: "gradle",
     reads: "with `testLogging` the lines `MixedTest > adds PASSED`, with the names of nested \
-            classes and parameters between; else `7 tests completed, 2 failed, 1 skipped`, which \
+            classes and parameters between; where the build succeeded, tests that failed passed when they ran again, unless it ignores failures; else \
+            `SUCCESS: Executed 7 tests in 1s` of the plugin Gradle Test Logger; else `7 tests completed, 2 failed, 1 skipped`, which \
             Gradle prints only where some failed, so name its JUnit files in `junit`. A test process that ended early \
             makes it incomplete.",
     read,
 };
 
 pattern!(CLOSE, r"^(\d+) tests? completed(?:, (\d+) failed)?(?:, (\d+) skipped)?$");
+// The closing line of the Gradle Test Logger plugin.
+pattern!(
+    LOGGER,
+    r"^(?:SUCCESS|FAILURE): Executed (\d+) tests? in [^(\n]+?(?: \((?:(\d+) failed)?(?:, )?(?:(\d+) skipped)?\))?$"
+);
 pattern!(EVENT, r"^(\S.* > .+) (PASSED|FAILED|SKIPPED)$");
-pattern!(FAILED, r"^(\S.* > .+) FAILED$");
+pattern!(FAILED, r"^(?:(\S.* > .+)|  Test (.+)) FAILED(?: \([\d.]+m?s\))?$");
+pattern!(SUCCESSFUL, r"^BUILD SUCCESSFUL in ");
+pattern!(IGNORED, r"^(?:> )?There were failing tests\b");
 pattern!(BROKEN, r"Process 'Gradle Test Executor \d+' finished with non-zero exit value");
 
 fn read(output: &str) -> Vec<TestRun> {
     let mut runs = events(output);
-    if runs.is_empty() {
-        runs = closings(output, &CLOSE, |found| Some(of_total(number(found, 1), number(found, 2), number(found, 3))));
+    for closing in [&LOGGER, &CLOSE] {
+        if runs.is_empty() {
+            runs =
+                closings(output, closing, |found| Some(of_total(number(found, 1), number(found, 2), number(found, 3))));
+        }
+    }
+    // The plugin Test Retry ran the failing tests again. Ignored failures are announced.
+    if SUCCESSFUL.is_match(output) && !IGNORED.is_match(output) {
+        for counts in runs.iter_mut().filter_map(|run| run.counts.as_mut()) {
+            counts.failing = 0;
+        }
     }
     if let Some(last) = runs.last_mut() {
         last.incomplete |= BROKEN.is_match(output);

@@ -26,9 +26,12 @@ fn read(output: &str) -> Vec<TestRun> {
         Some(Closing { span: found.get(0)?.range(), counts, claimed })
     };
     let mut seen = [marks(output, &MARK), marks(output, &DOTS)].concat();
+    let names = names(output);
+    // An entry of the list of failures is no further test.
+    seen.retain(|at| names.iter().all(|(listed, _)| listed != at));
     seen.sort_unstable();
     let mut runs = believed(CLOSE.captures_iter(output).filter_map(closing).collect(), &seen, &[]);
-    add_names(&mut runs, names(output));
+    add_names(&mut runs, names);
     for run in &mut runs {
         let hooks = run.failing.iter().filter(|name| name.contains("\" hook")).count() as u64;
         run.extra = hooks.min(run.counts.unwrap_or_default().failing);

@@ -1,12 +1,12 @@
 //! Prefixes with which tools mark the lines of packages, processes and times: concurrently, npm-run-all, lerna, yarn, pnpm,
-//! Turborepo, Docker Compose, foreman, GitHub Actions.
+//! Turborepo, Docker Compose, foreman, Earthly, GitHub Actions and act.
 
 use std::collections::HashMap;
 
 use super::pattern;
 
-// `[api] `, `[@scope/a]: `, `api-1  | `, `packages/a test: `, `@scope/a:test: `. Log levels are no packages.
-pattern!(PREFIX, r"^(?:\[[^\]\n]{1,80}\]:? ?|[^\s|]{1,80} *\| ?|\S{1,80}?(?: [^\s:]{1,40})??: )");
+// `[api] `, `[@scope/a]: `, `api-1  | `, `  +test | `, `│ `, `packages/a test: `, `@scope/a:test: `. Log levels are no packages.
+pattern!(PREFIX, r"^(?:\[[^\]\n]{1,80}\]:? ?| *[^\s|│]{0,80} *[|│] ?|\S{1,80}?(?: [^\s:]{1,40})??: )");
 pattern!(LEVEL, r"(?i)^\[? *(?:info|warn(?:ing)?|error|debug|trace)\b");
 // `2026-01-31T12:00:00.0000000Z `, `[12:00:00] `, `12:00:00.123 `, `#12 0.345 `
 pattern!(TIME, r"^(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?|#\d+ \d+\.\d+) ?");

@@ -109,8 +109,13 @@ pub(super) fn between(
 /// A closing line is genuine if at least half of the marks that it claims were printed since the previous genuine one,
 /// or if there are no marks. Of two closing lines that can only belong to one run, the one with fewer passing tests is
 /// used. A run begins at the first of `starts` after the previous run; without one, at its closing line.
+///
+/// Marks that a closing line does not claim belong to the run around it, for example of a test that calls the runner: if the
+/// next closing line claims exactly these marks and its own, the earlier run is left out.
 pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]) -> Vec<TestRun> {
     let mut believed: Vec<(TestRun, u64)> = Vec::new();
+    // Marks before the last genuine closing line that it does not claim.
+    let mut unclaimed = 0;
     let mut doubtful: Option<TestRun> = None;
     let mut from = 0;
     let fewer = |run: &TestRun, counts: TestCounts| run.counts.is_none_or(|known| counts.passing < known.passing);
@@ -118,9 +123,15 @@ pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]
         let before = |places: &[usize], end: usize| places.partition_point(|at| *at < end);
         let seen = before(marks, span.start).saturating_sub(before(marks, from)) as u64;
         let start = starts.get(before(starts, from)).copied().unwrap_or(span.start);
-        let run = TestRun::closed(start.min(span.start)..span.end, counts);
+        let mut run = TestRun::closed(start.min(span.start)..span.end, counts);
         if marks.is_empty() || seen.saturating_mul(2) >= claimed {
             from = run.span.end;
+            if unclaimed > 0 && seen + unclaimed == claimed {
+                run.span.start = believed.pop().map_or(run.span.start, |(inner, _)| inner.span.start);
+                unclaimed = 0;
+            } else {
+                unclaimed = seen.saturating_sub(claimed);
+            }
             believed.push((run, seen));
         } else if let Some((last, of)) = believed.last_mut() {
             if fewer(last, counts) && (*of + seen).saturating_mul(2) >= claimed {

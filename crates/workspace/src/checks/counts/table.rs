@@ -30,7 +30,7 @@ const fn row(name: &'static str, start: &'static str, close: &'static str, faili
 }
 
 /// All rows. Each needs outputs of a passing and of a failing run in `forms.txt` of the fixtures.
-pub(super) const ROWS: [TableRow; 37] = [
+pub(super) const ROWS: [TableRow; 59] = [
     row(
         "Ginkgo",
         r"^Running Suite: ",
@@ -202,6 +202,113 @@ pub(super) const ROWS: [TableRow; 37] = [
         "",
         r"^(?:# Ran (\d+ tests?, \d+ skipped, \d+ failed)\.|Ran (?P<total>\d+) tests, \d+ results as expected(?:, (?P<failed>\d+) unexpected)?(?:, (?P<skipped>\d+) skipped)?.*)$",
         r"^   FAILED  (\S+)",
+    ),
+    row(
+        "TestCafe",
+        r"^ Running tests in:$",
+        r"^ (?:(?P<passed>\d+) passed|(?P<failed>\d+)/(?P<total>\d+) failed) \([\dhms ]+\)(?:\n (?P<skipped>\d+) skipped)?$",
+        r"^ ✖ (.+)$",
+    ),
+    row(
+        "lab",
+        "",
+        r"^(?:(?P<passed>\d+) tests? complete(?: \((?P<skipped>\d+) skipped\))?|(?P<failed>\d+) of (?P<total>\d+) tests? failed(?: \(\d+ skipped\))?)$",
+        "",
+    ),
+    row(
+        "JUnit 4 text runner",
+        r"^JUnit version ",
+        r"^(?:OK \((\d+ tests?)\)|Tests run: (?P<total>\d+),  Failures: (?P<failed>\d+))$",
+        r"^\d+\) (\w.*\(.+\))$",
+    ),
+    row(
+        "NUnit and xUnit consoles",
+        "",
+        r"^(?:  Test (Count: \d+), .+(Failed: \d+), .+(Skipped: \d+)| +\S+  (Total: \d+, Errors: \d+, Failed: \d+, Skipped: \d+), .*Time: .+)$",
+        r"^    (\S.*) \[FAIL\]$",
+    ),
+    row("Expecto", "", r"EXPECTO! (\d+ tests) run in .+ – (\d+ passed, \d+ ignored, \d+ failed, \d+ errored)\.", ""),
+    row(
+        "phpspec, Nette Tester",
+        "",
+        r"^(?:\d+ specs?\n(\d+ examples?) \((.+)\)\n\d+ms|(?:OK|FAILURES!) \((\d+ tests?.*), [\d.]+ seconds\))$",
+        r"^-- FAILED: (.+?)(?: \| .*)?$",
+    ),
+    row(
+        "EUnit, Common Test, gleeunit",
+        "",
+        r"^(?: *All (\d+ tests passed)\.|  (\d+ tests passed)\.|  (Failed: \d+)\.  (Skipped: \d+)\.  (Passed: \d+)\.|(?:(Skipped \d+) \(\d+, \d+\) tests\. )?(Failed \d+) tests\. (Passed \d+) tests\.|(\d+ passed)(?:, no failures|(, \d+ failures)))$",
+        r"^(?:(\S+: \S+)\.\.\.\*failed\*|%%% (\S+ ==> \S+): FAILED|.* test: (\S+))$",
+    ),
+    row(
+        "OUnit",
+        "",
+        r"^Ran: \d+ tests in: [\d.]+ seconds\.\n(?:OK|FAILED: (Cases: \d+) Tried: \d+ (Errors: \d+ Failures: \d+ Skip: +\d+))",
+        r"^Error: (\S+)\.$",
+    ),
+    row("xcbeautify", "", r"^Tests (?:Passed|Failed): (\d+ failed, \d+ skipped, \d+ total) \(", ""),
+    row(
+        "Zig",
+        "",
+        r"^(?:(\d+ passed; \d+ skipped; \d+ failed)\.|Build Summary: .+; (?P<passed>\d+)/\d+ tests passed(?:; (?P<skipped>\d+) skipped)?(?:; (?P<failed>\d+) failed)?.*)$",
+        r"^\d+/\d+ (.+)\.\.\.FAIL",
+    ),
+    row(
+        "testthat",
+        "",
+        r"^\[ (FAIL \d+) \| WARN \d+ \| (SKIP \d+) \| (PASS \d+) \]$",
+        r"^── (?:Failure|Error) \('.+?'\): (.+?) ─",
+    ),
+    row(
+        "munit, ZIO Test",
+        "",
+        r"^(?:Test run \S+ finished: (\d+ failed, \d+ ignored, \d+ total), .+|(\d+) tests (passed)\. (\d+) tests (failed)\. (\d+) tests (ignored)\.)$",
+        "",
+    ),
+    row("Buck2", "", r"^Tests finished: (Pass \d+\. Fail \d+)\. Fatal \d+\. (Skip \d+)\.", r"^✗ Fail: (\S+ - .+) \("),
+    row(
+        "OPA, Conftest",
+        "",
+        r"^(?:PASS: (?P<passed>\d+)/\d+(?:\nFAIL: (?P<failed>\d+)/\d+)?(?:\nSKIPPED: (?P<skipped>\d+)/\d+)?|(\d+ tests?, \d+ passed, \d+ warnings?, \d+ failures?, \d+ exceptions?))$",
+        r"^(data\.\S+): (?:FAIL|ERROR) ",
+    ),
+    row(
+        "InSpec, Goss, Dredd",
+        "",
+        r"^(?:Test Summary: (\d+ successful, \d+ failures?, \d+ skipped)|(Count: \d+, Failed: \d+(?:, Skipped: \d+)?)|complete: (\d+ passing, \d+ failing, \d+ errors, \d+ skipped), \d+ total)$",
+        "",
+    ),
+    row("dbt", "", r"^ *Done\. (PASS=\d+) WARN=\d+ (ERROR=\d+ SKIP=\d+) .*TOTAL=\d+$", r"^ *Failure in test (\S+) "),
+    row("cocotb", "", r"\*\* (TESTS=\d+ PASS=\d+ FAIL=\d+ SKIP=\d+) ", r"\*\* (\S+) +FAIL +[\d.]+ "),
+    row(
+        "PlatformIO, Ceedling",
+        "",
+        r"^(?:=+ (\d+ test cases: .+) in [\d:.]+ =+|(TESTED: +\d+\nPASSED: +\d+\nFAILED: +\d+\nIGNORED: +\d+))$",
+        "",
+    ),
+    row(
+        "cmocka",
+        r"^\[={10}\] (?:\S+: )?Running \d+ test\(s\)\.$",
+        r"^\[={10}\] .*\d+ test\(s\) run\.\n\[  PASSED  \] (?P<passed>\d+) test\(s\)\.(?:\n\[  SKIPPED \] .*?(?P<skipped>\d+) test\(s\), listed below:(?:\n\[  SKIPPED \] .+)+)?(?:\n\[  FAILED  \] .*?(?P<failed>\d+) test\(s\), listed below:)?",
+        r"^\[  FAILED  \] (\w+)$",
+    ),
+    row(
+        "Criterion",
+        "",
+        r"^\[====\] Synthesis: (Tested: \d+ \| Passing: \d+ \| Failing: \d+ \| Crashing: \d+)",
+        r"^\[FAIL\] (\S+): \(",
+    ),
+    row(
+        "lit",
+        "",
+        r"^Total Discovered Tests: \d+\n((?:  .+: +\d+ \([\d.]+%\)\n?)+)",
+        r"^(?:FAIL|TIMEOUT|UNRESOLVED): (.+) \(",
+    ),
+    row(
+        "Automake, DejaGnu",
+        "",
+        r"^(?:# TOTAL: +\d+\n# (PASS: +\d+)\n# (SKIP: +\d+)\n# XFAIL: +\d+\n# (FAIL: +\d+)\n# XPASS: +\d+\n# (ERROR: +\d+)|\t\t=== .+ Summary ===\n\n# of expected (passes\t+\d+)(?:\n# of unexpected (failures\t+\d+))?(?:\n# of (unexpected success)es\t+(\d+))?)$",
+        r"^(?:FAIL|ERROR): ([^=\n]+)$",
     ),
 ];
 

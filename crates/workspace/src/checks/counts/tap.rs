@@ -7,7 +7,7 @@ use super::{Runner, number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
-    name: "TAP 12 to 14 (Perl, Bats, tape, node-tap)",
+    name: "TAP 12 to 14 (Perl, Bats, tape, node-tap, testem)",
     versions: "Perl 5.36.0, Bats 1.8.2, mocha and AVA with their TAP reporters",
     fixtures: "tap",
     reads: "`ok` and `not ok` at the top level under a plan `1..N` before or after them; a lone `ok` is a word like any other. \
@@ -18,7 +18,7 @@ pub(super) const RUNNER: Runner = Runner {
 
 pattern!(
     LINE,
-    r"^(?:(TAP version \d+)|1\.\.(\d+)(?: *#.*)?|(Bail out!.*)|(not )?ok(?: (\d+))?(?:((?: +(?:- *)?[^#|\s].*?)?)(?: *# *((?i)skip\S*|todo)\b.*)?| *#.*))$"
+    r"^(?:(TAP version \d+)|1\.\.(\d+)(?: *#.*)?|(Bail out!.*)|(not )?ok(?: (\d+))?(?:((?: +(?:- *)?[^#|\s].*?)?)(?: *# *((?i)skip\S*|todo)\b.*)?| *#.*)|((?:skip|todo) \d+ .*))$"
 );
 pattern!(NAME, r"^ *(?:- )?(.*?)(?: +#.*)? *$");
 
@@ -63,6 +63,11 @@ fn read(output: &str) -> Vec<TestRun> {
     for found in LINE.captures_iter(output) {
         let Some(line) = found.get(0).map(|line| line.range()) else { continue };
         let version = found.get(1).is_some();
+        // A line of testem for `ok 3 # skip`, a sentence elsewhere.
+        let left_out = found.get(8).is_some();
+        if left_out && !document.is_begun() {
+            continue;
+        }
         let plan = found.get(2).is_some();
         let full = document.planned.is_some_and(|planned| document.seen() >= planned);
         let next = version && document.is_begun() || plan && document.planned.is_some();
@@ -81,6 +86,8 @@ fn read(output: &str) -> Vec<TestRun> {
             document.planned = Some(number(&found, 2));
         } else if found.get(3).is_some() {
             document.bailed = true;
+        } else if left_out {
+            document.counts.skipped += 1;
         } else {
             let directive = found.get(7).map(|word| word.as_str().to_lowercase());
             match (found.get(4).is_some(), directive.as_deref()) {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::checks::criteria::{objection, plain, ran_none};
+use crate::domain::model::task::CheckSource;
 
 macro_rules! fixture {
     ($name:literal) => {
@@ -103,6 +105,29 @@ fn runners_of_the_table_are_read_by_their_patterns() {
     }
     let names: BTreeSet<&str> = table::ROWS.iter().map(|row| row.name).collect();
     assert!(forms.iter().all(|(name, _, _)| names.contains(name)), "a form has no row");
+}
+
+/// The page states the size of the corpus.
+#[test]
+fn no_passing_output_of_the_corpus_is_refused() {
+    let recorded = recorded();
+    let forms = forms();
+    let outputs: Vec<&str> =
+        recorded.values().map(String::as_str).chain(forms.iter().map(|(_, _, text)| *text)).collect();
+    let check = plain("make test", CheckSource::Command);
+    let mut passing = 0;
+    for output in &outputs {
+        let results = read(output);
+        let passed = results.counts.is_some_and(|counts| counts.passing > 0 && counts.failing == 0);
+        if passed && !results.incomplete {
+            passing += 1;
+            assert_eq!(objection(&check, &results).or(ran_none(&check, &results)), None, "{output}");
+        }
+    }
+    let sentence =
+        format!("The fixtures are {} outputs, {passing} of them of complete runs that passed.", outputs.len());
+    let page = std::fs::read_to_string(project().join("docs/reference/runners.md")).expect("the page");
+    assert!(page.contains(&sentence), "docs/reference/runners.md has to say: {sentence}");
 }
 
 #[test]
@@ -343,6 +368,35 @@ fn junit_files_count_cases_once_and_name_failing_ones() {
     ];
     for (xml, expected) in cases {
         assert_eq!(read(xml), expected, "{xml}");
+    }
+}
+
+#[test]
+fn json_reports_are_read_as_printed_and_from_files() {
+    let playwright =
+        r#"{"config": {}, "stats": {"startTime": "x", "expected": 3, "skipped": 1, "unexpected": 0, "flaky": 1}}"#;
+    let pytest = r#"{"summary": {"passed": 2, "failed": 1, "error": 1, "xfailed": 1, "total": 5, "collected": 5},
+                     "tests": [{"nodeid": "test_a.py::test_b", "outcome": "failed"}, {"nodeid": "c", "outcome": "passed"}]}"#;
+    let rspec = r#"{"examples": [], "summary": {"example_count": 2, "failure_count": 0, "pending_count": 1, "errors_outside_of_examples_count": 1}}"#;
+    let jest = r#"{"numFailedTests": 0, "numPassedTests": 1, "numTotalTests": 1, "numRuntimeErrorTestSuites": 1}"#;
+    for (report, expected) in [
+        (playwright, "4 passing, 0 failing, 1 skipped"),
+        (pytest, "2 passing, 2 failing, 1 skipped; test_a.py::test_b"),
+        (rspec, "1 passing, 0 failing, 1 skipped, incomplete"),
+        (jest, "1 passing, 0 failing, 0 skipped, incomplete"),
+    ] {
+        assert_eq!(read_json(report).map(|results| line(&results)).as_deref(), Some(expected), "{report}");
+        assert_eq!(line(&read(&format!("> demo@1.0.0 test\n> jest --json\n\n{report}\nbye\n"))), expected, "{report}");
+        let both = format!("{report}\n{}", fixture!("pytest-xdist-pass.txt"));
+        assert_eq!(read(&both).counts, read(fixture!("pytest-xdist-pass.txt")).counts, "another report counts instead");
+    }
+    let many = format!(r#"{{"stats": {{"passes": 1}}, "failures": [{}{{}}]}}"#, "{},".repeat(1_000_000));
+    assert!(read_json(&many).is_some_and(|results| results.failing.is_empty()), "entries without a name are not kept");
+    for text in
+        ["", "{", "{}", "[1]", r#"{"stats": 3}"#, r#"{"summary": {"passed": 3}}"#, r#"{"tests": [{"status": "ok"}]}"#]
+    {
+        assert_eq!(read_json(text), None, "{text}");
+        assert_eq!(read(text).counts, None, "{text}");
     }
 }
 

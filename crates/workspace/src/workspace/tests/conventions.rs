@@ -53,6 +53,11 @@ async fn submodule_of_another_host_is_empty_and_named() {
         ["The submodule `vendor` is empty: its host is neither the repository's nor in `submodules.hosts`"]
     );
     assert_eq!(sh(&info.dir, "ls -A vendor"), "");
+
+    sh(&info.dir, "echo two >>README.md; echo new >vendor/new.txt");
+    let commit = world.commit(&info.head).await;
+    assert!(matches!(&commit.refused[..], [one] if one.starts_with("`vendor` is a submodule")), "{:?}", commit.refused);
+    assert!(world.files_of(&commit.commit.unwrap()).contains("160000 vendor"));
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ static KEEPS_FAILURE: LazyLock<Regex> = LazyLock::new(|| {
 /// Shell syntax that derives a command's exit code from the exit code of a test run, and options that ignore failures.
 static OWN_RESULT: LazyLock<Regex> = LazyLock::new(|| {
     let ignores = r"test\.failure\.ignore|testFailureIgnore|ignoreFailures";
-    Regex::new(&format!(r"\|\||\$\?|PIPESTATUS|(?:^|[\s;&|(])(?:!|if|while|until)\s|{ignores}"))
+    Regex::new(&format!(r"\|\||\$\?|PIPESTATUS|\bbreak\b|(?:^|[\s;&|(])(?:!|if|while|until)\s|{ignores}"))
         .expect("constant pattern")
 });
 /// Plain call of a test runner that always reports its tests, without another command before or after it.
@@ -72,11 +72,12 @@ pub fn counted_unit(command: &str) -> &'static str {
     }
 }
 
-/// Returns the glob of the JUnit file that one of the command's options makes it write. `None` if no option is known.
+/// Returns the glob of the JUnit file or JSON report that one of the command's options makes it write. `None` if no option is
+/// known.
 pub fn written_report(command: &str) -> Option<String> {
     static OPTION: LazyLock<Regex> = LazyLock::new(|| {
-        let option = r"--?(?:junit-?xml|junit-?file|log-junit|gtest_output|output-?file(?:\.junit)?)";
-        Regex::new(&format!(r#"(?i)\s{option}(?:=xml:|=|\s+)["']?(?:\./)?([\w-][\w./-]*\.xml)\b"#))
+        let option = r"--?(?:junit-?xml|junit-?file|log-junit|gtest_output|output-?file(?:\.\w+)?|json-report-file)";
+        Regex::new(&format!(r#"(?i)\s{option}(?:=xml:|=|\s+)["']?(?:\./)?([\w-][\w./-]*\.(?:xml|json))\b"#))
             .expect("constant pattern")
     });
     let path = OPTION.captures(command)?[1].to_owned();
@@ -198,6 +199,7 @@ mod tests {
             "make x || exit 0",
             "pytest; [ $? -eq 5 ]",
             "if pytest; then :; fi",
+            "for _ in 1 2 3; do pytest && break; done",
         ];
         for command in own.into_iter().chain(["mvn -Dmaven.test.failure.ignore=true verify"]) {
             assert_eq!(why(command, &counted(5, 1, 0)), "", "{command}");
@@ -264,6 +266,8 @@ mod tests {
             ("./sums --gtest_output=xml:sums.xml", Some("**/sums.xml")),
             ("vitest run --reporter=junit --outputFile=v.xml", Some("**/v.xml")),
             ("gotestsum --junitfile unit.xml ./...", Some("**/unit.xml")),
+            ("jest --json --outputFile=out/jest.json", Some("**/out/jest.json")),
+            ("pytest --json-report --json-report-file=r.json", Some("**/r.json")),
             ("pytest --junitxml=../a.xml", None),
             ("xmllint --noout a.xml", None),
         ];

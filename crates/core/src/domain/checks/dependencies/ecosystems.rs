@@ -135,7 +135,7 @@ pub(super) const ECOSYSTEMS: &[Ecosystem] = &[
         folders: &["**/deps", "**/_build"],
         registries: &["repo.hex.pm", "hex.pm", "builds.hex.pm"],
         install: |files| match files("mix.exs") {
-            Some(_) => vec!["mix deps.get".to_owned()],
+            Some(_) => vec!["mix local.hex --force --if-missing".to_owned(), "mix deps.get".to_owned()],
             None => Vec::new(),
         },
     },

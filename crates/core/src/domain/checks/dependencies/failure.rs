@@ -12,28 +12,28 @@ const MOST_CHARACTERS: usize = 300;
 /// Lines in which shells, package managers, compilers and interpreters state a cause.
 static CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"(?i)\b(?:error|fatal|failed|failure|cannot|could not|couldn't|can't|unable to|not found|no such|denied|refused|missing|unsupported|invalid|conflict|timed out|traceback|exception|panicked|killed|no space left|requires?)\b|\berr!|ENOENT|EACCES|EAI_AGAIN|ECONNREFUSED|ENETUNREACH",
+        r"(?i)\b(?:error|fatal|failed|failure|cannot|could not|couldn't|can't|unable to|not found|no such|denied|refused|missing|unsupported|invalid|conflict|timed out|exception|panicked|killed|no space left|requires?)\b|\berr!|(?-i:\b(?:[A-Z]\w*(?:Error|Exception)|ENOENT|EACCES|EAI_AGAIN|ECONNREFUSED|ENETUNREACH)\b)",
     )
     .expect("constant pattern")
 });
 /// Lines that resemble a cause but only refer to another line.
 static NOISE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"(?i)^(?:npm (?:err!|error) )?(?:a complete log of this run|.*debug-\d+\.log|log files? were not written|for (?:more|a full)|see .* for|note: this error originates|hint: see|.*\b0 (?:errors?|failed)\b)|^npm (?:warn|notice)|deprecat|^\s*at .*:\d+:\d+\)?$|^(?:warning|warn)\b",
+        r"(?i)^(?:npm (?:err!|error) )?(?:a complete log of this run|.*debug-\d+\.log|log files? were not written|for (?:more|a full)|see .* for|note: this error originates|hint: see|require stack:|.*\b0 (?:errors?|failed)\b)|^npm (?:warn|notice)|deprecat|^\s*at .*:\d+:\d+\)?$|^(?:warning|warn)\b",
     )
     .expect("constant pattern")
 });
 /// Failed attempts to reach a server.
 static OFFLINE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"(?i)could(?: not|n't) resolve host|temporary failure in name resolution|name or service not known|nodename nor servname|getaddrinfo|EAI_AGAIN|ENOTFOUND|ENETUNREACH|network is unreachable|no route to host|dial tcp|connection refused|ECONNREFUSED|failed to (?:download|fetch) .*(?:https?://|from registry|index)|failed to establish a new connection|max retries exceeded with url|unable to update registry|failed to connect to|could not connect to|could not (?:fetch|reach) (?:specs|https?://)|tunneling socket could not be established|connect tunnel failed|403 forbidden from proxy|unknownhostexception|could not transfer artifact|httperror: 403|network failure|are you offline|if you are behind a proxy",
+        r"(?i)could(?: not|n't) resolve host|temporary failure in name resolution|name or service not known|nodename nor servname|getaddrinfo|(?-i:\b(?:EAI_AGAIN|ENOTFOUND|ENETUNREACH|ECONNREFUSED)\b)|network is unreachable|no route to host|dial tcp|connection refused|failed to (?:download|fetch) .*(?:https?://|from registry|index)|failed to establish a new connection|max retries exceeded with url|unable to update registry|failed to connect to|could not connect to|could not (?:fetch|reach) (?:specs|https?://)|tunneling socket could not be established|connect tunnel failed|403 forbidden from proxy|unknownhostexception|could not transfer artifact|httperror: 403|network failure|are you offline|if you are behind a proxy",
     )
     .expect("constant pattern")
 });
 /// Missing programs and modules.
 static MISSING: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"(?i)command not found|: not found$|cannot find (?:module|package|type definition)|err_module_not_found|no module named|modulenotfounderror|cannot load such file|could not find (?:gem|\S+-\d)|bundler: |vendor/autoload\.php|no required module provides package|missing go\.sum entry|unresolved import|can't find crate|no matching package named|failed to get .* as a dependency|the following dependencies .*(?:missing|not installed)|node_modules.*(?:missing|not found|does ?n.t exist)|unchecked dependencies|could not find .* in (?:any|the) (?:of the )?sources|package .* is not (?:installed|in std)",
+        r"(?i)command not found|: not found$|cannot find (?:module|package|type definition)|err_module_not_found|no module named|modulenotfounderror|cannot load such file|could not find (?:gem|\S+-\d)|bundler: |could not find (?:hex|an scm)|vendor/autoload\.php|no required module provides package|missing go\.sum entry|unresolved import|can't find crate|no matching package named|failed to get .* as a dependency|the following dependencies .*(?:missing|not installed)|node_modules.*(?:missing|not found|does ?n.t exist)|unchecked dependencies|could not find .* in (?:any|the) (?:of the )?sources|package .* is not (?:installed|in std)",
     )
     .expect("constant pattern")
 });

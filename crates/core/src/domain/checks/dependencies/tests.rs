@@ -89,6 +89,13 @@ fn decisive_lines_state_the_cause() {
     assert_eq!(lines[0], "npm error code ENOTFOUND");
     assert!(lines.iter().all(|line| !line.contains("complete log") && !line.contains("deprecated")), "{lines:?}");
     assert_eq!(needs_network(npm), Some("npm error code ENOTFOUND"));
+    let python = "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    import x\nModuleNotFoundError: No module named 'x'\n";
+    assert_eq!(decisive_lines(python), ["ModuleNotFoundError: No module named 'x'"]);
+    assert_eq!(needs_network(python), None, "it contains the letters of ENOTFOUND");
+    assert_eq!(
+        decisive_lines("Traceback (most recent call last):\n  File \"t.py\", line 1\nAssertionError\n"),
+        ["AssertionError"]
+    );
     assert_eq!(decisive_lines("one\ntwo\nthree\nfour\n\n"), ["two", "three", "four"]);
     assert!(decisive_lines("").is_empty());
     let many: String = (0..20).map(|n| format!("error {n}\n")).collect();
@@ -107,6 +114,7 @@ fn missing_dependencies_and_a_missing_network_are_recognized() {
         "main.go:3:8: no required module provides package github.com/x/y; to add it:",
         "PHP Fatal error:  Failed opening required '/x/vendor/autoload.php'",
         "Could not find gem 'rspec' in locally installed gems.",
+        "** (Mix) Could not find an SCM for dependency :jason from X.MixProject",
     ] {
         assert!(missing_dependency(output).is_some(), "{output}");
     }

@@ -77,7 +77,7 @@ const DISTINCT: [(&str, LimitKind); 61] = [
 ];
 
 /// Codes that other services use as well. They count only if the error certainly comes from a model provider.
-const GENERAL: [(&str, LimitKind); 60] = [
+const GENERAL: [(&str, LimitKind); 67] = [
     ("resource_exhausted", LimitKind::Rate),
     ("invalid_model", LimitKind::ModelMissing),
     ("unknown_model", LimitKind::ModelMissing),
@@ -109,6 +109,13 @@ const GENERAL: [(&str, LimitKind); 60] = [
     ("unavailable", LimitKind::Overload),
     ("service_unavailable", LimitKind::Overload),
     ("serviceunavailableexception", LimitKind::Overload),
+    ("internalserverexception", LimitKind::Overload),
+    ("modelnotreadyexception", LimitKind::Overload),
+    ("modeltimeoutexception", LimitKind::Overload),
+    ("servicequotaexceededexception", LimitKind::Quota),
+    ("accessdeniedexception", LimitKind::Auth),
+    ("expiredtokenexception", LimitKind::Auth),
+    ("unrecognizedclientexception", LimitKind::Auth),
     ("slow_down", LimitKind::Overload),
     ("high_demand", LimitKind::Overload),
     ("invalid_api_key", LimitKind::Auth),

@@ -88,7 +88,7 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         |failed\ to\ get\ (?:a\ )?response\ from\ (?:the\ )?(?:ai\ )?model[:;]?\ *(?:api\ returned\ )?
         |error\ (?:communicating\ with\ openai|from\ provider)(?:\ \([\w\ ]{1,20}\))?[:\ ]*"?
         |exceeded\ retry\ limit,\ last\ status:\ *
-        |an\ error\ occurred\ \(\w+\)\ when\ calling\ the\ (?:invokemodel|converse)\w*\ operation(?:\ \([^)]{1,60}\))?:\ *
+        |an\ error\ occurred\ \((\w+)\)\ when\ calling\ the\ (?:invokemodel|converse)\w*\ operation(?:\ \([^)]{1,60}\))?:\ *
         |error\ invoking\ the\ model:\ *
         |the\ model\ returned\ the\ following\ errors:\ *
         |(?:insufficient_quota|rate_limit_(?:error|exceeded)|authentication_error|overloaded_error|invalid_request_error|usage_limit_reached):\ *
@@ -268,9 +268,11 @@ fn line(
         } else if let Some(found) = CODE.captures(rest) {
             by_program = codes::of_code(&found[1]).map(|kind| reading(kind, rest)).or(by_program);
             rest = &rest[found[0].len()..];
-        } else if let Some(found) = STRONG.find(rest).filter(|found| !found.is_empty()) {
+        } else if let Some(found) = STRONG.captures(rest).filter(|found| !found[0].is_empty()) {
             strong = true;
-            rest = &rest[found.end()..];
+            let code = found.get(1).and_then(|exception| codes::of_code(exception.as_str()));
+            by_program = code.map(|kind| reading(kind, rest)).or(by_program);
+            rest = &rest[found[0].len()..];
         } else if let Some(found) = STATUS.captures(rest) {
             named_status = found[1].parse().ok();
             strong |= UNEXPECTED.is_match(rest) || found[0].to_ascii_lowercase().starts_with("error code");
