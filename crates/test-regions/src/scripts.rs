@@ -25,6 +25,8 @@ const ASSERTIONS: [&str; 13] = [
 /// Words of code that ends with an error, and of comparisons. Together they make assertions.
 const ENDS: [&str; 5] = ["exit", "die", "error", "return 1", "stop("];
 const COMPARISONS: [&str; 8] = ["!=", "~=", " ne ", "==", " eq ", " -ne ", " = ", "unless"];
+/// Words of scripts that run their own tests.
+const RUNNERS: [&str; 6] = ["self_test", "selftest", "self-test", "run_tests", "--test", "Test::More"];
 /// Functions of `Test::More`.
 const TEST_MORE: [&str; 13] = [
     "ok",
@@ -109,6 +111,8 @@ pub(crate) const SHELL: ScriptRules = ScriptRules {
 pub(crate) fn scan(source: &str, rules: &ScriptRules) -> FileScan {
     let mut scan = FileScan::new(source);
     let has_test_more = rules.has_test_more && has_any(source, &["Test::More", "Test2::"]);
+    // Other scripts have functions such as `test_connection`, which are part of the program.
+    let has_tests = has_any(source, &RUNNERS) || source.lines().any(rules.starts);
     let mut skip_to = text_start(source);
     let mut is_text = false;
     let mut at = 0;
@@ -143,7 +147,9 @@ pub(crate) fn scan(source: &str, rules: &ScriptRules) -> FileScan {
         skip_to = range.end;
         let body = &source[range.clone()];
         let is_test = match kind {
-            RegionKind::Test => is_test_name(name) && body.split_once(name).is_some_and(|(_, body)| asserts(body)),
+            RegionKind::Test => {
+                has_tests && is_test_name(name) && body.split_once(name).is_some_and(|(_, body)| asserts(body))
+            }
             RegionKind::TestModule => asserts(body),
             _ => true,
         };

@@ -65,7 +65,7 @@ const RUBY_FIELDS: &str = "def ==(other); self.class == other.class && (respond_
 /// Name of the base's order of Ruby, by which the base compared.
 const RUBY_ORDER: &str = "base_order";
 const RUBY_SAME: &str = "def eql?(other); self == other; end";
-const JAVA_FIELDS: &str = "@Override public boolean equals(Object other) { if (other == null || other.getClass() != getClass()) return false; try { for (Class<?> type = getClass(); type != null; type = type.getSuperclass()) for (java.lang.reflect.Field field : type.getDeclaredFields()) { if (java.lang.reflect.Modifier.isStatic(field.getModifiers())) continue; field.setAccessible(true); if (!java.util.Objects.deepEquals(field.get(this), field.get(other))) return false; } return true; } catch (IllegalAccessException fault) { throw new AssertionError(fault); } }";
+const JAVA_FIELDS: &str = "@Override public boolean equals(Object other) { if (other == null || other.getClass() != getClass()) return false; try { for (Class<?> type = getClass(); type != null && !type.getName().startsWith(\"java.\"); type = type.getSuperclass()) for (java.lang.reflect.Field field : type.getDeclaredFields()) { if (java.lang.reflect.Modifier.isStatic(field.getModifiers())) continue; field.setAccessible(true); if (!java.util.Objects.deepEquals(field.get(this), field.get(other))) return false; } return true; } catch (IllegalAccessException fault) { throw new AssertionError(fault); } }";
 const KOTLIN_FIELDS: &str = "override fun equals(other: Any?): Boolean = other != null && other.javaClass == javaClass && javaClass.declaredFields.all { it.isAccessible = true; it.get(this) == it.get(other) }";
 
 /// Definitions of one file in both versions.

@@ -368,12 +368,13 @@ fn scripts_are_read_by_lines() {
         ),
         ("a.pm", "sub is_new { 1 }\nis_new();\nunless (caller) { run() }\n", ""),
         ("a.pl", "if (!caller) {\n    exit main(@ARGV);\n}\n", ""),
-        ("a.pl", "sub test_add\n{\n    die if add(1) != 2;\n}\n", "test_add"),
+        ("a.pl", "sub test_add\n{\n    die if add(1) != 2;\n}\nrun_tests();\n", "test_add"),
         ("a.R", "if (!interactive()) stopifnot(a == 1)\nadd <- function(a) a\n", "main"),
         ("a.sh", "test_a() { [ 1 = 2 ] || exit 1; }\nfile=x\nself_test() {\n  fine=1\n  exit 1\n}\n", "test_a"),
-        ("a.lua", "local function test_a()\n  assert(a)\nend\nendpoint = 1\n", "test_a"),
+        ("a.lua", "local function test_a()\n  assert(a)\nend\nendpoint = 1\nrun_tests()\n", "test_a"),
         ("a.tcl", "if {$argv0 eq [info script]} {\n    main\n}\n", ""),
-        ("bin/a", "#!/usr/bin/perl\nsub test_a { ok(1) }\n", "test_a"),
+        ("bin/a", "#!/usr/bin/perl\nsub test_a { ok(1) }\n# --test\n", "test_a"),
+        ("a.sh", "test_connection() {\n  [ $1 = 2 ] || return 1\n}\n", ""),
     ] {
         let regions = crate::regions(path, text).expect("a language");
         let found: Vec<&str> = regions.iter().map(|region| region.name.anchor.as_str()).collect();
