@@ -273,6 +273,11 @@ fn inner_environment(spec: &ProcessSpec, view: &SandboxView, port: u16) -> Vec<(
 }
 
 fn mounts_refused(error: &io::Error) -> String {
+    if !rustix::process::geteuid().is_root() {
+        return format!(
+            "its user namespace could not be set up: {error}; docs/guides/sandbox-host.md lists the requirements"
+        );
+    }
     format!(
         "the service is root and may not create mounts for it: {error}; run the service as a user other than root, or give it \
          the capability CAP_SYS_ADMIN"

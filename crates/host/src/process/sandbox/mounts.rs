@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree};
+use rustix::process::DumpableBehavior;
 use rustix::thread::UnshareFlags;
 
 use super::user::SandboxUser;
@@ -46,14 +47,16 @@ pub(in crate::process) enum Mounts {
 impl Mounts {
     /// Creates a namespace for a user other than root; `None` where bubblewrap would lose its rights in it.
     pub(super) fn own() -> Option<Self> {
+        Self::of_user(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+    }
+
+    fn of_user(user: u32, group: u32) -> Option<Self> {
         let is_restricted = fs::read_to_string(RESTRICTED).is_ok_and(|text| text.trim() != "0");
         let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
-        let user = map(rustix::process::geteuid().as_raw());
-        let group = map(rustix::process::getegid().as_raw());
         let files = [
             (c"/proc/self/setgroups", b"deny".to_vec()),
-            (c"/proc/self/uid_map", user),
-            (c"/proc/self/gid_map", group),
+            (c"/proc/self/uid_map", map(user)),
+            (c"/proc/self/gid_map", map(group)),
         ];
         let maps = files.map(|(path, text)| (path.to_owned(), text));
         (!is_restricted).then(|| Self::Own { maps, limits: shares::of_namespace() })
@@ -99,7 +102,11 @@ impl Mounts {
                 if unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).is_err() {
                     return Ok(());
                 }
-                maps.iter().try_for_each(|(path, text)| write(path, text))?;
+                // In `/proc`, the files of a process that is not dumpable, such as the service, belong to root.
+                rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+                let written = maps.iter().try_for_each(|(path, text)| write(path, text));
+                rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+                written?;
                 // A read-only `/proc/sys` keeps bubblewrap from working as well, and it gives the reason.
                 limits.iter().for_each(|(path, text)| drop(write(path, text)));
                 without_later_mounts()?;
@@ -185,20 +192,32 @@ fn create_user_namespace(user: SandboxUser) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
+    const NOBODY: u32 = 65_534;
+
     /// See docs/research/threats.md#s1.
     #[test]
     fn own_namespace_has_limits_and_no_later_mounts() {
-        let Some(mounts) = Mounts::own() else { return };
+        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        // Root could write the maps in any case.
+        let (user, group) = if own.0 == 0 { (NOBODY, NOBODY) } else { own };
+        let Some(mounts) = Mounts::of_user(user, group) else { return };
         #[expect(clippy::disallowed_methods, reason = "a process that only looks at its namespace")]
         let mut shell = std::process::Command::new("/bin/sh");
         shell.args(["-c", "id -u; id -g; cat /proc/sys/user/max_inotify_instances /proc/sys/user/max_inotify_watches; ! grep -q -e shared: -e master: /proc/self/mountinfo && echo private"]);
+        if own.0 == 0 {
+            shell.uid(user).gid(group);
+        }
         #[expect(unsafe_code, reason = "as in a run")]
         // SAFETY: the steps only make system calls.
         unsafe {
-            shell.pre_exec(move || mounts.attach());
+            shell.pre_exec(move || {
+                // As the service: only root could write the maps.
+                rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+                mounts.attach()
+            });
         }
         let output = String::from_utf8(shell.output().unwrap().stdout).unwrap();
-        let ids = format!("{}\n{}\n", rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let ids = format!("{user}\n{group}\n");
         let of = |name: &str| std::fs::read_to_string(format!("/proc/sys/fs/inotify/max_user_{name}")).unwrap();
         let share = |name| of(name).trim().parse::<u64>().unwrap() / shares::PART;
         let limits = format!("{}\n{}\n", share("instances"), share("watches"));
