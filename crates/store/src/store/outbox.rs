@@ -1,12 +1,11 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{StoreResult, leases};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
+use crate::store::sql::{Connection, OptionalExtension, Row, params};
 
 /// Minimum delay, in milliseconds, of a postponed status or label for which later effects of the loop do not wait.
 const PUT_OFF_MS: i64 = 5_000;
@@ -317,7 +316,7 @@ pub fn queues(c: &Connection, now: Timestamp) -> StoreResult<Vec<(&'static str, 
         FROM outbox WHERE state IN ('ready', 'running') AND (lane = ?1 OR lane LIKE ?1 || '/%')";
     let mut statement = c.prepare_cached(sql)?;
     let mut queue = |queue: EffectQueue| -> StoreResult<(&'static str, u64, Option<Timestamp>)> {
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
         let (length, oldest) = statement.query_row(params![queue.as_str(), now.0], read)?;
         Ok((queue.label(), length, oldest.map(Timestamp)))
     };
