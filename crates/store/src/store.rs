@@ -27,8 +27,6 @@ mod scope;
 pub mod session;
 pub mod sql;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 pub mod timers;
 pub mod tokens;
@@ -272,7 +270,7 @@ impl Store {
     /// Opens an in-memory database for the simulation.
     pub fn in_memory() -> StoreResult<Self> {
         #[cfg(test)]
-        if let Some(settings) = testing::postgres() {
+        if let Some(settings) = tests::databases::postgres() {
             return Self::connect(&settings);
         }
         Self::start(DatabaseSource::File(":memory:".into()), Mode::Memory, SCHEMA_PATIENCE)

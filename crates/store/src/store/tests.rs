@@ -1,5 +1,6 @@
 //! Tests of the store on real files: commits, leases, queues, timers, a full disk, a copy.
 
+pub(super) mod databases;
 mod races;
 
 use super::inbox::StoredDelivery;

@@ -6,7 +6,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::trust::policy::Policy;
 use crate::store::costs::{self, CostGroup};
 use crate::store::sql::params;
-use crate::store::testing;
+use crate::store::tests::databases;
 use crate::store::{Store, loops};
 
 fn repo(id: i64, name: &str) -> RepoRef {
@@ -43,7 +43,7 @@ fn start(repo: RepoRef, issue: u64, title: &str, by: &str) -> LoopStart {
 }
 
 fn database() -> Connection {
-    let c = testing::database();
+    let c = databases::database();
     fill(&c).expect("filled");
     let sample = [
         (repo(1, "app"), 1, "Mend the importer", "alice"),

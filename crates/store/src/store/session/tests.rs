@@ -10,12 +10,12 @@ use crate::domain::knowledge::session::{
 };
 use crate::store::feed::{self, FeedEvent, FeedKind, FeedPosition};
 use crate::store::sql::params;
-use crate::store::testing;
+use crate::store::tests::databases;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
 fn database() -> Connection {
-    let c = testing::database();
+    let c = databases::database();
     for (id, issue, open) in [("r-1-aaaaaa", 1, 1), ("r-2-bbbbbb", 2, 1), ("r-3-cccccc", 3, 0)] {
         let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
             VALUES (?1, 'gh', 1, ?2, 'running', ?3, '{}', 1, 0, 0)";

@@ -3,10 +3,12 @@
 //! One write transaction runs at a time in a database: each begins with an advisory lock. Therefore statements that first
 //! read and then write are as safe as on SQLite, transactions neither deadlock nor fail to serialize, and ids grow in the
 //! order of commits, so that a reader of the feed never misses a late commit with a smaller id. Writes that wait in one process
-//! share a commit. A server ends a transaction that is idle for [`IDLE`], so that a hanging host does not block the others.
+//! share a commit. The server ends an idle transaction after some seconds, so that a hanging host does not block the others.
 
 mod connection;
+mod failures;
 mod schema;
+mod settings;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -19,9 +21,9 @@ use ::postgres::SimpleQueryMessage;
 
 use super::engine::DatabaseEngine;
 use crate::store::{Mode, StoreError, StoreResult, failure};
-pub use connection::PgSettings;
-use connection::reason;
 pub(super) use connection::{PgConnection, PgStatement};
+use failures::reason;
+pub use settings::PgSettings;
 pub(super) use values::{PgRow, value};
 
 /// Shortest time limit of a statement. The server sends the rows of a query together, so a statement that reaches its limit

@@ -9,7 +9,7 @@ use crate::domain::model::ids::{
 };
 use crate::store::session::{NewEvent, NewTurn, SessionRetention, add_events, add_turn, apply_retention};
 use crate::store::sql::params;
-use crate::store::testing;
+use crate::store::tests::databases;
 
 fn id(issue: u64) -> LoopId {
     LoopId::from_parts(Number(issue), issue as u32)
@@ -65,7 +65,7 @@ fn add(c: &Connection, issue: u64, iteration: u32, prompt: &str, response: &str)
 }
 
 fn database() -> Connection {
-    let c = testing::database();
+    let c = databases::database();
     add_loop(&c, 1, 1, "Mend the importer", "The tests fail.");
     add_loop(&c, 2, 2, "Draw a zebra", "It is running.");
     add(&c, 1, 1, "Mend it.\nThe zebra is broken\nso look", "Done.");

@@ -2,94 +2,28 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use postgres::error::SqlState;
-use postgres::{Client, Config, NoTls, Row, SimpleQueryMessage, Statement};
+use postgres::{Client, Row, SimpleQueryMessage, Statement};
 
+use super::failures::{classified, is_lost, reason};
+use super::schema::{self, SchemaKey};
+use super::settings::PgSettings;
+use super::statement;
 use super::values::{Encoded, encode};
-use super::{schema, statement};
 use crate::store::sql::{SqlError, SqlResult, Value};
-use crate::store::{StoreError, StoreResult, failure};
+use crate::store::{StoreError, StoreResult};
 
-/// Time after which the server ends an idle transaction.
-const IDLE: Duration = Duration::from_secs(10);
 /// Class of the advisory lock of write transactions. The second number of a lock is the schema's, so that several schemas
 /// of one database are independent.
 const WRITE_LOCK: i32 = 0x7261_6c01;
-/// Class of the advisory lock on the schema's version.
-const SCHEMA_LOCK: i32 = 0x7261_6c02;
-/// Maximum time for connecting to one address.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time that a write waits for writes of other processes.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of prepared statements cached per connection.
 const STATEMENTS: usize = 512;
-
-/// Address of a database, and how to connect to it.
-#[derive(Debug, Clone)]
-pub struct PgSettings {
-    config: Config,
-}
-
-impl PgSettings {
-    /// Parses an address, such as `postgres://ralph@db.example.org/ralph`.
-    ///
-    /// # Errors
-    /// `Failed` without the password.
-    pub fn parse(url: &str) -> StoreResult<Self> {
-        let mut config: Config = url.parse().map_err(|error| failure(reason(&error)))?;
-        config
-            .application_name("ralph-bot")
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_user_timeout(IDLE)
-            .keepalives_idle(IDLE);
-        Ok(Self { config })
-    }
-
-    /// Connects; also returns the numbers of the schema's locks.
-    pub(super) fn connect(&self) -> Result<(Client, SchemaKey), postgres::Error> {
-        let mut client = self.config.connect(NoTls)?;
-        let set = format!(
-            "SET idle_in_transaction_session_timeout = {}; SET lock_timeout = {}; SET client_min_messages = warning;
-             SET timezone = 'UTC'; SET jit = off",
-            IDLE.as_millis(),
-            LOCK_TIMEOUT.as_millis()
-        );
-        client.batch_execute(&set)?;
-        let sql = "SELECT coalesce((SELECT oid::int8 FROM pg_namespace WHERE nspname = current_schema()), 0)";
-        let oid: i64 = client.query_one(sql, &[])?.get(0);
-        Ok((client, SchemaKey(oid as i32)))
-    }
-
-    /// Returns the address without password for messages.
-    pub fn shown(&self) -> PathBuf {
-        let hosts = self.config.get_hosts().iter().map(|host| match host {
-            postgres::config::Host::Tcp(name) => name.clone(),
-            postgres::config::Host::Unix(folder) => folder.display().to_string(),
-        });
-        let hosts = hosts.collect::<Vec<_>>().join(",");
-        format!("postgres://{hosts}/{}", self.config.get_dbname().unwrap_or_default()).into()
-    }
-}
 
 /// Statement that the server has prepared.
 pub struct PgStatement {
     sql: String,
     prepared: Statement,
-}
-
-/// Second number of the advisory locks of a database's schema.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SchemaKey(pub(super) i32);
-
-impl SchemaKey {
-    /// Returns the two numbers of the lock on the schema's version.
-    pub(super) fn lock(self) -> String {
-        format!("{SCHEMA_LOCK}, {}", self.0)
-    }
 }
 
 /// Connection to a server. It is made again for the next transaction after it was lost.
@@ -241,47 +175,6 @@ impl Drop for PgConnection {
     }
 }
 
-/// Whether the connection is lost after an error, or leads to a server that no longer accepts writes.
-fn is_lost(error: &postgres::Error) -> bool {
-    let Some(state) = error.code() else {
-        return error.is_closed() || std::error::Error::source(error).is_some_and(|e| e.is::<std::io::Error>());
-    };
-    state.code().starts_with("08")
-        || matches!(
-            *state,
-            SqlState::ADMIN_SHUTDOWN
-                | SqlState::CRASH_SHUTDOWN
-                | SqlState::CANNOT_CONNECT_NOW
-                | SqlState::READ_ONLY_SQL_TRANSACTION
-                | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
-        )
-}
-
-/// Classifies an error by the server's code.
-pub(super) fn classified(error: &postgres::Error) -> StoreError {
-    let detail = reason(error);
-    let Some(state) = error.code() else {
-        // Without an answer of the server, the connection was lost. Otherwise, a value did not have the expected type.
-        return if is_lost(error) { StoreError::Busy } else { StoreError::Bug { detail } };
-    };
-    match state {
-        _ if state.code().starts_with("23") => StoreError::Duplicate { detail },
-        &SqlState::DISK_FULL => StoreError::Full { path: PathBuf::new() },
-        &SqlState::QUERY_CANCELED => StoreError::TooSlow,
-        &SqlState::T_R_SERIALIZATION_FAILURE
-        | &SqlState::T_R_DEADLOCK_DETECTED
-        | &SqlState::LOCK_NOT_AVAILABLE
-        | &SqlState::READ_ONLY_SQL_TRANSACTION
-        | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => StoreError::Busy,
-        _ => match &state.code()[..2] {
-            // The connection, the server's resources, or an operator's intervention.
-            "08" | "53" | "57" => StoreError::Busy,
-            "58" | "XX" | "F0" => failure(detail),
-            _ => StoreError::Bug { detail },
-        },
-    }
-}
-
 /// Closes a connection on its own thread, because closing blocks and the caller may be a task.
 fn drop_apart(client: Option<Client>) {
     if let Some(client) = client {
@@ -299,13 +192,4 @@ fn encoded(statement: &PgStatement, values: &[Value]) -> SqlResult<Vec<Encoded>>
 
 fn as_parameters(encoded: &[Encoded]) -> Vec<&(dyn postgres::types::ToSql + Sync)> {
     encoded.iter().map(|value| value as &(dyn postgres::types::ToSql + Sync)).collect()
-}
-
-/// Returns the reason of an error, which its `Display` does not contain.
-pub(super) fn reason(error: &postgres::Error) -> String {
-    match (error.as_db_error(), std::error::Error::source(error)) {
-        (Some(answer), _) => answer.message().to_owned(),
-        (None, Some(source)) => format!("{error}: {source}"),
-        (None, None) => error.to_string(),
-    }
 }

@@ -8,12 +8,14 @@ use std::time::Duration;
 use postgres::Client;
 use regex::{Captures, Regex};
 
-use super::connection::{SchemaKey, classified, reason};
+use super::failures::{classified, reason};
 use super::words;
 use crate::clock::Stopwatch;
 use crate::store::schema::NEWER;
 use crate::store::{MIGRATIONS, StoreResult, failure};
 
+/// Class of the advisory lock on the schema's version.
+const SCHEMA_LOCK: i32 = 0x7261_6c02;
 /// Oldest version of the server.
 const OLDEST_SERVER: i32 = 140_000;
 /// Time between two attempts to acquire the lock.
@@ -39,6 +41,17 @@ CREATE FUNCTION min(BIGINT, BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS
 CREATE FUNCTION json_extract(TEXT, TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS
     'SELECT $1::json #>> string_to_array(substr($2, 3), ''.'')';
 ";
+
+/// Second number of the advisory locks of a database's schema.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SchemaKey(pub(super) i32);
+
+impl SchemaKey {
+    /// Returns the two numbers of the lock on the schema's version.
+    pub(super) fn lock(self) -> String {
+        format!("{SCHEMA_LOCK}, {}", self.0)
+    }
+}
 
 /// Checks that the schema is from this version, and keeps the shared lock.
 pub(super) fn check(client: &mut Client, schema: SchemaKey) -> StoreResult<()> {

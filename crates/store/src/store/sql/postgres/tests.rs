@@ -13,7 +13,7 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::session::{NewEvent, add_events};
 use crate::store::sql::Connection;
 use crate::store::sql::engine::DatabaseEngine;
-use crate::store::testing::{self, ENGINE};
+use crate::store::tests::databases::{self, ENGINE};
 use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation};
 
 /// Folders with the programs of the server, newest version first.
@@ -105,7 +105,7 @@ impl Server {
 
     /// Returns a new schema.
     fn schema(&self) -> PgSettings {
-        testing::new_schema(&self.address())
+        databases::new_schema(&self.address())
     }
 }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use ::postgres::{Config, NoTls};
 
-use super::sql::{Connection, Database, postgres as engine, sqlite};
-use super::{Mode, PgSettings};
+use crate::store::sql::{Connection, Database, postgres as engine, sqlite};
+use crate::store::{Mode, PgSettings};
 
 /// Environment variable with the address of a server, on which each database of a test gets a new schema.
-pub(super) const ENGINE: &str = "RALPH_TEST_STORE";
+pub(in crate::store) const ENGINE: &str = "RALPH_TEST_STORE";
 
 /// Returns a connection to an empty database with the newest schema.
-pub(super) fn database() -> Connection {
+pub(in crate::store) fn database() -> Connection {
     if let Some(settings) = postgres() {
         let opened = std::thread::spawn(move || {
             let connection = engine::open(&settings, Mode::Own, Duration::ZERO).expect("a database");
@@ -27,14 +27,14 @@ pub(super) fn database() -> Connection {
 }
 
 /// Returns a new schema on the server of this test run; `None` if the run uses SQLite.
-pub(super) fn postgres() -> Option<PgSettings> {
+pub(in crate::store) fn postgres() -> Option<PgSettings> {
     #[expect(clippy::disallowed_methods, reason = "a switch of the tests, no part of the service's configuration")]
     let server = std::env::var(ENGINE).ok()?;
     Some(new_schema(&server))
 }
 
 /// Creates a schema on a server and returns its address.
-pub(super) fn new_schema(server: &str) -> PgSettings {
+pub(in crate::store) fn new_schema(server: &str) -> PgSettings {
     let name = format!("t{}", fastrand::u64(..));
     let config: Config = server.parse().expect("an address");
     let sql = format!("CREATE SCHEMA {name}");
