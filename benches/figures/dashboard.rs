@@ -12,7 +12,7 @@ use ralph_bot::store::{Store, loops};
 
 use crate::corpus::Corpus;
 use crate::many_loops::{self, REPOSITORIES};
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::service::data;
 use crate::{FigureRun, Size, pages};
 
@@ -57,11 +57,15 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
                 ranked.push(rank_all(&store, &text).await?);
             }
         }
-        let row =
-            Row::new(NAME, format!("search over {what}, 99th percentile"), millis(percentile(&mut times, 99)), "ms");
+        let row = FigureRow::new(
+            NAME,
+            format!("search over {what}, 99th percentile"),
+            millis(percentile(&mut times, 99)),
+            "ms",
+        );
         let row = row.beside("ranking all matches, median", millis(percentile(&mut ranked, 50)));
         run.add(row.target(FigureTarget::Below(100.0)));
-        run.add(Row::new(NAME, format!("search over {what}, median"), millis(percentile(&mut times, 50)), "ms"));
+        run.add(FigureRow::new(NAME, format!("search over {what}, median"), millis(percentile(&mut times, 50)), "ms"));
         let mut lists = Vec::new();
         for nth in 0..100 {
             let filter = LoopFilter {
@@ -77,12 +81,16 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         let whole = Stopwatch::start();
         store.read(|c| loops::list(c, false, 50)).await?;
         let whole = whole.elapsed();
-        let row =
-            Row::new(NAME, format!("a page of {what}, 99th percentile"), millis(percentile(&mut lists, 99)), "ms");
+        let row = FigureRow::new(
+            NAME,
+            format!("a page of {what}, 99th percentile"),
+            millis(percentile(&mut lists, 99)),
+            "ms",
+        );
         run.add(row.beside("reading 50 whole loops", millis(whole)).target(FigureTarget::Below(20.0)));
         let watch = Stopwatch::start();
         store.read(|c| daily(c, &RepoScope::All, CostGroup::Repository, 0, 100_000)).await?;
-        run.add(Row::new(NAME, format!("costs over days of {what}"), millis(watch.elapsed()), "ms"));
+        run.add(FigureRow::new(NAME, format!("costs over days of {what}"), millis(watch.elapsed()), "ms"));
         store.close().await;
         pages::measure(run, &folder, &mut corpus, (count, iterations)).await?;
     }

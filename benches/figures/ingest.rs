@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use anyhow::Context;
 
 use crate::load::{self, CONNECTIONS, Load, LoadAnswers};
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::service::{self, BenchService, SECRET, Seat};
 use crate::{FigureRun, Size};
 
@@ -103,7 +103,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         ("the same over 512 connections", middle(&slow_of_many), peer_of_many),
     ] {
         let Some(rate) = answers else { continue };
-        let row = Row::new(NAME, what, rate, "/s");
+        let row = FigureRow::new(NAME, what, rate, "/s");
         run.add(match peer {
             Some(peer) => row.beside("probot, which stores nothing", peer).target(FigureTarget::RatioAtLeast(3.0)),
             None => row,
@@ -111,7 +111,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     }
     if let (Some(own), Some(bare)) = (middle(&own), middle(&bare)) {
         run.add(
-            Row::new(NAME, "durable deliveries, against the middleware", own, "/s")
+            FigureRow::new(NAME, "durable deliveries, against the middleware", own, "/s")
                 .beside("probot's middleware alone", bare),
         );
     }
@@ -122,8 +122,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     drop(service);
     let lost = burst as f64 - service::stored(&folder).await? as f64;
     let what = format!("deliveries lost of a burst of {burst}, killed after the last answer");
-    run.add(Row::new(NAME, what, lost, "deliveries").target(FigureTarget::AtMost(0.0)));
-    run.add(Row::new(NAME, format!("time for that burst ({} refused)", answers.bad), answers.seconds, "s"));
+    run.add(FigureRow::new(NAME, what, lost, "deliveries").target(FigureTarget::AtMost(0.0)));
+    run.add(FigureRow::new(NAME, format!("time for that burst ({} refused)", answers.bad), answers.seconds, "s"));
     Ok(())
 }
 
@@ -138,7 +138,7 @@ fn pace(run: &mut FigureRun, even: Load) -> anyhow::Result<()> {
         ("answer at 100/s, median", own.p50_ms, peer.as_ref().map(|p| p.p50_ms), FigureTarget::None),
         ("answer at 100/s, 99th percentile", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), FigureTarget::Below(25.0)),
     ] {
-        let row = Row::new(NAME, what, own, "ms").target(target);
+        let row = FigureRow::new(NAME, what, own, "ms").target(target);
         run.add(match peer {
             Some(peer) => row.beside("probot, which stores nothing", peer),
             None => row,

@@ -7,7 +7,7 @@ use ralph_bot::domain::loops::{Loop, LoopStep};
 use ralph_bot::engine::Role;
 
 use crate::machine::median;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::trees::git;
 use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
@@ -50,7 +50,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     anyhow::ensure!(own.len() == iterations, "{} iterations instead of {iterations}: {why}", own.len());
     let plain = plain(&folder, &world, iterations)?;
     let what = format!("overhead of an iteration, {files} files, median of {iterations}");
-    let row = Row::new(NAME, what, median(own).as_secs_f64() * 1e3, "ms").target(FigureTarget::AtMost(100.0));
+    let row = FigureRow::new(NAME, what, median(own).as_secs_f64() * 1e3, "ms").target(FigureTarget::AtMost(100.0));
     run.add(row.beside("plain git add and commit", median(plain).as_secs_f64() * 1e3));
     world.app.stop().await;
     Ok(())

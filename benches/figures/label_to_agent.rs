@@ -7,7 +7,7 @@ use ralph_bot::domain::loops::LoopState;
 use ralph_bot::engine::Role;
 
 use crate::machine::median;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
@@ -42,11 +42,11 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let sandbox = if world.sandboxed { "in bubblewrap" } else { "without a sandbox: it does not hold here" };
     let (first, first_ready) = (times.remove(0), ready.remove(0));
     let words = format!("label to agent, {sandbox}, median of {rounds}");
-    run.add(Row::new(NAME, words, median(times).as_secs_f64(), "s").target(FigureTarget::Below(0.3)));
-    run.add(Row::new(NAME, "first loop", first.as_secs_f64(), "s"));
+    run.add(FigureRow::new(NAME, words, median(times).as_secs_f64(), "s").target(FigureTarget::Below(0.3)));
+    run.add(FigureRow::new(NAME, "first loop", first.as_secs_f64(), "s"));
     let words = format!("label to ready pull request, {sandbox}, median of {rounds}");
-    run.add(Row::new(NAME, words, median(ready).as_secs_f64(), "s").target(FigureTarget::Below(3.0)));
-    run.add(Row::new(NAME, "first ready pull request", first_ready.as_secs_f64(), "s"));
+    run.add(FigureRow::new(NAME, words, median(ready).as_secs_f64(), "s").target(FigureTarget::Below(3.0)));
+    run.add(FigureRow::new(NAME, "first ready pull request", first_ready.as_secs_f64(), "s"));
     world.app.stop().await;
     Ok(())
 }

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use machine::Machine;
-use report::Row;
+use report::FigureRow;
 use tempfile::TempDir;
 
 /// Names and descriptions of the benchmarks.
@@ -69,7 +69,7 @@ pub struct FigureRun {
     pub size: Size,
     /// File with texts for the queries of `recall`; `None` to generate texts.
     pub queries: Option<PathBuf>,
-    rows: Vec<Row>,
+    rows: Vec<FigureRow>,
     notes: Vec<String>,
     scratch: TempDir,
     folders: std::cell::Cell<u32>,
@@ -85,7 +85,7 @@ impl FigureRun {
     }
 
     /// Records a row and prints it.
-    pub fn add(&mut self, row: Row) {
+    pub fn add(&mut self, row: FigureRow) {
         print!("{}", report::table(std::slice::from_ref(&row), self.size != Size::Brief));
         self.rows.push(row);
     }

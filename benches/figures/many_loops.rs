@@ -9,8 +9,8 @@ use ralph_bot::domain::model::ids::{
 use ralph_bot::domain::model::task::{CheckOutcome, FileStat};
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_turn};
+use ralph_bot::store::sql::{Connection, params};
 use ralph_bot::store::{Store, StoreError, StoreResult, loops};
-use rusqlite::{Connection, params};
 use serde_json::json;
 
 use crate::corpus::Corpus;

@@ -7,7 +7,7 @@ use ralph_bot::store::Store;
 
 use crate::ingest::{PROBOT, Probot};
 use crate::machine::resident_kib;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::service::{BenchService, Parked, data};
 use crate::{FigureRun, Size};
 
@@ -29,7 +29,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let parked = Parked::prepare(&folder, 0, 0).await?;
     let idle =
         largest(&BenchService::start(&folder, &parked.seat, "all", &[])?, watched.min(Duration::from_secs(5))).await?;
-    let row = Row::new(NAME, "idle service", idle as f64 / 1024.0, "MiB").target(FigureTarget::AtMost(40.0));
+    let row = FigureRow::new(NAME, "idle service", idle as f64 / 1024.0, "MiB").target(FigureTarget::AtMost(40.0));
     run.add(match Probot::start(PROBOT) {
         Ok(probot) => row.beside("probot, idle", resident_kib(probot.pid())? as f64 / 1024.0),
         Err(_) => row,
@@ -42,8 +42,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     store.close().await;
     let full = largest(&BenchService::start(&folder, &parked.seat, "all", &[])?, watched).await?;
     let each = (full as f64 - idle as f64) / loops as f64;
-    run.add(Row::new(NAME, format!("service with {loops} parked loops"), full as f64 / 1024.0, "MiB"));
-    let row = Row::new(NAME, "a parked loop", each, "KiB").beside("in the database", bytes / 1024.0);
+    run.add(FigureRow::new(NAME, format!("service with {loops} parked loops"), full as f64 / 1024.0, "MiB"));
+    let row = FigureRow::new(NAME, "a parked loop", each, "KiB").beside("in the database", bytes / 1024.0);
     run.add(row.target(FigureTarget::AtMost(16.0)));
     Ok(())
 }

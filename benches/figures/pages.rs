@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::store::Store;
-use rusqlite::params;
+use ralph_bot::store::sql::params;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -18,7 +18,7 @@ use crate::dashboard::{millis, percentile};
 use crate::load::{self, CONNECTIONS, Load};
 use crate::machine::processor_time;
 use crate::many_loops::{self, id_of};
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::service::{BenchService, Seat, data};
 use crate::{FigureRun, Size};
 
@@ -101,11 +101,11 @@ pub async fn measure(
         }
         let (median, slow) = (millis(percentile(&mut times, 50)), millis(percentile(&mut times, 99)));
         let what = format!("`{name}`, 99th percentile (median {median:.1} ms)");
-        let row = Row::new(NAME, what, slow, "ms").beside("/healthz", millis(baseline));
+        let row = FigureRow::new(NAME, what, slow, "ms").beside("/healthz", millis(baseline));
         // A search may take longer than other pages.
         run.add(row.target(FigureTarget::Below(if name.starts_with("/search") { 100.0 } else { 50.0 })));
     }
-    let row = Row::new(NAME, "largest of these pages", largest as f64 / 1024.0, "KiB");
+    let row = FigureRow::new(NAME, "largest of these pages", largest as f64 / 1024.0, "KiB");
     run.add(row.target(FigureTarget::Below(LARGEST_KIB)));
     measure_listeners(run, folder, &service, (&token, listeners, seconds)).await
 }
@@ -136,10 +136,11 @@ async fn measure_listeners(
     let heard = listeners.heard();
     anyhow::ensure!(heard >= (seconds - 1) * count as u64, "the listeners got {heard} events only");
     drop(listeners);
-    let row = Row::new(NAME, format!("{count} listeners, nothing happens"), idle, "%").beside("no listener", without);
-    run.add(row.target(FigureTarget::Below(5.0)));
     let row =
-        Row::new(NAME, format!("{count} listeners, a step each second"), busy, "%").beside("no listener", without);
+        FigureRow::new(NAME, format!("{count} listeners, nothing happens"), idle, "%").beside("no listener", without);
+    run.add(row.target(FigureTarget::Below(5.0)));
+    let row = FigureRow::new(NAME, format!("{count} listeners, a step each second"), busy, "%")
+        .beside("no listener", without);
     run.add(row.target(FigureTarget::Below(5.0)));
     let load =
         Load { count: u64::MAX, seconds: if seconds > 1 { 4.0 } else { 0.5 }, rate: 0.0, connections: CONNECTIONS };
@@ -155,7 +156,7 @@ async fn measure_listeners(
         rates.sort_by(f64::total_cmp);
         rates[rates.len() / 2]
     };
-    let row = Row::new(NAME, format!("durable deliveries beside {count} listeners"), middle(&mut beside), "/s");
+    let row = FigureRow::new(NAME, format!("durable deliveries beside {count} listeners"), middle(&mut beside), "/s");
     run.add(row.beside("without listeners", middle(&mut alone)).target(FigureTarget::RatioAtLeast(0.95)));
     Ok(())
 }

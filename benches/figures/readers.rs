@@ -24,7 +24,7 @@ use ralph_bot::domain::trust::tamper;
 use ralph_bot::forge::github;
 
 use crate::machine::median;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -163,10 +163,10 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
             of_whole.push(time(&whole, read));
         }
         let ms = |times: Vec<Duration>| median(times).as_secs_f64() * 1e3;
-        let row = Row::new(NAME, name, ms(of_whole), "ms").beside("half of it", ms(of_half));
+        let row = FigureRow::new(NAME, name, ms(of_whole), "ms").beside("half of it", ms(of_half));
         run.add(row.target(FigureTarget::RatioAtMost(MOST_GROWTH)));
         let added = added_memory(&whole, read)?;
-        run.add(Row::new(NAME, format!("{name}, memory"), added, "MiB").target(FigureTarget::AtMost(MOST_MIB)));
+        run.add(FigureRow::new(NAME, format!("{name}, memory"), added, "MiB").target(FigureTarget::AtMost(MOST_MIB)));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use ralph_bot::store::Store;
 use ralph_bot::store::memory::{import, learn, recall};
 
 use crate::corpus::{Corpus, NOW, repository};
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -61,16 +61,21 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
             naive.push(whole_text(&store, &query.text).await?);
         }
         let target = if *size > 100_000 { 30.0 } else { 5.0 };
-        let row =
-            Row::new(NAME, format!("recall of {size}, 99th percentile"), millis(percentile(&mut times, 99)), "ms");
+        let row = FigureRow::new(
+            NAME,
+            format!("recall of {size}, 99th percentile"),
+            millis(percentile(&mut times, 99)),
+            "ms",
+        );
         run.add(
             row.beside("whole text, median", millis(percentile(&mut naive, 50))).target(FigureTarget::Below(target)),
         );
-        run.add(Row::new(NAME, format!("recall of {size}, median"), millis(percentile(&mut times, 50)), "ms"));
-        run.add(Row::new(NAME, format!("first recall of {size} after a start"), millis(first), "ms"));
+        run.add(FigureRow::new(NAME, format!("recall of {size}, median"), millis(percentile(&mut times, 50)), "ms"));
+        run.add(FigureRow::new(NAME, format!("first recall of {size} after a start"), millis(first), "ms"));
         let (mut storing, mut plain) = storing(&store, &mut corpus, stored).await?;
         held += stored;
-        let row = Row::new(NAME, format!("storing among {size}, median"), millis(percentile(&mut storing, 50)), "ms");
+        let row =
+            FigureRow::new(NAME, format!("storing among {size}, median"), millis(percentile(&mut storing, 50)), "ms");
         run.add(row.beside("a small row", millis(percentile(&mut plain, 50))).target(FigureTarget::Below(2.0)));
     }
     store.close().await;

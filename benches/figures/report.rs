@@ -23,7 +23,7 @@ pub enum FigureTarget {
 
 /// Measured figure.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct FigureRow {
     /// Name of the benchmark.
     figure: &'static str,
     what: String,
@@ -36,7 +36,7 @@ pub struct Row {
     load: f64,
 }
 
-impl Row {
+impl FigureRow {
     /// Creates a figure without a baseline and a target.
     pub fn new(figure: &'static str, what: impl Into<String>, measured: f64, unit: &'static str) -> Self {
         let load = machine::load();
@@ -103,7 +103,7 @@ fn number(value: f64) -> String {
 const HEAD: [&str; 6] = ["what", "measured", "baseline of the same run", "ratio", "target", "load"];
 
 /// Renders rows for a terminal, including their targets if `judge` is set.
-pub fn table(rows: &[Row], judge: bool) -> String {
+pub fn table(rows: &[FigureRow], judge: bool) -> String {
     let mut text = String::new();
     for row in rows {
         let cells = row.cells(judge);
@@ -118,7 +118,7 @@ pub fn table(rows: &[Row], judge: bool) -> String {
 pub fn page(
     machine: &Machine,
     figures: &[(&'static str, &'static str)],
-    rows: &[Row],
+    rows: &[FigureRow],
     notes: &[String],
     old: &str,
 ) -> String {
@@ -155,7 +155,7 @@ pub fn page(
     text
 }
 
-fn new_section(machine: &Machine, name: &str, words: &str, rows: &[&Row]) -> String {
+fn new_section(machine: &Machine, name: &str, words: &str, rows: &[&FigureRow]) -> String {
     let mut text = format!(
         "## {name}\n\n{words}\n\nProfile `{}`. Machine: {} processors, {} MiB, Linux {}; a 4 KiB write with `fdatasync` takes {:.2} ms, creating a file \
          {:.2} ms (medians).\n\n| {} |\n|{}\n",

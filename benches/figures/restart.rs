@@ -6,7 +6,7 @@ use ralph_bot::clock::Stopwatch;
 
 use crate::load::{self, From};
 use crate::machine::median;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::service::{BenchService, Parked, data};
 use crate::{FigureRun, Size};
 
@@ -37,7 +37,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         full.push(start(&folder, &parked).await?.1);
     }
     let what = format!("kill to first answer, {loops} open loops, {deliveries} deliveries");
-    let row = Row::new(NAME, what, median(full).as_secs_f64(), "s").target(FigureTarget::AtMost(1.0));
+    let row = FigureRow::new(NAME, what, median(full).as_secs_f64(), "s").target(FigureTarget::AtMost(1.0));
     run.add(row.beside("first start, empty database", median(empty).as_secs_f64()));
     Ok(())
 }

@@ -10,7 +10,7 @@ use ralph_bot::process::{self, ProcessSpec, Sandbox};
 use tokio_util::sync::CancellationToken;
 
 use crate::machine::median;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -46,9 +46,11 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     }
     let ms = |times: Vec<Duration>| median(times).as_secs_f64() * 1e3;
     let (ours, plain) = (ms(ours), ms(plain));
-    let added = Row::new(NAME, "additional time of a start compared with plain bubblewrap", ours - plain, "ms");
+    let added = FigureRow::new(NAME, "additional time of a start compared with plain bubblewrap", ours - plain, "ms");
     run.add(added.target(FigureTarget::AtMost(MOST_MS)));
-    run.add(Row::new(NAME, "a program in the sandbox, start to end", ours, "ms").beside("plain bubblewrap", plain));
+    run.add(
+        FigureRow::new(NAME, "a program in the sandbox, start to end", ours, "ms").beside("plain bubblewrap", plain),
+    );
     Ok(())
 }
 

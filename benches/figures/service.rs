@@ -15,6 +15,7 @@ use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, Repo
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::store::inbox::{Body, StoredDelivery};
 use ralph_bot::store::memory::StepMemory;
+use ralph_bot::store::sql::Connection;
 use ralph_bot::store::{Store, StoreError, inbox, loops};
 
 /// Secret of all webhooks.
@@ -174,7 +175,7 @@ fn body() -> String {
 }
 
 /// Creates a paused loop whose effects are complete.
-fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) -> Result<(), StoreError> {
+fn park(c: &Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) -> Result<(), StoreError> {
     let repo = RepoRef { forge: ForgeName::new("forge"), id: repo, owner: "mira".into(), name: "app".into() };
     let id = LoopId::from_parts(issue, issue.0 as u32);
     let task = LoopTask {

@@ -11,7 +11,7 @@ use ralph_bot::domain::supervision::replay::{ReplayLine, Trace};
 use ralph_bot::domain::supervision::{SupervisionSettings, TaskFacts};
 
 use crate::FigureRun;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "\
@@ -33,12 +33,20 @@ pub fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let (control, oversight) = times(&histories, &facts);
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     run.add(
-        Row::new(NAME, "step of control, 99th percentile", micros(control), "µs").target(FigureTarget::Below(50.0)),
+        FigureRow::new(NAME, "step of control, 99th percentile", micros(control), "µs")
+            .target(FigureTarget::Below(50.0)),
     );
-    let row = Row::new(NAME, "review by the overseer at 100 iterations, 99th percentile", micros(oversight), "µs");
+    let row =
+        FigureRow::new(NAME, "review by the overseer at 100 iterations, 99th percentile", micros(oversight), "µs");
     run.add(row.target(FigureTarget::Below(200.0)));
-    run.add(Row::new(NAME, "state of control", state_kib(&histories, &facts), "KiB").target(FigureTarget::Below(64.0)));
-    run.add(Row::new(NAME, "replayed iterations", replayed(&histories)?, "/s").target(FigureTarget::AtLeast(10_000.0)));
+    run.add(
+        FigureRow::new(NAME, "state of control", state_kib(&histories, &facts), "KiB")
+            .target(FigureTarget::Below(64.0)),
+    );
+    run.add(
+        FigureRow::new(NAME, "replayed iterations", replayed(&histories)?, "/s")
+            .target(FigureTarget::AtLeast(10_000.0)),
+    );
     Ok(())
 }
 

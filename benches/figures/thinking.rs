@@ -18,7 +18,7 @@ use ralph_bot::process::Masker;
 use ralph_bot::store::{calls, memory, session};
 
 use crate::machine::median;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
@@ -66,8 +66,12 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     // The first loop warms up the caches.
     gaps.remove(0);
     firsts.remove(0);
-    let row =
-        Row::new(NAME, format!("failover to the next agent, median of {}", rounds - 1), millis(median(gaps)), "ms");
+    let row = FigureRow::new(
+        NAME,
+        format!("failover to the next agent, median of {}", rounds - 1),
+        millis(median(gaps)),
+        "ms",
+    );
     run.add(row.beside("label to first agent", millis(median(firsts))).target(FigureTarget::Below(100.0)));
     classifying(run);
     let ended = last.context("no loop was run")?;
@@ -156,7 +160,7 @@ fn classifying(run: &mut FigureRun) {
             plain.push(watch.elapsed());
         }
         let found = if known { "found" } else { "missed" };
-        let row = Row::new(NAME, format!("classifying {what}, limit {found}"), millis(slowest(times)), "ms");
+        let row = FigureRow::new(NAME, format!("classifying {what}, limit {found}"), millis(slowest(times)), "ms");
         run.add(row.beside("counting its lines", millis(median(plain))).target(FigureTarget::Below(5.0)));
     }
 }
@@ -212,8 +216,12 @@ async fn context(run: &mut FigureRun, world: &BenchWorld, ended: Loop) -> anyhow
         engine.store.read(move |c| session::turns(c, &of, 1..=turns)).await?;
         plain.push(watch.elapsed());
     }
-    let row =
-        Row::new(NAME, format!("context of {tokens} tokens with {turns} turns stored"), millis(slowest(times)), "ms");
+    let row = FigureRow::new(
+        NAME,
+        format!("context of {tokens} tokens with {turns} turns stored"),
+        millis(slowest(times)),
+        "ms",
+    );
     run.add(row.beside("reading the turns", millis(median(plain))).target(FigureTarget::Below(20.0)));
     Ok(())
 }

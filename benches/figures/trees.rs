@@ -10,7 +10,7 @@ use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 use ralph_bot::workspace::{GitUrl, PrepareTree, WorkspaceSettings, Workspaces};
 
 use crate::machine::median;
-use crate::report::{FigureTarget, Row};
+use crate::report::{FigureRow, FigureTarget};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -94,7 +94,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     }
     let plain = median(plain).as_secs_f64();
     for (what, times, most) in [("first time", first, 1.2), ("from the pool", pooled, 0.2)] {
-        let row = Row::new(NAME, format!("a tree of {files} files, {what}"), median(times).as_secs_f64(), "s");
+        let row = FigureRow::new(NAME, format!("a tree of {files} files, {what}"), median(times).as_secs_f64(), "s");
         run.add(row.beside("git worktree add", plain).target(FigureTarget::RatioAtMost(most)));
     }
     Ok(())

@@ -4,7 +4,6 @@
 mod tests;
 
 use clap::{Args, Subcommand};
-use rusqlite::Connection;
 use serde_json::json;
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
@@ -17,6 +16,7 @@ use crate::domain::model::settings::did_you_mean;
 use crate::domain::providers::backends::{
     self, BackendObservation, BackendRole, BackendState, BackendStatus, Backends, BackendsSettings,
 };
+use crate::store::sql::Connection;
 use crate::store::{Store, StoreResult, calls, loops, timers};
 
 /// Maximum length of a reason in the table, in characters.

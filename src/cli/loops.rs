@@ -23,6 +23,7 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::supervision::oversight::{OversightReport, report};
 use crate::store::listing::{self, LoopFilter, RepoScope};
 use crate::store::loops::InputOutcome;
+use crate::store::sql::Connection;
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 use remote::RemoteLoops;
 use text::{LoopRecord, OversightSums};
@@ -363,7 +364,7 @@ impl LoopsShell<'_> {
     async fn read<T, F>(&self, work: F) -> Result<T, CliError>
     where
         T: Send + 'static,
-        F: FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
+        F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     {
         self.store.read(work).await.map_err(|error| CliError::Failed(error.to_string()))
     }

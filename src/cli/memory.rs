@@ -16,6 +16,7 @@ use crate::domain::knowledge::memory::{Learning, LearningFilter, LearningState, 
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::memory::{self, LearningCounts};
+use crate::store::sql::Connection;
 use crate::store::{Store, StoreResult, loops};
 use filter::{LearningFilterArgs, totals};
 use proposals::ProposalsArgs;
@@ -373,7 +374,7 @@ impl MemoryShell<'_> {
     async fn read<T, F>(&self, work: F) -> Result<T, CliError>
     where
         T: Send + 'static,
-        F: FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
+        F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     {
         self.store.read(work).await.map_err(failed)
     }
@@ -381,7 +382,7 @@ impl MemoryShell<'_> {
     async fn write<T, F>(&self, work: F) -> Result<T, CliError>
     where
         T: Send + 'static,
-        F: FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
+        F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     {
         self.store.write(work).await.map_err(failed)
     }

@@ -11,6 +11,7 @@ use ralph_bot::domain::trust::outbound::OutboundFilter;
 use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
 use ralph_bot::store::Store;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};
+use ralph_bot::store::sql::{Connection, params};
 use rmcp::service::{RoleClient, RunningService};
 use tempfile::TempDir;
 use tokio::process::Child;
@@ -108,14 +109,14 @@ impl Served {
     }
 }
 
-fn loop_row(c: &rusqlite::Connection, id: &LoopId, issue: u32) -> ralph_bot::store::StoreResult<()> {
+fn loop_row(c: &Connection, id: &LoopId, issue: u32) -> ralph_bot::store::StoreResult<()> {
     let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
         VALUES (?1, 'gh', 1, ?2, 'running', 1, '{}', 1, 0, 0)";
-    c.execute(sql, rusqlite::params![id.as_str(), issue])?;
+    c.execute(sql, params![id.as_str(), issue])?;
     Ok(())
 }
 
-fn fill(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
+fn fill(c: &Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
     loop_row(c, id, 7)?;
     let turns = [turn(1, "Decided to parse lazily; the walrus test fails."), turn(2, &"walrus words ".repeat(50_000))];
     for turn in &turns {
@@ -135,7 +136,7 @@ fn fill(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<
     add_summary(c, id, &extract(1, 1, &turns[..1], &events[..3], Timestamp(1)))
 }
 
-fn fill_other(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
+fn fill_other(c: &Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
     loop_row(c, id, 8)?;
     add_turn(c, id, &NewTurn::pack(turn(1, "walrus of another loop"))).map(drop)
 }

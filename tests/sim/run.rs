@@ -16,6 +16,7 @@ use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::outbox::{self, ClaimedEffect, EffectOutcome};
+use ralph_bot::store::sql::{Connection, Row};
 use ralph_bot::store::{Store, StoreError, StoreResult, forge_posts, leases, loops, timers};
 
 use crate::rng::Rng;
@@ -102,16 +103,13 @@ impl Sim {
         }
     }
 
-    pub fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
-    ) -> T {
+    pub fn write<T: Send + 'static>(&self, work: impl FnOnce(&Connection) -> StoreResult<T> + Send + 'static) -> T {
         self.try_write(work).expect("written")
     }
 
     fn try_write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
+        work: impl FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         self.runtime.block_on(self.store.write(work))
     }
@@ -419,9 +417,9 @@ impl Sim {
     /// Lets a process that was wrongly considered dead record its outcome, which counts only if no other process took over.
     fn zombie(&mut self, flight: RunningEffect) {
         let id = flight.claimed.id;
-        let find = move |c: &rusqlite::Connection| {
+        let find = move |c: &Connection| {
             let sql = "SELECT fence, state FROM outbox WHERE id = ?1";
-            let read = |r: &rusqlite::Row<'_>| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?));
+            let read = |r: &Row<'_>| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?));
             Ok(c.query_row(sql, [id], read)?)
         };
         let (fence, state) = self.write(find);

@@ -4,7 +4,7 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::providers::money::day_of;
-use rusqlite::params;
+use ralph_bot::store::sql::params;
 use serde_json::json;
 
 use crate::browser::{AXE, Browser};

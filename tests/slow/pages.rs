@@ -8,8 +8,8 @@ use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
 use ralph_bot::domain::providers::money::day_of;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_turn};
+use ralph_bot::store::sql::params;
 use regex::Regex;
-use rusqlite::params;
 use serde_json::Value;
 
 use crate::harness::dashboard::ServedPages;

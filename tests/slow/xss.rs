@@ -10,7 +10,7 @@ use ralph_bot::domain::model::ids::{ForgeName, LoopId, Money, Timestamp};
 use ralph_bot::store::inbox::{self, Body, DeliveryAbout, DeliveryOutcome, StoredDelivery};
 use ralph_bot::store::memory::{self, StepMemory, proposals};
 use ralph_bot::store::session::{self, NewRunningTurn, RunBatch};
-use rusqlite::{Connection, params};
+use ralph_bot::store::sql::{Connection, SqlResult, params};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -109,13 +109,13 @@ fn marked() -> Setup {
 }
 
 /// Columns of a table that hold texts.
-fn columns(c: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+fn columns(c: &Connection, table: &str) -> SqlResult<Vec<String>> {
     let mut statement = c.prepare("SELECT name FROM pragma_table_info(?1) WHERE type IN ('TEXT', 'BLOB')")?;
     statement.query_map([table], |row| row.get(0))?.collect()
 }
 
 /// Keeps the rows of all tables, to which each replacement returns first.
-fn keep(c: &Connection) -> rusqlite::Result<()> {
+fn keep(c: &Connection) -> SqlResult<()> {
     c.execute_batch(
         "DROP TRIGGER audit_stays; DROP TRIGGER access_audit_stays; DROP TRIGGER access_audit_status_stays",
     )?;
@@ -124,7 +124,7 @@ fn keep(c: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-fn give_back(c: &Connection) -> rusqlite::Result<()> {
+fn give_back(c: &Connection) -> SqlResult<()> {
     c.execute_batch("UPDATE daily_costs SET person = 'mira', backend = 'mine'")?;
     for table in TABLES {
         for column in columns(c, table)? {
@@ -137,7 +137,7 @@ fn give_back(c: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Replaces the mark, the names of people and backends, and texts that are stored compressed.
-fn replace(c: &Connection, texts: &[&str]) -> rusqlite::Result<usize> {
+fn replace(c: &Connection, texts: &[&str]) -> SqlResult<usize> {
     give_back(c)?;
     let plain = texts.join(" ");
     let quoted = serde_json::to_string(&plain).expect("JSON");

@@ -184,19 +184,19 @@ pub(super) fn caller(core: &Core, headers: &HeaderMap) -> Result<Option<UserId>,
 /// Listener whose connections a fault can reset.
 struct Connections(TcpListener);
 
-struct Connection {
+struct OpenConnection {
     stream: TcpStream,
     cut: CutSwitch,
 }
 
 impl Listener for Connections {
-    type Io = Connection;
+    type Io = OpenConnection;
     type Addr = CutSwitch;
 
-    async fn accept(&mut self) -> (Connection, CutSwitch) {
+    async fn accept(&mut self) -> (OpenConnection, CutSwitch) {
         let (stream, _) = Listener::accept(&mut self.0).await;
         let cut = CutSwitch::default();
-        (Connection { stream, cut: cut.clone() }, cut)
+        (OpenConnection { stream, cut: cut.clone() }, cut)
     }
 
     fn local_addr(&self) -> io::Result<CutSwitch> {
@@ -210,7 +210,7 @@ impl Connected<IncomingStream<'_, Connections>> for CutSwitch {
     }
 }
 
-impl Connection {
+impl OpenConnection {
     fn refuse(&self) -> io::Result<()> {
         if !self.cut.is_cut() {
             return Ok(());
@@ -221,13 +221,13 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for OpenConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for OpenConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.refuse()?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)

@@ -1,4 +1,4 @@
-//! The SQLite database.
+//! The database: SQLite or PostgreSQL.
 
 pub mod store;
 

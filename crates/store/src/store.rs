@@ -1,9 +1,11 @@
-//! SQLite store: one writer thread with group commit, a pool of read connections, and one file per group of tables.
+//! Store in SQLite or PostgreSQL: one writer thread with group commit, a pool of read connections, and one file per group of
+//! tables.
 //!
-//! Invariants: Every write runs in an IMMEDIATE transaction on this process's single writer connection. A caller gets `Ok`
-//! only after its commit was synced. A job that fails or panics is rolled back to its savepoint and does not affect other
-//! jobs of the same commit. After an I/O error at commit, the store rejects all further writes, because a failed sync must
-//! not be retried. Writes fail while the disk is full, except outcomes, which stay in memory until there is space.
+//! Invariants: Every write runs in a transaction on this process's single writer connection, and only one such transaction
+//! runs at a time in the database. A caller gets `Ok` only after its commit was synced. A job that fails or panics is rolled
+//! back to its savepoint and does not affect other jobs of the same commit. After an I/O error at commit, the store rejects
+//! all further writes, because a failed sync must not be retried. Writes fail while the disk is full or the database is busy,
+//! except outcomes, which stay in memory until they can be written.
 
 pub mod access_audit;
 pub mod audit;
@@ -23,6 +25,7 @@ pub mod outbox;
 mod schema;
 mod scope;
 pub mod session;
+pub mod sql;
 #[cfg(test)]
 mod tests;
 pub mod timers;
@@ -35,35 +38,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use failpoint::kill_point;
-use rusqlite::{Connection, OpenFlags};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Stopwatch;
-use crate::process::private;
 use schema::SchemaShare;
+pub use sql::postgres::PgSettings;
+pub use sql::sqlite::backup_file;
+use sql::{Connection, Database, postgres, sqlite};
 pub use write_group::{PendingWrite, WriteGroup};
 use writer::write_loop;
 
-/// Oldest SQLite version without the WAL-reset corruption bug (3.51.3).
-const OLDEST_SQLITE: i32 = 3_051_003;
-/// Maximum time that a statement waits for another process's lock.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of attempts to open a database that another process may be creating, and the delay between two attempts.
-const OPEN_TRIES: u32 = 10;
-const OPEN_RETRY: Duration = Duration::from_millis(50);
 /// Maximum time that a schema change waits for processes of an older version to stop.
 const SCHEMA_PATIENCE: Duration = Duration::from_secs(60);
-/// Size of the write-ahead log, in pages, at which SQLite copies it into the database (64 MiB). It is small enough for a
-/// fast start after a crash and large enough not to slow down a burst of deliveries.
-const CHECKPOINT_PAGES: u32 = 16_384;
 /// Maximum number of job groups that wait for the writer; further callers get `Busy`.
 const QUEUE: usize = 16_384;
-/// Number of prepared statements cached per connection.
-const STATEMENTS: usize = 128;
-/// Page cache of a read connection, in KiB; only pages that were read use memory. One search over all loops reads more than
-/// SQLite's default of 2 MiB.
-const READER_CACHE_KIB: i64 = 8 * 1024;
 /// Maximum idle read connections.
 const IDLE_READERS: usize = 8;
 
@@ -136,19 +123,14 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Number of SQLite virtual-machine instructions between two checks of the time limit. They take about a millisecond in
-/// FTS5, which executes few instructions per index page, and less elsewhere.
-const LOOK_AT_TIME: i32 = 1_000;
-
-/// Runs queries with a time limit of about `limit`.
+/// Runs queries with a time limit of about `limit`. SQLite limits the queries together, PostgreSQL each of them.
 ///
 /// # Errors
 /// [`StoreError::TooSlow`] if the queries take longer.
 pub fn within<T>(c: &Connection, limit: Duration, work: impl FnOnce(&Connection) -> StoreResult<T>) -> StoreResult<T> {
-    let watch = Stopwatch::start();
-    c.progress_handler(LOOK_AT_TIME, Some(move || watch.elapsed() > limit))?;
+    c.engine().begin_limit(limit)?;
     let result = work(c);
-    c.progress_handler(0, None::<fn() -> bool>)?;
+    c.engine().end_limit(result.is_err())?;
     result
 }
 
@@ -156,6 +138,11 @@ impl From<serde_json::Error> for StoreError {
     fn from(error: serde_json::Error) -> Self {
         Self::Bug { detail: error.to_string() }
     }
+}
+
+/// Returns an error for the operator; [`with_path`] adds the database's address.
+fn failure(detail: impl Into<String>) -> StoreError {
+    StoreError::Failed { path: PathBuf::new(), detail: detail.into() }
 }
 
 /// Result of a call to the store.
@@ -168,6 +155,8 @@ pub struct Store {
 }
 
 struct StoreInner {
+    source: DatabaseSource,
+    /// Address of the database in messages.
     path: PathBuf,
     /// Sender to the writer thread; `None` once the store is closed.
     queue: Mutex<Option<mpsc::SyncSender<WriteGroup>>>,
@@ -181,12 +170,70 @@ struct StoreInner {
     _schema: Option<SchemaShare>,
 }
 
+/// Place of a database.
+#[derive(Debug, Clone)]
+enum DatabaseSource {
+    /// File of SQLite.
+    File(PathBuf),
+    /// Server of PostgreSQL.
+    Postgres(PgSettings),
+}
+
+/// Connection for writing, the lock on the schema of a file, and whether the last process ended without closing the file.
+struct OpenedDatabase {
+    connection: Connection,
+    schema: Option<SchemaShare>,
+    unclean: bool,
+}
+
+impl DatabaseSource {
+    /// Returns the address for messages.
+    fn shown(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Postgres(settings) => settings.shown(),
+        }
+    }
+
+    /// Opens the database for writing.
+    fn open(&self, mode: Mode, patience: Duration) -> StoreResult<OpenedDatabase> {
+        let (connection, schema) = match self {
+            Self::File(path) => {
+                let (connection, schema) = sqlite::open(path, mode, patience)?;
+                (Connection(Database::Sqlite(connection)), schema)
+            }
+            Self::Postgres(settings) => {
+                (Connection(Database::Postgres(postgres::open(settings, mode, patience)?)), None)
+            }
+        };
+        if mode == Mode::Beside {
+            return Ok(OpenedDatabase { connection, schema, unclean: false });
+        }
+        listing::fill(&connection).map_err(|e| failure(format!("the rows of lists cannot be made: {e}")))?;
+        // The server of PostgreSQL repairs its files itself.
+        if matches!(self, Self::Postgres(_)) {
+            return Ok(OpenedDatabase { connection, schema, unclean: false });
+        }
+        let before = installation::get(&connection, "stopped_cleanly").map_err(|e| failure(e.to_string()))?;
+        installation::set(&connection, "stopped_cleanly", "no").map_err(|e| failure(e.to_string()))?;
+        Ok(OpenedDatabase { connection, schema, unclean: before.as_deref() == Some("no") })
+    }
+
+    /// Opens a connection for reads.
+    fn reader(&self) -> StoreResult<Connection> {
+        Ok(Connection(match self {
+            Self::File(path) => Database::Sqlite(sqlite::reader(path)?),
+            Self::Postgres(settings) => Database::Postgres(postgres::reader(settings)?),
+        }))
+    }
+}
+
 /// Mode in which a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// The service's own database.
     Own,
-    /// Opened by a command while a service may be running; leaves the schema, the clean-stop mark and the write-ahead log
+    /// OpenedDatabase by a command while a service may be running; leaves the schema, the clean-stop mark and the write-ahead log
     /// unchanged.
     Beside,
     /// Database in memory, with one connection: reads use the writer.
@@ -199,13 +246,13 @@ impl Store {
     /// Fails with `Failed` if the file is not a ralph-bot database, was written by a newer version, is not writable, or
     /// needs a schema change while processes of an older version use it.
     pub fn open(path: &Path) -> StoreResult<Self> {
-        Self::start(path, Mode::Own, SCHEMA_PATIENCE)
+        Self::start(DatabaseSource::File(path.to_path_buf()), Mode::Own, SCHEMA_PATIENCE)
     }
 
     /// Opens the database like [`open`](Self::open), but waits at most `patience` for processes of an older version to stop.
     #[cfg(test)]
     fn open_within(path: &Path, patience: Duration) -> StoreResult<Self> {
-        Self::start(path, Mode::Own, patience)
+        Self::start(DatabaseSource::File(path.to_path_buf()), Mode::Own, patience)
     }
 
     /// Opens the existing database at `path` while a service may be running on it. Leaves its schema and the clean-stop mark
@@ -217,59 +264,49 @@ impl Store {
             let detail = "the file does not exist; `ralph-bot serve` creates it".to_owned();
             return Err(StoreError::Failed { path: path.to_path_buf(), detail });
         }
-        Self::start(path, Mode::Beside, SCHEMA_PATIENCE)
+        Self::start(DatabaseSource::File(path.to_path_buf()), Mode::Beside, SCHEMA_PATIENCE)
     }
 
     /// Opens an in-memory database for the simulation.
     pub fn in_memory() -> StoreResult<Self> {
-        Self::start(Path::new(":memory:"), Mode::Memory, SCHEMA_PATIENCE)
+        #[cfg(test)]
+        if let Some(settings) = tests::databases::postgres() {
+            return Self::connect(&settings);
+        }
+        Self::start(DatabaseSource::File(":memory:".into()), Mode::Memory, SCHEMA_PATIENCE)
     }
 
-    fn start(path: &Path, mode: Mode, patience: Duration) -> StoreResult<Self> {
-        let failed = |detail: String| StoreError::Failed { path: path.to_path_buf(), detail };
-        if rusqlite::version_number() < OLDEST_SQLITE {
-            return Err(failed(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
-        }
-        if mode != Mode::Memory {
-            writable(path).map_err(failed)?;
-        }
-        if mode == Mode::Own {
-            // SQLite gives the log and the other files beside the database the same mode.
-            private::create_file(path).map_err(|e| failed(e.to_string()))?;
-        }
-        let existing = OpenFlags::SQLITE_OPEN_READ_WRITE;
-        let mut connection = match mode {
-            Mode::Memory => Connection::open_in_memory(),
-            Mode::Own => Connection::open_with_flags(path, existing | OpenFlags::SQLITE_OPEN_CREATE),
-            Mode::Beside => Connection::open_with_flags(path, existing),
-        }
-        .map_err(|e| failed(e.to_string()))?;
-        let beside = (mode == Mode::Beside).then(|| schema::share(path, &connection));
-        let beside = beside.transpose().map_err(failed)?;
-        retrying(|| configure(&connection)).map_err(|e| failed(e.to_string()))?;
-        let schema = match mode {
-            Mode::Own => Some(schema::update(path, &mut connection, patience).map_err(failed)?),
-            Mode::Beside => beside,
-            Mode::Memory => {
-                schema::migrate(&mut connection).map_err(failed)?;
-                None
+    /// Opens or creates the tables in a database of PostgreSQL and brings them up to date.
+    ///
+    /// Fails with `Failed` if the server cannot be reached or is too old, if the tables were written by a newer version, or
+    /// if they need a change while processes of an older version use them.
+    pub fn connect(settings: &PgSettings) -> StoreResult<Self> {
+        Self::start(DatabaseSource::Postgres(settings.clone()), Mode::Own, SCHEMA_PATIENCE)
+    }
+
+    /// Connects to the existing tables in a database of PostgreSQL while a service may be running on it. Leaves the schema
+    /// unchanged.
+    pub fn connect_beside(settings: &PgSettings) -> StoreResult<Self> {
+        Self::start(DatabaseSource::Postgres(settings.clone()), Mode::Beside, SCHEMA_PATIENCE)
+    }
+
+    fn start(source: DatabaseSource, mode: Mode, patience: Duration) -> StoreResult<Self> {
+        let path = source.shown();
+        let failed = |detail: String| StoreError::Failed { path: path.clone(), detail };
+        let opened = match &source {
+            DatabaseSource::File(_) => source.open(mode, patience),
+            // The caller may be a task, in which connecting must not block.
+            DatabaseSource::Postgres(_) => {
+                let opening = || source.open(mode, patience);
+                let joined = std::thread::scope(|scope| scope.spawn(opening).join());
+                joined.unwrap_or_else(|_| Err(failure("connecting ended early")))
             }
         };
-        let unclean = if mode == Mode::Beside {
-            false
-        } else {
-            listing::fill(&mut connection).map_err(|e| failed(format!("the rows of lists cannot be made: {e}")))?;
-            let before = installation::get(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
-            installation::set(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
-            before.as_deref() == Some("no")
-        };
-
-        // Otherwise, SQLite would create the small journals of savepoints in the system's temporary folder for each write.
-        connection.pragma_update(None, "temp_store", "MEMORY").map_err(|e| failed(e.to_string()))?;
+        let OpenedDatabase { connection, schema, unclean } = opened.map_err(|error| with_path(error, &path))?;
         let (queue, jobs) = mpsc::sync_channel(QUEUE);
         let broken = CancellationToken::new();
         let writer = {
-            let (path, broken) = (path.to_path_buf(), broken.clone());
+            let (path, broken) = (path.clone(), broken.clone());
             std::thread::Builder::new()
                 .name("store-writer".into())
                 .spawn(move || write_loop(connection, &jobs, &path, &broken, mode))
@@ -277,7 +314,8 @@ impl Store {
         };
         Ok(Self {
             inner: Arc::new(StoreInner {
-                path: path.to_path_buf(),
+                source,
+                path,
                 queue: Mutex::new(Some(queue)),
                 writer: Mutex::new(Some(writer)),
                 readers: Mutex::new(Vec::new()),
@@ -343,17 +381,11 @@ impl Store {
             let pooled = lock(&inner.readers).pop();
             let connection = match pooled {
                 Some(connection) => connection,
-                None => {
-                    let connection = Connection::open_with_flags(&inner.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-                    connection.busy_timeout(BUSY_TIMEOUT)?;
-                    connection.set_prepared_statement_cache_capacity(STATEMENTS);
-                    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
-                    connection
-                }
+                None => inner.source.reader()?,
             };
-            connection.execute_batch("BEGIN")?;
+            connection.engine().begin_read()?;
             let result = work(&connection);
-            connection.execute_batch("COMMIT")?;
+            connection.engine().commit()?;
             let mut idle = lock(&inner.readers);
             if idle.len() < IDLE_READERS {
                 idle.push(connection);
@@ -376,11 +408,8 @@ impl Store {
     /// Returns the sizes of the database file and its write-ahead log, in bytes; 0 for a missing file. SQLite regularly
     /// copies the log into the database. The log grows while another program keeps a read transaction open, which prevents
     /// this.
-    pub fn sizes(&self) -> (u64, u64) {
-        let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-        let mut log = self.inner.path.clone().into_os_string();
-        log.push("-wal");
-        (size(&self.inner.path), size(Path::new(&log)))
+    pub async fn sizes(&self) -> (u64, u64) {
+        self.read(|c| c.engine().sizes()).await.unwrap_or_default()
     }
 
     /// Whether the last process ended without closing the database.
@@ -390,24 +419,25 @@ impl Store {
 
     /// Checks the integrity of the whole file; returns the problems found.
     pub async fn integrity(&self) -> StoreResult<Vec<String>> {
-        self.read(|c| {
-            let mut statement = c.prepare("PRAGMA quick_check")?;
-            let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-            Ok(lines.into_iter().filter(|line| line != "ok").collect())
-        })
-        .await
+        self.read(|c| c.engine().problems()).await
     }
 
     /// Writes a consistent copy of the database to `to` while the service runs; fails if `to` exists.
+    ///
+    /// # Errors
+    /// `Bug` on PostgreSQL, whose own programs make backups.
     pub async fn backup(&self, to: PathBuf) -> StoreResult<()> {
-        let path = self.inner.path.clone();
+        let DatabaseSource::File(path) = self.inner.source.clone() else {
+            let detail = "`pg_dump` makes backups of a database of PostgreSQL".to_owned();
+            return Err(StoreError::Bug { detail });
+        };
         let done = tokio::task::spawn_blocking(move || backup_file(&path, &to));
         done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: e.to_string() }))
     }
 
     /// Finishes queued writes, marks the clean stop, and closes the database. Rejects further writes.
     pub async fn close(&self) {
-        if self.inner.mode != Mode::Beside {
+        if self.inner.mode != Mode::Beside && matches!(self.inner.source, DatabaseSource::File(_)) {
             let noted = self.write(|c| installation::set(c, "stopped_cleanly", "yes")).await;
             if let Err(error) = noted {
                 tracing::warn!(%error, "the clean stop could not be recorded");
@@ -428,67 +458,8 @@ impl Store {
     }
 }
 
-/// Copies the database file at `from` to `to` consistently, even while a service uses it. Afterwards, `to` is either
-/// complete and readable only by its owner, or it does not exist.
-pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
-    if std::fs::symlink_metadata(to).is_ok() {
-        return Err(StoreError::Duplicate { detail: format!("{} already exists; choose another file", to.display()) });
-    }
-    let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
-    source.busy_timeout(BUSY_TIMEOUT)?;
-    let failed = |e: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: e.to_string() };
-    // Write the copy under a temporary name, readable only by its owner, because it contains issues of private repositories.
-    // If the process dies, only this file remains.
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder).map_err(failed)?;
-    let into = source.execute("VACUUM INTO ?1", [part.path().display().to_string()]);
-    into.map_err(|e| with_path(e.into(), to))?;
-    kill_point("K34");
-    part.as_file().sync_all().map_err(failed)?;
-    part.persist_noclobber(to).map_err(|e| failed(e.error))?;
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
-}
-
-/// Runs work and repeats it while it fails, because another process may be creating the same database at the same time.
-fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
-    for _ in 1..OPEN_TRIES {
-        if work().is_ok() {
-            return Ok(());
-        }
-        std::thread::sleep(OPEN_RETRY);
-    }
-    work()
-}
-
-/// Checks that a database can be written at `path`, because SQLite only reports that it cannot open the file. The error is a
-/// message for the operator.
-fn writable(path: &Path) -> Result<(), String> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    for place in [folder, path] {
-        match rustix::fs::access(place, rustix::fs::Access::WRITE_OK) {
-            Err(rustix::io::Errno::NOENT) | Ok(()) => {}
-            Err(why) => return Err(format!("{} cannot be written: {why}", place.display())),
-        }
-    }
-    Ok(())
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Setting a pragma contends with other processes, so set only values that differ.
-    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
-    if mode != "wal" && mode != "memory" {
-        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    }
-    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0;")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    Ok(())
 }
 
 fn with_path(error: StoreError, path: &Path) -> StoreError {

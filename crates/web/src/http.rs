@@ -122,7 +122,7 @@ async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(edge): State<Arc<HttpState>>, headers: HeaderMap) -> impl IntoResponse {
-    let (database, log) = edge.store.sizes();
+    let (database, log) = edge.store.sizes().await;
     edge.metrics.stored(database, log);
     (edge.measure)(&edge.metrics);
     let now = edge.clock.now();

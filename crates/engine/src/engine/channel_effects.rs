@@ -14,6 +14,7 @@ use crate::domain::lifecycle::effect::{ChannelEffect, Effect, channel_queue};
 use crate::domain::report::notice::{Audience, ChannelKind, Notice, Occasion, PostedMessage};
 use crate::forge::http::jitter;
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
+use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, channel_messages};
 
 /// Retry settings for messages to channels.
@@ -205,7 +206,7 @@ impl Engine {
     /// over the lease.
     async fn fenced(
         &self,
-        write: impl FnMut(&rusqlite::Connection) -> StoreResult<()> + Send + 'static,
+        write: impl FnMut(&Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<(), StoreError> {
         match self.store.write_kept(write).await {
             Err(StoreError::Fenced { name }) => {

@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use failpoint::kill_point;
-use rusqlite::Connection;
 use tracing::Instrument as _;
 
 use super::Engine;
@@ -24,6 +23,7 @@ use crate::domain::trust::limits::Limits;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
+use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, WriteGroup, forge_posts, loops};
 
 /// Result of a completed effect.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use failpoint::kill_point;
-use rusqlite::Connection;
 
 use super::Engine;
 use crate::domain::loops::{AgentSession, Loop};
@@ -17,6 +16,7 @@ use crate::domain::providers::money::Ending;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
+use crate::store::sql::Connection;
 use crate::store::{PendingWrite, StoreError, StoreResult, WriteGroup};
 
 /// Reason for the end of a call, as its backend's state records it.

@@ -70,7 +70,7 @@ impl Engine {
     /// Performs one round of reconciliation: over the repositories with open loops, or over all watched ones if
     /// `everything`.
     pub async fn reconcile_step(&self, everything: bool) -> Result<(), StoreError> {
-        let (_, log) = self.store.sizes();
+        let (_, log) = self.store.sizes().await;
         if log > LARGE_LOG {
             tracing::warn!(
                 mib = log >> 20,

@@ -12,7 +12,6 @@ use rmcp::model::{
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use rusqlite::Connection;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +20,7 @@ use tokio::sync::Semaphore;
 use super::{Learnings, Session};
 use crate::domain::knowledge::session::{self, SessionQuery};
 use crate::domain::trust::outbound::{AnswerText, Outbound};
+use crate::store::sql::Connection;
 use crate::store::{self, StoreError, within};
 
 /// Maximum number of pending requests per connection.

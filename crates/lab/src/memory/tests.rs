@@ -123,7 +123,9 @@ impl LabeledSet {
             let plain = ndcg(&plain.find(&text), &relevant);
             let query = LearningQuery { text, task_type, repository: labeled_repository(), embedding: None };
             let (asked, settings) = (query.clone(), settings.clone());
-            let look = move |c: &Connection| Lookup { query: &asked, settings: &settings }.candidates(c);
+            let look = move |c: &ralph_bot::store::sql::Connection| {
+                Lookup { query: &asked, settings: &settings }.candidates(c)
+            };
             let (candidates, _) = store.read(look).await.expect("found");
             cases.push(RetrievalCase { query, candidates, relevant, plain });
         }

@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use rusqlite::{Connection, params};
 use serde::Serialize;
 
-use super::StoreResult;
+use super::{StoreError, StoreResult};
 use crate::domain::model::ids::{ForgeName, Timestamp, User};
+use crate::store::sql::{Connection, params};
 
 /// Maximum length of a stored path, in characters.
 const MAX_PATH: usize = 300;
@@ -91,8 +91,9 @@ pub fn begin(c: &Connection, request: &AccessRequest, now: Timestamp) -> StoreRe
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     let id = user.map(|user| user.id.0);
     let from = request.from.to_string();
-    c.prepare_cached(sql)?.execute(params![now.0, forge, id, login, from, via, token, request.method, path])?;
-    Ok(c.last_insert_rowid())
+    let row = params![now.0, forge, id, login, from, via, token, request.method, path];
+    let added = c.prepare_cached(sql)?.insert(row)?;
+    added.ok_or_else(|| StoreError::Bug { detail: "a request was not recorded".into() })
 }
 
 /// Stores the response status of a request.
@@ -112,7 +113,7 @@ pub fn newest(c: &Connection, before: Option<i64>, most: usize) -> StoreResult<V
 /// Returns rows like [`newest`]. With a login, returns only this account's rows and ignores letter case.
 pub fn newest_of(c: &Connection, login: Option<&str>, before: Option<i64>, most: usize) -> StoreResult<Vec<AccessRow>> {
     let sql = "SELECT id, at, forge, account_id, login, address, via, token, method, path, status FROM access_audit
-        WHERE id < ?1 AND (?3 IS NULL OR login = ?3 COLLATE NOCASE) ORDER BY id DESC LIMIT ?2";
+        WHERE id < ?1 AND (CAST(?3 AS TEXT) IS NULL OR lower(login) = lower(?3)) ORDER BY id DESC LIMIT ?2";
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map(params![before.unwrap_or(i64::MAX), most as i64, login], |row| {
         Ok(AccessRow {

@@ -1,11 +1,11 @@
 //! Audit log of loops. It is append-only: the database rejects changes.
 
-use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::supervision::oversight::AuditEntry;
+use crate::store::sql::{Connection, params};
 
 /// Entry of the audit log with its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

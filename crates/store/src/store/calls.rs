@@ -1,7 +1,6 @@
 //! Backend calls. One transaction chooses a backend, reserves the cost and records the call, so two loops cannot use the
 //! same free slot or the same budget, whether in one process or several.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 use super::{StoreResult, costs, loops, timers};
@@ -15,6 +14,7 @@ use crate::domain::providers::money::{
     CostAccount, CostAccounts, CostLimitReached, Ending, Permit, Reservation, day_of, likely_cost,
 };
 use crate::domain::providers::prices::TokenUsage;
+use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, ToSql, params};
 
 /// Number of past calls used to estimate the cost of a call.
 const PAST: u32 = 20;
@@ -363,7 +363,7 @@ pub fn of_loop(c: &Connection, of: &LoopId) -> StoreResult<Vec<CallRecord>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn booked(row: &Row<'_>) -> rusqlite::Result<CallRecord> {
+fn booked(row: &Row<'_>) -> SqlResult<CallRecord> {
     let tokens = |at: usize| row.get::<_, i64>(at).map(|count| u64::try_from(count).unwrap_or_default());
     Ok(CallRecord {
         iteration: row.get(0)?,
@@ -398,17 +398,17 @@ fn likely(c: &Connection, caller: &CallContext, role: BackendRole) -> StoreResul
 /// Returns the current totals to which the call's cost is added, without the call itself.
 fn ledger(c: &Connection, caller: &CallContext, now: Timestamp) -> StoreResult<CostAccounts> {
     let limits = caller.limits;
-    let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
+    let settled = |condition: &str, values: &[&dyn ToSql]| -> StoreResult<Money> {
         let sql = format!("SELECT coalesce(sum(cost), 0) FROM calls WHERE ended_at IS NOT NULL AND {condition}");
         Ok(c.prepare_cached(&sql)?.query_row(values, |row| row.get(0).map(Money))?)
     };
-    let held = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
+    let held = |condition: &str, values: &[&dyn ToSql]| -> StoreResult<Money> {
         let sql = format!(
             "SELECT coalesce(sum(max(reserved, coalesce(shown, 0))), 0) FROM calls
              WHERE ended_at IS NULL AND {condition} AND key <> ?{}",
             values.len() + 1
         );
-        let values: Vec<_> = values.iter().copied().chain([&caller.key as &dyn rusqlite::ToSql]).collect();
+        let values: Vec<_> = values.iter().copied().chain([&caller.key as &dyn ToSql]).collect();
         Ok(c.prepare_cached(&sql)?.query_row(&*values, |row| row.get(0).map(Money))?)
     };
     let (day, loop_id) = (day_of(now), caller.loop_id.as_str());
@@ -432,7 +432,7 @@ fn ledger(c: &Connection, caller: &CallContext, now: Timestamp) -> StoreResult<C
         },
         of_service: CostAccount {
             spent: settled("day = ?1", &[&day])?,
-            reserved: held("1", &[])?,
+            reserved: held("TRUE", &[])?,
             limit: limits.of_service,
         },
     })

@@ -1,10 +1,9 @@
 //! Messages about loops in channels. Later notices edit them or reply to them.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::StoreResult;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::PostedMessage;
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Returns the message about a loop in a channel; `None` if there is none, or if another version stored it in an unreadable
 /// format.

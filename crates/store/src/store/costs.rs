@@ -1,13 +1,12 @@
 //! Daily costs by repository, backend and person. The end of a call updates the sums.
 
-use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::StoreResult;
 use super::scope::RepoScope;
 use crate::domain::model::ids::Money;
+use crate::store::sql::{Connection, Row, Value, params_from_iter};
 
 /// Part of the SQL statement that adds ended calls to their daily sums.
 const ADD: &str =
@@ -16,9 +15,9 @@ const ADD: &str =
         coalesce(sum(c.cost), 0), sum(c.tokens_in + c.cache_read + c.cache_write), sum(c.tokens_out)
     FROM calls c LEFT JOIN loop_summaries s ON s.loop_id = c.loop_id";
 const GROUPS: &str = "GROUP BY c.day, c.forge, c.repo_id, c.backend, coalesce(s.person_id, 0)
-    ON CONFLICT (day, forge, repo_id, backend, person_id) DO UPDATE SET calls = calls + excluded.calls,
-        cost = cost + excluded.cost, tokens_in = tokens_in + excluded.tokens_in,
-        tokens_out = tokens_out + excluded.tokens_out, person = excluded.person";
+    ON CONFLICT (day, forge, repo_id, backend, person_id) DO UPDATE SET calls = daily_costs.calls + excluded.calls,
+        cost = daily_costs.cost + excluded.cost, tokens_in = daily_costs.tokens_in + excluded.tokens_in,
+        tokens_out = daily_costs.tokens_out + excluded.tokens_out, person = excluded.person";
 
 /// Grouping of costs, in addition to the day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
@@ -71,7 +70,7 @@ pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i6
     let visible = scope.condition("d", &mut values);
     let (name, group) = match by {
         CostGroup::Backend => ("d.backend", "d.backend"),
-        CostGroup::Person => ("d.person", "d.forge, d.person_id"),
+        CostGroup::Person => ("max(d.person)", "d.forge, d.person_id"),
         CostGroup::Repository => (
             "coalesce((SELECT s.forge || ':' || s.owner || '/' || s.name FROM loop_summaries s
                 WHERE s.forge = d.forge AND s.repo_id = d.repo_id ORDER BY s.id DESC LIMIT 1), d.forge || ':' || d.repo_id)",
@@ -83,7 +82,7 @@ pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i6
          WHERE d.day BETWEEN ?1 AND ?2 AND {visible} GROUP BY d.day, {group} ORDER BY d.day DESC, total DESC, {name}"
     );
     let mut statement = c.prepare_cached(&sql)?;
-    let count = |row: &rusqlite::Row<'_>, at: usize| row.get::<_, i64>(at).map(|count| count.max(0) as u64);
+    let count = |row: &Row<'_>, at: usize| row.get::<_, i64>(at).map(|count| count.max(0) as u64);
     let rows = statement.query_map(params_from_iter(values), |row| {
         Ok(DailyCost {
             day: row.get(0)?,

@@ -1,12 +1,11 @@
 //! Events of loops after a position: the loops' steps, their agents' actions, and the output of running agents.
 
-use rusqlite::{Connection, params};
-
 use super::listing::repository;
 use super::{StoreResult, session};
 use crate::domain::knowledge::session::SessionEvent;
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{LoopId, Money, Ratio, RepoRef, Timestamp};
+use crate::store::sql::{Connection, params};
 
 /// Position in the feed: the last row of the loops' logs, the agents' events, and the running agents' output. Positions only
 /// grow.
@@ -121,10 +120,12 @@ pub struct FeedState {
 /// Returns the newest position.
 pub fn newest(c: &Connection) -> StoreResult<FeedPosition> {
     // Output is removed when its run ends, but the sequence still contains the last id.
-    let sql =
+    let sql = format!(
         "SELECT (SELECT coalesce(max(rowid), 0) FROM loop_events), (SELECT coalesce(max(id), 0) FROM session_events),
-        coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'session_output'), 0)";
-    let mut statement = c.prepare_cached(sql)?;
+        coalesce({}, 0)",
+        c.last_id("session_output")
+    );
+    let mut statement = c.prepare_cached(&sql)?;
     let position = statement
         .query_row([], |row| Ok(FeedPosition { step: row.get(0)?, activity: row.get(1)?, output: row.get(2)? }))?;
     Ok(position)
@@ -169,12 +170,12 @@ fn merged(one: Vec<FeedEvent>, other: Vec<FeedEvent>) -> Vec<FeedEvent> {
 }
 
 fn steps(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> StoreResult<Vec<FeedEvent>> {
-    let condition = if of.is_some() { "e.loop_id = ?3" } else { "?3 IS NULL" };
+    let condition = if of.is_some() { "e.loop_id = ?3" } else { "CAST(?3 AS TEXT) IS NULL" };
     let sql = format!(
         "SELECT e.rowid, e.loop_id, s.forge, s.repo_id, s.owner, s.name, e.at, e.seq, json_extract(e.input, '$.input'),
              e.reasons, s.state, s.iterations, s.completion, s.cost, s.reason
-         FROM loop_events e CROSS JOIN loop_summaries s ON s.loop_id = e.loop_id
-         WHERE e.rowid > ?1 AND {condition} ORDER BY e.rowid LIMIT ?2"
+         FROM loop_events e CROSS JOIN loop_summaries s
+         WHERE s.loop_id = e.loop_id AND e.rowid > ?1 AND {condition} ORDER BY e.rowid LIMIT ?2"
     );
     let mut statement = c.prepare_cached(&sql)?;
     let mut rows = statement.query(params![after, limit as i64, of.map(LoopId::as_str)])?;
@@ -184,7 +185,7 @@ fn steps(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> Store
         events.push(FeedEvent {
             row: row.get(0)?,
             loop_id: LoopId::new(row.get::<_, String>(1)?),
-            repo: repository(row, 2)?,
+            repo: repository(&row, 2)?,
             at: Timestamp(row.get(6)?),
             what: FeedKind::Step {
                 seq: row.get(7)?,
@@ -204,21 +205,21 @@ fn steps(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> Store
 }
 
 fn activities(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> StoreResult<Vec<FeedEvent>> {
-    let condition = if of.is_some() { "e.loop_id = ?3" } else { "?3 IS NULL" };
+    let condition = if of.is_some() { "e.loop_id = ?3" } else { "CAST(?3 AS TEXT) IS NULL" };
     let sql = format!(
         "SELECT e.iteration, e.kind, e.tool, e.path, e.text, e.failed, e.at, e.id, e.loop_id, s.forge, s.repo_id, s.owner, s.name
-         FROM session_events e CROSS JOIN loop_summaries s ON s.loop_id = e.loop_id
-         WHERE e.id > ?1 AND {condition} ORDER BY e.id LIMIT ?2"
+         FROM session_events e CROSS JOIN loop_summaries s
+         WHERE s.loop_id = e.loop_id AND e.id > ?1 AND {condition} ORDER BY e.id LIMIT ?2"
     );
     let mut statement = c.prepare_cached(&sql)?;
     let mut rows = statement.query(params![after, limit as i64, of.map(LoopId::as_str)])?;
     let mut events = Vec::new();
     while let Some(row) = rows.next()? {
-        let event = session::event(row)?;
+        let event = session::event(&row)?;
         events.push(FeedEvent {
             row: row.get(7)?,
             loop_id: LoopId::new(row.get::<_, String>(8)?),
-            repo: repository(row, 9)?,
+            repo: repository(&row, 9)?,
             at: event.at,
             what: FeedKind::Activity(event),
         });
@@ -227,11 +228,11 @@ fn activities(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> 
 }
 
 fn outputs(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> StoreResult<Vec<FeedEvent>> {
-    let condition = if of.is_some() { "o.loop_id = ?3" } else { "?3 IS NULL" };
+    let condition = if of.is_some() { "o.loop_id = ?3" } else { "CAST(?3 AS TEXT) IS NULL" };
     let sql = format!(
         "SELECT o.id, o.loop_id, s.forge, s.repo_id, s.owner, s.name, o.at, o.iteration, o.text
-         FROM session_output o CROSS JOIN loop_summaries s ON s.loop_id = o.loop_id
-         WHERE o.id > ?1 AND {condition} ORDER BY o.id LIMIT ?2"
+         FROM session_output o CROSS JOIN loop_summaries s
+         WHERE s.loop_id = o.loop_id AND o.id > ?1 AND {condition} ORDER BY o.id LIMIT ?2"
     );
     let mut statement = c.prepare_cached(&sql)?;
     let mut rows = statement.query(params![after, limit as i64, of.map(LoopId::as_str)])?;
@@ -240,7 +241,7 @@ fn outputs(c: &Connection, after: i64, of: Option<&LoopId>, limit: usize) -> Sto
         events.push(FeedEvent {
             row: row.get(0)?,
             loop_id: LoopId::new(row.get::<_, String>(1)?),
-            repo: repository(row, 2)?,
+            repo: repository(&row, 2)?,
             at: Timestamp(row.get(6)?),
             what: FeedKind::Output { iteration: row.get(7)?, text: session::stored_text(row.get_ref(8)?)? },
         });

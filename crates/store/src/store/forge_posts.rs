@@ -1,10 +1,10 @@
 //! Comments, pull requests and issues that the service created on a forge, by natural key.
 
-use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use super::StoreResult;
 use crate::domain::model::ids::Timestamp;
+use crate::store::sql::{Connection, OptionalExtension, Row, params};
 
 /// A comment, pull request or issue that the service created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,16 +23,14 @@ pub fn digest(text: &str) -> String {
 /// Returns the post with this key.
 pub fn get(c: &Connection, subject: &str, key: &str) -> StoreResult<Option<ForgePost>> {
     let sql = "SELECT forge_id, digest FROM posted WHERE subject = ?1 AND key = ?2";
-    let read = |row: &rusqlite::Row<'_>| Ok(ForgePost { forge_id: row.get(0)?, digest: row.get(1)? });
+    let read = |row: &Row<'_>| Ok(ForgePost { forge_id: row.get(0)?, digest: row.get(1)? });
     Ok(c.query_row(sql, [subject, key], read).optional()?)
 }
 
 /// Returns all posts of a subject: key, post, and the issue whose comment limit counts the post.
 pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<(String, ForgePost, String)>> {
     let mut statement = c.prepare_cached("SELECT key, forge_id, digest, counted_on FROM posted WHERE subject = ?1")?;
-    let read = |row: &rusqlite::Row<'_>| {
-        Ok((row.get(0)?, ForgePost { forge_id: row.get(1)?, digest: row.get(2)? }, row.get(3)?))
-    };
+    let read = |row: &Row<'_>| Ok((row.get(0)?, ForgePost { forge_id: row.get(1)?, digest: row.get(2)? }, row.get(3)?));
     Ok(statement.query_map([subject], read)?.collect::<Result<_, _>>()?)
 }
 

@@ -1,10 +1,9 @@
 //! State of forges at the last check: labels, edits, repositories, processed comments.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::StoreResult;
 use crate::domain::model::event::is_same_label;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef, Timestamp, User};
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Returns the labels that an issue had at the last check; `None` if it was never checked.
 pub fn labels(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<Option<Vec<String>>> {

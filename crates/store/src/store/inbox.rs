@@ -5,12 +5,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
-use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, StoreResult};
 use crate::domain::model::event::ForgeEvent;
 use crate::domain::model::ids::{ForgeName, Timestamp};
+use crate::store::sql::{Connection, OptionalExtension, Row, Value, params, params_from_iter};
 
 /// Id prefix of changes found by polling. The service rejects a webhook delivery whose id has this prefix.
 pub const POLLED: &str = "poll/";
@@ -170,10 +170,15 @@ pub fn stored(c: &Connection, forge: &ForgeName, deliveries: &[String]) -> Store
 
 /// Returns the row ids of due deliveries, oldest first. Skips deliveries of the forges in `not_there`.
 pub fn due(c: &Connection, now: Timestamp, not_there: &[ForgeName]) -> StoreResult<Vec<i64>> {
-    let sql = "SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1
-        AND forge NOT IN (SELECT value FROM json_each(?2)) ORDER BY id";
-    let mut statement = c.prepare_cached(sql)?;
-    let rows = statement.query_map(params![now.0, serde_json::to_string(not_there)?], |row| row.get(0))?;
+    let mut values: Vec<Value> = vec![now.0.into()];
+    let mut there = String::new();
+    for forge in not_there {
+        values.push(forge.as_str().to_owned().into());
+        there.push_str(&format!(" AND forge <> ?{}", values.len()));
+    }
+    let sql = format!("SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1{there} ORDER BY id");
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -204,8 +209,8 @@ pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<WaitingDelivery>>
 /// Stores the result of a delivery. Deletes the body unless processing failed. Keeps the row to detect replays.
 pub fn finish(c: &Connection, id: i64, outcome: DeliveryOutcome, reason: &str) -> StoreResult<()> {
     let sql =
-        "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
-    c.execute(sql, params![id, outcome.as_str(), reason])?;
+        "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE ?4 END WHERE id = ?1";
+    c.execute(sql, params![id, outcome.as_str(), reason, [0_u8; 0].as_slice()])?;
     Ok(())
 }
 
@@ -264,7 +269,7 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
 pub fn queue(c: &Connection, now: Timestamp) -> StoreResult<(u64, Option<Timestamp>)> {
     let sql = "SELECT count(*), min(CASE WHEN not_before <= ?1 THEN max(received_at, not_before) END)
         FROM inbox WHERE state = 'new'";
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
     let (length, oldest) = c.prepare_cached(sql)?.query_row([now.0], read)?;
     Ok((length, oldest.map(Timestamp)))
 }

@@ -1,8 +1,7 @@
 //! Settings of this installation: ids and keys that are generated once, and states recorded by the service.
 
-use rusqlite::{Connection, OptionalExtension};
-
 use super::StoreResult;
+use crate::store::sql::{Connection, OptionalExtension};
 
 /// Key of the time of the last backup, in milliseconds since 1970.
 pub const BACKUP: &str = "backup_at";

@@ -1,9 +1,8 @@
 //! Leases on work. A lease expires by itself. Its fencing number exposes writes under an older lease.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{StoreError, StoreResult};
 use crate::domain::model::ids::Timestamp;
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Acquires a free or expired lease; returns its fencing number, or `None` if another owner holds the lease.
 pub fn take(c: &Connection, name: &str, owner: &str, now: Timestamp, until: Timestamp) -> StoreResult<Option<i64>> {

@@ -1,8 +1,5 @@
 //! Read model of loops for lists: one small row per loop. Saving a loop updates its row, so lists need not read whole loops.
 
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-
 pub use super::scope::RepoScope;
 use super::{StoreError, StoreResult, costs, installation};
 use crate::domain::knowledge::session::terms;
@@ -10,6 +7,7 @@ use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
+use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, Value, params, params_from_iter};
 
 /// Number of loops per transaction when rows are created for an earlier version's loops.
 const FILL_BATCH: usize = 100;
@@ -87,7 +85,7 @@ impl LoopRow {
         s.waits, s.person_id, s.person, s.reason, s.iterations, s.max_iterations, s.completion, s.cost, s.cost_limit,
         s.branch, s.pull, s.created_at, s.updated_at";
 
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>) -> SqlResult<Self> {
         let state: String = row.get(9)?;
         Ok(Self {
             id: LoopId::new(row.get::<_, String>(1)?),
@@ -119,7 +117,7 @@ impl LoopRow {
 }
 
 /// Reads a repository from four columns: forge, id, owner, name.
-pub(super) fn repository(row: &Row<'_>, at: usize) -> rusqlite::Result<RepoRef> {
+pub(super) fn repository(row: &Row<'_>, at: usize) -> SqlResult<RepoRef> {
     Ok(RepoRef {
         forge: ForgeName::new(row.get::<_, String>(at)?),
         id: RepoId(row.get(at + 1)?),
@@ -165,25 +163,27 @@ impl LoopFilter {
     }
 
     /// Returns the SQL tables and conditions of the filter, and appends their values to `values`.
-    fn selection(&self, values: &mut Vec<Value>) -> String {
+    fn selection(&self, c: &Connection, values: &mut Vec<Value>) -> String {
         let mut from = "loop_summaries s".to_owned();
         let mut conditions = vec![self.scope.condition("s", values)];
-        let mut equals = |values: &mut Vec<Value>, column: &str, value: Value| {
-            values.push(value);
-            conditions.push(format!("{column} = ?{}", values.len()));
-        };
         if let Some(forge) = &self.forge {
-            equals(values, "s.forge", forge.clone().into());
+            values.push(forge.clone().into());
+            conditions.push(format!("s.forge = ?{}", values.len()));
         }
+        let mut equals_in_any_case = |values: &mut Vec<Value>, column: &str, value: &str| {
+            values.push(value.to_owned().into());
+            conditions.push(format!("lower({column}) = lower(?{})", values.len()));
+        };
         if let Some((owner, name)) = &self.repository {
-            equals(values, "s.owner COLLATE NOCASE", owner.clone().into());
-            equals(values, "s.name COLLATE NOCASE", name.clone().into());
+            equals_in_any_case(values, "s.owner", owner);
+            equals_in_any_case(values, "s.name", name);
         }
         if let Some(person) = &self.person {
-            equals(values, "s.person COLLATE NOCASE", person.clone().into());
+            equals_in_any_case(values, "s.person", person);
         }
         if let Some(open) = self.open {
-            equals(values, "s.open", i64::from(open).into());
+            values.push(i64::from(open).into());
+            conditions.push(format!("s.open = ?{}", values.len()));
         }
         if let Some(waits) = self.waits {
             // A literal, so that SQLite uses the partial index.
@@ -195,8 +195,9 @@ impl LoopFilter {
         }
         if let Some(expression) = self.text.as_deref().and_then(|text| words_expression(text, true)) {
             values.push(expression.into());
-            from = "loop_summaries_words w CROSS JOIN loop_summaries s ON s.id = w.rowid".to_owned();
-            conditions.push(format!("loop_summaries_words MATCH ?{}", values.len()));
+            from = "loop_summaries_words CROSS JOIN loop_summaries s".to_owned();
+            conditions.push("s.id = loop_summaries_words.rowid".to_owned());
+            conditions.push(c.matches("loop_summaries_words", values.len()));
         }
         format!("FROM {from} WHERE {}", conditions.join(" AND "))
     }
@@ -223,9 +224,9 @@ pub struct LoopPage {
 /// between two calls do not shift later pages.
 pub fn page(c: &Connection, filter: &LoopFilter, before: Option<i64>, limit: usize) -> StoreResult<LoopPage> {
     let mut values = Vec::new();
-    let selection = filter.selection(&mut values);
+    let selection = filter.selection(c, &mut values);
     let searched = selection.contains("loop_summaries_words");
-    let key = if searched { "w.rowid" } else { "s.id" };
+    let key = if searched { "loop_summaries_words.rowid" } else { "s.id" };
     values.push(before.unwrap_or(i64::MAX).into());
     let bound = values.len();
     values.push(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1).into());
@@ -246,7 +247,7 @@ pub fn page(c: &Connection, filter: &LoopFilter, before: Option<i64>, limit: usi
 /// Returns at most `limit` loops that match a filter, newest first, after skipping `offset` of them.
 pub fn slice(c: &Connection, filter: &LoopFilter, offset: usize, limit: usize) -> StoreResult<Vec<LoopRow>> {
     let mut values = Vec::new();
-    let selection = filter.selection(&mut values);
+    let selection = filter.selection(c, &mut values);
     let number = |count: usize| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
     values.extend([number(limit), number(offset)]);
     let (limit, offset) = (values.len() - 1, values.len());
@@ -270,7 +271,7 @@ pub fn row(c: &Connection, id: &LoopId) -> StoreResult<Option<LoopRow>> {
 /// Returns the number of loops that match a filter, by state.
 pub fn counts(c: &Connection, filter: &LoopFilter) -> StoreResult<Vec<(LoopState, u64)>> {
     let mut values = Vec::new();
-    let sql = format!("SELECT s.state, count(*) {} GROUP BY s.state", filter.selection(&mut values));
+    let sql = format!("SELECT s.state, count(*) {} GROUP BY s.state", filter.selection(c, &mut values));
     let mut statement = c.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), |row| {
         Ok((LoopState::parse(&row.get::<_, String>(0)?), row.get::<_, i64>(1)?.unsigned_abs()))
@@ -283,12 +284,12 @@ pub fn counts(c: &Connection, filter: &LoopFilter) -> StoreResult<Vec<(LoopState
 pub fn repositories(c: &Connection) -> StoreResult<Vec<RepoRef>> {
     // One index lookup per repository instead of one per loop.
     let sql = "WITH RECURSIVE places (forge, repo_id) AS (
-            SELECT * FROM (SELECT forge, repo_id FROM loop_summaries ORDER BY forge, repo_id LIMIT 1)
+            SELECT * FROM (SELECT forge, repo_id FROM loop_summaries ORDER BY forge, repo_id LIMIT 1) AS first
             UNION ALL
-            SELECT n.forge, n.repo_id FROM places p CROSS JOIN loop_summaries n ON n.id = coalesce(
+            SELECT n.forge, n.repo_id FROM places p CROSS JOIN loop_summaries n WHERE n.id = coalesce(
                 (SELECT o.id FROM loop_summaries o WHERE o.forge = p.forge AND o.repo_id > p.repo_id ORDER BY o.repo_id LIMIT 1),
                 (SELECT o.id FROM loop_summaries o WHERE o.forge > p.forge ORDER BY o.forge, o.repo_id LIMIT 1)))
-        SELECT s.forge, s.repo_id, s.owner, s.name FROM places p CROSS JOIN loop_summaries s ON s.id =
+        SELECT s.forge, s.repo_id, s.owner, s.name FROM places p CROSS JOIN loop_summaries s WHERE s.id =
             (SELECT max(o.id) FROM loop_summaries o WHERE o.forge = p.forge AND o.repo_id = p.repo_id)
         ORDER BY s.forge, s.owner, s.name";
     let mut statement = c.prepare_cached(sql)?;
@@ -352,29 +353,39 @@ pub(super) fn save(c: &Connection, new: &LoopRow) -> StoreResult<()> {
 }
 
 /// Creates the loops' rows and the daily costs that an earlier version did not store. Does nothing once they are complete.
-pub(super) fn fill(c: &mut Connection) -> StoreResult<()> {
+pub(super) fn fill(c: &Connection) -> StoreResult<()> {
     if installation::get(c, FILLED)?.is_some() {
         return Ok(());
     }
     loop {
-        let transaction = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        let missing = missing(&transaction)?;
-        for (id, data) in &missing {
-            match serde_json::from_str::<Loop>(data) {
-                Ok(known) => save(&transaction, &LoopRow::of(&known))?,
-                Err(error) => save_unreadable(&transaction, id, &error.to_string())?,
-            }
+        c.engine().begin_write()?;
+        let done = fill_batch(c);
+        if done.is_err() {
+            c.engine().roll_back()?;
         }
-        let done = missing.len() < FILL_BATCH;
-        if done && installation::get(&transaction, FILLED)?.is_none() {
-            costs::fill(&transaction)?;
-            installation::set(&transaction, FILLED, "1")?;
-        }
-        transaction.commit()?;
+        let done = done?;
+        c.engine().commit()?;
         if done {
             return Ok(());
         }
     }
+}
+
+/// Creates the rows of some loops; returns whether all exist.
+fn fill_batch(c: &Connection) -> StoreResult<bool> {
+    let missing = missing(c)?;
+    for (id, data) in &missing {
+        match serde_json::from_str::<Loop>(data) {
+            Ok(known) => save(c, &LoopRow::of(&known))?,
+            Err(error) => save_unreadable(c, id, &error.to_string())?,
+        }
+    }
+    let done = missing.len() < FILL_BATCH;
+    if done && installation::get(c, FILLED)?.is_none() {
+        costs::fill(c)?;
+        installation::set(c, FILLED, "1")?;
+    }
+    Ok(done)
 }
 
 /// Returns the oldest loops without a row: id and data.

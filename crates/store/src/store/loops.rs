@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension, params};
 use serde::Deserialize;
 
 use super::listing::{self, LoopRow};
@@ -15,6 +14,7 @@ use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience, Occasion};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Role of an issue or pull request in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +86,9 @@ fn finished(c: &Connection, repo: &RepoRef, most: usize) -> StoreResult<Vec<Loop
 
 /// Returns the ids of all open loops, or of the open loops in one state.
 pub fn open_ids(c: &Connection, state: Option<LoopState>) -> StoreResult<Vec<LoopId>> {
-    let mut statement =
-        c.prepare_cached("SELECT id FROM loops WHERE open = 1 AND (?1 IS NULL OR state = ?1) ORDER BY id")?;
+    let mut statement = c.prepare_cached(
+        "SELECT id FROM loops WHERE open = 1 AND (CAST(?1 AS TEXT) IS NULL OR state = ?1) ORDER BY id",
+    )?;
     let rows = statement.query_map([state.map(LoopState::as_str)], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(LoopId::new(row?))).collect()
 }
@@ -143,8 +144,8 @@ pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<New
         #[serde(default)]
         overruled: Vec<String>,
     }
-    let sql = "SELECT l.id, l.data FROM loop_summaries s CROSS JOIN loops l ON l.id = s.loop_id
-        WHERE s.open = 1 AND s.forge = ?1 AND s.repo_id = ?2 ORDER BY s.id DESC LIMIT 1";
+    let sql = "SELECT l.id, l.data FROM loop_summaries s CROSS JOIN loops l
+        WHERE l.id = s.loop_id AND s.open = 1 AND s.forge = ?1 AND s.repo_id = ?2 ORDER BY s.id DESC LIMIT 1";
     let mut statement = c.prepare_cached(sql)?;
     let found: Option<(String, String)> = statement
         .query_row(params![repo.forge.as_str(), repo.id.0], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -220,9 +221,8 @@ pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> 
         return Ok(false);
     }
     let decision = lifecycle::start(start, now);
-    match save(c, &decision.next, true) {
-        Err(StoreError::Duplicate { .. }) => return Ok(false),
-        other => other?,
+    if !save(c, &decision.next, true)? {
+        return Ok(false);
     }
     let place = &decision.next.place;
     add_number(c, &place.repo, place.issue, &decision.next.id, IssueRole::Issue)?;
@@ -460,15 +460,16 @@ pub fn step_of_input(c: &Connection, id: &LoopId, after: u64, input: &LoopInput)
         .transpose()
 }
 
-fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<()> {
+/// Stores a loop. Returns `false` and stores nothing if a new loop or an open loop of the issue already exists.
+fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<bool> {
     let sql = if new {
         "INSERT INTO loops (id, forge, repo_id, issue, state, open, queued_at, data, version, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING"
     } else {
         "UPDATE loops SET forge = ?2, repo_id = ?3, issue = ?4, state = ?5, open = ?6, queued_at = ?7, data = ?8,
             version = ?9, created_at = ?10, updated_at = ?11 WHERE id = ?1"
     };
-    c.prepare_cached(sql)?.execute(params![
+    let saved = c.prepare_cached(sql)?.execute(params![
         next.id.as_str(),
         next.place.repo.forge.as_str(),
         next.place.repo.id.0,
@@ -481,7 +482,11 @@ fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<()> {
         next.created_at.0,
         next.updated_at.0,
     ])?;
-    listing::save(c, &LoopRow::of(next))
+    if saved == 0 {
+        return Ok(false);
+    }
+    listing::save(c, &LoopRow::of(next))?;
+    Ok(true)
 }
 
 fn log(c: &Connection, decision: &StepDecision, input: &LoopInput, now: Timestamp) -> StoreResult<()> {

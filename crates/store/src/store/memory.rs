@@ -16,8 +16,6 @@ pub mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
-
 pub use attribution::{LoopCredit, carried, credit_iteration, credit_loop, uplift};
 pub use recall::{LearningSearchResult, Lookup, recall, search};
 pub use reflections::{add_reflection, reflections};
@@ -33,6 +31,7 @@ use crate::domain::loops::Estimate;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::words;
 use crate::process::Masker;
+use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, params};
 
 /// Number of similar learnings that are compared with a new learning.
 const COMPARED: usize = 12;
@@ -74,7 +73,7 @@ struct StoredLearning {
 impl StoredLearning {
     const COLUMNS: &'static str = "l.id, l.learning, l.data, l.checksum";
 
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>) -> SqlResult<Self> {
         Ok(Self { row: row.get(0)?, id: row.get(1)?, data: row.get(2)?, checksum: row.get(3)? })
     }
 
@@ -198,7 +197,7 @@ fn unindex(c: &Connection, row: i64, words: &[String]) -> StoreResult<()> {
 fn count(c: &Connection, words: &[String], by: i64) -> StoreResult<()> {
     let different: BTreeSet<&String> = words.iter().collect();
     let sql = "INSERT INTO learnings_terms (term, learnings) VALUES (?1, max(?2, 0))
-        ON CONFLICT (term) DO UPDATE SET learnings = max(learnings + ?2, 0)";
+        ON CONFLICT (term) DO UPDATE SET learnings = max(learnings_terms.learnings + ?2, 0)";
     let mut statement = c.prepare_cached(sql)?;
     for word in different {
         statement.execute(params![word, by])?;
@@ -318,7 +317,7 @@ pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> Store
     // halvings fit into the integer.
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.state <> 'archived' AND l.idle_since <= ?1
-         AND l.confidence < ?2 * (1 << min((?3 - l.idle_since) / ?4, 60)) ORDER BY l.idle_since LIMIT ?5",
+         AND l.confidence < CAST(?2 AS DOUBLE PRECISION) * (CAST(1 AS BIGINT) << CAST(min((?3 - l.idle_since) / ?4, 60) AS INTEGER)) ORDER BY l.idle_since LIMIT ?5",
         StoredLearning::COLUMNS
     );
     let bound = params![now.0 - half_life, settings.archive_below, now.0, half_life, DECAY_BATCH as i64];

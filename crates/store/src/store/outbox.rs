@@ -1,15 +1,16 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{StoreResult, leases};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
+use crate::store::sql::{Connection, OptionalExtension, Row, params};
 
 /// Minimum delay, in milliseconds, of a postponed status or label for which later effects of the loop do not wait.
 const PUT_OFF_MS: i64 = 5_000;
+/// Number of effects that a claim reads at a time, because PostgreSQL sends the rows of a query together.
+const CLAIM_PAGE: i64 = 64;
 
 /// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,59 +111,67 @@ pub fn claim(
 ) -> StoreResult<Option<ClaimedEffect>> {
     let mut statement = c.prepare_cached(
         "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries FROM outbox o
-         WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
+         WHERE o.lane = ?1 AND o.id > ?4 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id
                              AND NOT (e.state = 'ready' AND e.attempts = 0 AND e.not_before > ?2
                                       AND (e.key IN ('status', 'label') AND e.not_before > ?2 + ?3
                                            OR e.receipt LIKE 'locked: %')))
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
-         ORDER BY o.id",
+         ORDER BY o.id LIMIT ?5",
     )?;
-    let mut rows = statement.query(params![queue, now.0, PUT_OFF_MS])?;
-    while let Some(row) = rows.next()? {
-        let (id, key): (i64, String) = (row.get(0)?, row.get(3)?);
-        let (effect, place): (String, String) = (row.get(4)?, row.get(5)?);
-        let (Ok(effect), Ok(place)) =
-            (serde_json::from_str::<Effect>(&effect), serde_json::from_str::<IssueRef>(&place))
-        else {
-            // Another version wrote it; later effects must not wait for it.
+    let mut after = 0;
+    loop {
+        let mut rows = statement.query(params![queue, now.0, PUT_OFF_MS, after, CLAIM_PAGE])?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            let (id, key): (i64, String) = (row.get(0)?, row.get(3)?);
+            after = id;
+            count += 1;
+            let (effect, place): (String, String) = (row.get(4)?, row.get(5)?);
+            let (Ok(effect), Ok(place)) =
+                (serde_json::from_str::<Effect>(&effect), serde_json::from_str::<IssueRef>(&place))
+            else {
+                // Another version wrote it; later effects must not wait for it.
+                drop(rows);
+                let sql =
+                    "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
+                c.prepare_cached(sql)?.execute(params![id, now.0])?;
+                tracing::error!(id, key, "an effect of the outbox could not be parsed and was rejected");
+                return Ok(None);
+            };
+            let subject: String = row.get(1)?;
+            if !may(&lease_name(&subject, queue), &place) {
+                continue;
+            }
+            let claimed = ClaimedEffect {
+                id,
+                subject,
+                loop_id: row.get::<_, Option<String>>(2)?.map(LoopId::new),
+                lane: effect.lane().unwrap_or(EffectQueue::Forge),
+                queue: queue.to_owned(),
+                key,
+                effect,
+                place,
+                attempts: row.get(6)?,
+                tries: row.get(9)?,
+                abandoned: row.get(8)?,
+                fence: 0,
+                created_at: Timestamp(row.get(7)?),
+                claimed_at: now,
+            };
             drop(rows);
-            let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
-            c.prepare_cached(sql)?.execute(params![id, now.0])?;
-            tracing::error!(id, key, "an effect of the outbox could not be parsed and was rejected");
-            return Ok(None);
-        };
-        let subject: String = row.get(1)?;
-        if !may(&lease_name(&subject, queue), &place) {
-            continue;
+            let Some(fence) = leases::take(c, &claimed.lease(), owner, now, now.plus_ms(lease_ms))? else {
+                return Ok(None);
+            };
+            let sql = "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
+            c.prepare_cached(sql)?.execute(params![id, fence])?;
+            return Ok(Some(ClaimedEffect { fence, ..claimed }));
         }
-        let claimed = ClaimedEffect {
-            id,
-            subject,
-            loop_id: row.get::<_, Option<String>>(2)?.map(LoopId::new),
-            lane: effect.lane().unwrap_or(EffectQueue::Forge),
-            queue: queue.to_owned(),
-            key,
-            effect,
-            place,
-            attempts: row.get(6)?,
-            tries: row.get(9)?,
-            abandoned: row.get(8)?,
-            fence: 0,
-            created_at: Timestamp(row.get(7)?),
-            claimed_at: now,
-        };
-        drop(rows);
-        let Some(fence) = leases::take(c, &claimed.lease(), owner, now, now.plus_ms(lease_ms))? else {
+        if count < CLAIM_PAGE {
             return Ok(None);
-        };
-        let sql =
-            "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
-        c.prepare_cached(sql)?.execute(params![id, fence])?;
-        return Ok(Some(ClaimedEffect { fence, ..claimed }));
+        }
     }
-    Ok(None)
 }
 
 /// Result of an effect.
@@ -317,7 +326,7 @@ pub fn queues(c: &Connection, now: Timestamp) -> StoreResult<Vec<(&'static str, 
         FROM outbox WHERE state IN ('ready', 'running') AND (lane = ?1 OR lane LIKE ?1 || '/%')";
     let mut statement = c.prepare_cached(sql)?;
     let mut queue = |queue: EffectQueue| -> StoreResult<(&'static str, u64, Option<Timestamp>)> {
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Option<i64>>(1)?));
         let (length, oldest) = statement.query_row(params![queue.as_str(), now.0], read)?;
         Ok((queue.label(), length, oldest.map(Timestamp)))
     };

@@ -20,7 +20,7 @@ use crate::clock::Stopwatch;
 /// Time between two attempts to acquire the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 /// Explanation and advice for a database changed by a newer version.
-const NEWER: &str = "a newer version of ralph-bot has used it, and there is no way back: install that version again, or stop the \
+pub(super) const NEWER: &str = "a newer version of ralph-bot has used it, and there is no way back: install that version again, or stop the \
                      service and restore the backup that was made before the upgrade (RUNBOOK.md, Roll back)";
 
 /// Shared lock on the schema of a database; released when it is dropped or the process ends.

@@ -14,13 +14,11 @@ mod tests;
 
 use std::ops::RangeInclusive;
 
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, params};
-
 use super::{StoreError, StoreResult};
 use crate::domain::knowledge::intelligence::ToolUse;
 use crate::domain::knowledge::session::{EventKind, RunningTurn, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
+use crate::store::sql::{Connection, OptionalExtension, Row, ValueRef, params};
 use packed::{Packed, indexed, shortened};
 
 pub use everywhere::{
@@ -101,12 +99,10 @@ pub fn add_turn(c: &Connection, id: &LoopId, new: &NewTurn) -> StoreResult<bool>
         turn.started.0,
         turn.ended.0,
     ];
-    if insert.execute(row)? == 0 {
-        return Ok(false);
-    }
+    let Some(added) = insert.insert(row)? else { return Ok(false) };
     let words = "INSERT INTO session_turns_words (rowid, scope, prompt, response) VALUES (?1, ?2, ?3, ?4)";
     let answer = format!("{}\n{}", turn.response, turn.error.as_deref().unwrap_or_default());
-    c.prepare_cached(words)?.execute(params![c.last_insert_rowid(), scope(id), turn.prompt, answer])?;
+    c.prepare_cached(words)?.execute(params![added, scope(id), turn.prompt, answer])?;
     Ok(true)
 }
 
@@ -120,9 +116,9 @@ pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResu
     let scope = scope(id);
     for NewEvent { event, text } in events {
         let SessionEvent { iteration, kind, tool, path, failed, at, .. } = event;
-        insert.execute(params![id.as_str(), iteration, kind.as_str(), tool, path, text, failed, at.0])?;
+        let added = insert.insert(params![id.as_str(), iteration, kind.as_str(), tool, path, text, failed, at.0])?;
         let searched = [tool.as_deref(), path.as_deref(), Some(&event.text)].into_iter().flatten();
-        words.execute(params![c.last_insert_rowid(), scope, searched.collect::<Vec<_>>().join("\n")])?;
+        words.execute(params![added, scope, searched.collect::<Vec<_>>().join("\n")])?;
     }
     Ok(())
 }
@@ -140,10 +136,11 @@ pub fn add_summary(c: &Connection, id: &LoopId, summary: &SessionSummary) -> Sto
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let data = serde_json::to_string(summary)?;
     let failed = !summary.errors.is_empty();
-    c.execute(insert, params![id.as_str(), summary.from, summary.to, data, failed, summary.made_at.0])?;
+    let row = params![id.as_str(), summary.from, summary.to, data, failed, summary.made_at.0];
+    let added = c.prepare(insert)?.insert(row)?;
     let text = summary_text(summary);
     let words = "INSERT INTO session_summaries_words (rowid, scope, text) VALUES (?1, ?2, ?3)";
-    c.execute(words, params![c.last_insert_rowid(), scope(id), text])?;
+    c.execute(words, params![added, scope(id), text])?;
     Ok(())
 }
 
@@ -164,7 +161,7 @@ pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> St
     let mut rows = statement.query(params![id.as_str(), iterations.start(), iterations.end()])?;
     let mut turns = Vec::new();
     while let Some(row) = rows.next()? {
-        turns.push(turn(row)?);
+        turns.push(turn(&row)?);
     }
     Ok(turns)
 }
@@ -205,7 +202,7 @@ pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> S
     let mut rows = statement.query(params![id.as_str(), iterations.start(), iterations.end()])?;
     let mut events = Vec::new();
     while let Some(row) = rows.next()? {
-        events.push(event(row)?);
+        events.push(event(&row)?);
     }
     Ok(events)
 }
@@ -240,7 +237,7 @@ pub(super) fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
 
 /// Returns the number of uses of each tool by a loop's agents, sorted by tool name.
 pub fn tools(c: &Connection, id: &LoopId) -> StoreResult<Vec<ToolUse>> {
-    let sql = "SELECT tool, sum(kind = ?2), sum(kind = ?3 AND failed) FROM session_events
+    let sql = "SELECT tool, count(*) FILTER (WHERE kind = ?2), count(*) FILTER (WHERE kind = ?3 AND failed = 1) FROM session_events
         WHERE loop_id = ?1 AND tool IS NOT NULL AND kind IN (?2, ?3) GROUP BY tool ORDER BY tool";
     let mut statement = c.prepare_cached(sql)?;
     let kinds = (EventKind::ToolCall.as_str(), EventKind::ToolResult.as_str());

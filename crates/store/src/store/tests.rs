@@ -1,5 +1,6 @@
 //! Tests of the store on real files: commits, leases, queues, timers, a full disk, a copy.
 
+pub(super) mod databases;
 mod races;
 
 use super::inbox::StoredDelivery;
@@ -8,6 +9,7 @@ use crate::domain::lifecycle::effect::{Effect, ForgeEffect, Mark, SEEN_QUEUE, Wo
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::store::sql::{Connection, params};
 use forge_posts::ForgePost;
 use outbox::{ClaimedEffect, EffectOutcome};
 
@@ -73,7 +75,7 @@ async fn damaged_body_is_reported_without_allocating() {
     let damaged: [&[u8]; 3] = [b"", b"\xff\xff\xff\x7f\0", b"\x10\0\0\0\xff\x01"];
     for (n, bytes) in damaged.into_iter().enumerate() {
         let sql = "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES ('f', ?1, 'e', ?2, 1)";
-        store.write(move |c| Ok(c.execute(sql, rusqlite::params![n as i64, bytes])?)).await.expect("stored");
+        store.write(move |c| Ok(c.execute(sql, params![n as i64, bytes])?)).await.expect("stored");
     }
     for waiting in store.read(|c| inbox::waiting(c, &inbox::due(c, Timestamp(2), &[])?)).await.expect("read") {
         let refused = waiting.delivery.body.unpack();
@@ -184,7 +186,7 @@ async fn expired_lease_rejects_late_work() {
 async fn full_disk_refuses_writes_and_keeps_outcomes() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
-    let limit = |c: &rusqlite::Connection, pages: i64| {
+    let limit = |c: &Connection, pages: i64| {
         let set = c.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| row.get::<_, i64>(0));
         set.map(drop).map_err(StoreError::from)
     };
@@ -195,7 +197,7 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
     let mut kept = tokio::task::JoinSet::new();
     kept.spawn({
         let (store, attempt) = (store.clone(), attempt.clone());
-        let write = move |c: &rusqlite::Connection| {
+        let write = move |c: &Connection| {
             attempt.notify_one();
             installation::set(c, "outcome", &outcome)
         };
@@ -331,7 +333,7 @@ async fn full_disk_loses_no_data_and_recovers() {
 async fn locked_database_is_busy_not_failed() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
-    let other = Connection::open(&path).expect("opened");
+    let other = rusqlite::Connection::open(&path).expect("opened");
     other.execute_batch("BEGIN IMMEDIATE; INSERT INTO meta (key, value) VALUES ('theirs', 'x')").expect("held");
     let refused = store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await;
     assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
@@ -346,9 +348,9 @@ async fn locked_database_is_busy_not_failed() {
 async fn write_ahead_log_grows_during_a_long_read() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
-    let other = Connection::open(&path).expect("opened");
+    let other = rusqlite::Connection::open(&path).expect("opened");
     let checkpoint = || other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
-    let reader = Connection::open(&path).expect("opened");
+    let reader = rusqlite::Connection::open(&path).expect("opened");
     reader.execute_batch("BEGIN; SELECT count(*) FROM inbox").expect("reading");
     for n in 0..40 {
         let large = StoredDelivery { body: inbox::Body::pack(&noise(20_000)), ..delivery(&format!("d-{n}")) };
@@ -356,11 +358,11 @@ async fn write_ahead_log_grows_during_a_long_read() {
     }
     other.busy_timeout(std::time::Duration::ZERO).expect("no wait");
     assert_eq!(checkpoint().expect("an answer"), 1, "the reader is in its way");
-    let log_size = store.sizes().1;
+    let log_size = store.sizes().await.1;
     assert!(log_size > 500_000, "{log_size}");
     reader.execute_batch("COMMIT").expect("done");
     assert_eq!(checkpoint().expect("an answer"), 0);
-    let (database, log) = store.sizes();
+    let (database, log) = store.sizes().await;
     assert!(log == 0 && database > 500_000, "{database} {log}");
 }
 
@@ -446,7 +448,7 @@ async fn database_of_another_version_is_not_attached() {
     std::fs::write(&path, "not a database, but long enough to be read as one by mistake").expect("written");
     assert!(attached(&path).contains("not a database"), "{}", attached(&path));
     std::fs::remove_file(&path).expect("removed");
-    let connection = Connection::open(&path).expect("made");
+    let connection = rusqlite::Connection::open(&path).expect("made");
     connection.execute_batch("CREATE TABLE x (y)").expect("made");
     assert!(attached(&path).contains("not a database of ralph-bot"), "{}", attached(&path));
     connection.execute_batch("PRAGMA user_version = 99").expect("set");

@@ -1,9 +1,8 @@
 //! Timers of loops. A due timer becomes an input of its loop.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Sets or moves a timer.
 pub fn set(c: &Connection, id: &LoopId, kind: &str, due_at: Timestamp) -> StoreResult<()> {

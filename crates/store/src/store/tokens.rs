@@ -1,9 +1,8 @@
 //! Personal API tokens. The database contains only their digests.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
-
 use super::StoreResult;
 use crate::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
+use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, params};
 
 /// Minimum time between two records of a token's use, in milliseconds; it avoids a write for every request.
 const USE_STEP_MS: i64 = 60_000;
@@ -84,7 +83,7 @@ pub struct TokenRequest {
 const COLUMNS: &str =
     "id, name, hint, forge, account_id, login, kind, operator, scope, created_at, expires_at, used_at, revoked_at";
 
-fn read(row: &Row<'_>) -> rusqlite::Result<StoredToken> {
+fn read(row: &Row<'_>) -> SqlResult<StoredToken> {
     let (forge, account): (Option<String>, Option<i64>) = (row.get(3)?, row.get(4)?);
     let (login, kind): (String, String) = (row.get(5)?, row.get(6)?);
     let kind = if kind == "bot" { AccountKind::Bot } else { AccountKind::User };

@@ -1,10 +1,9 @@
 //! Dashboard sessions of people, and started logins. Their keys are digests of the values in cookies and URLs.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::StoreResult;
 use crate::domain::model::ids::{AccountKind, ForgeName, Timestamp, User, UserId};
 use crate::domain::trust::viewer::{SESSION_IDLE_MS, SESSION_MS, session_has_ended};
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Maximum number of started logins; the oldest ones are deleted first.
 const MAX_LOGINS: i64 = 10_000;

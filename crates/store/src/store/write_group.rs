@@ -1,9 +1,9 @@
 //! Groups of writes, each of which the writer thread runs in one commit.
 
-use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::{StoreError, StoreResult};
+use crate::store::sql::Connection;
 
 /// Unit of work for the writer thread.
 pub(super) trait WriterTask: Send {
@@ -11,7 +11,7 @@ pub(super) trait WriterTask: Send {
     fn run(&mut self, connection: &Connection) -> bool;
     /// Returns the error of the last run, if it failed.
     fn error(&self) -> Option<StoreError>;
-    /// Whether the work may run again after a full disk rolled it back.
+    /// Whether the work may run again after a full disk or a lost connection rolled it back.
     fn is_kept(&self) -> bool;
     /// Sends the result to the caller after the commit.
     fn finish(self: Box<Self>, committed: Result<(), StoreError>);
@@ -87,8 +87,8 @@ impl WriteGroup {
         self.push(once, false)
     }
 
-    /// Adds a write that stays in memory while the disk is full, and runs again until it is on disk. Used for outcomes that
-    /// cannot be produced again.
+    /// Adds a write that stays in memory while the disk is full or the database is busy, and runs again until it is on disk.
+    /// Used for outcomes that cannot be produced again.
     pub fn add_kept<T, F>(&mut self, work: F) -> PendingWrite<T>
     where
         T: Send + 'static,
@@ -107,12 +107,12 @@ impl WriteGroup {
         PendingWrite(answer)
     }
 
-    /// Reports a commit's result to its writes. Returns the writes to keep: a full disk prevented them, and they may run
-    /// again.
+    /// Reports a commit's result to its writes. Returns the writes to keep: a full disk, a lock or a lost connection
+    /// prevented them, and they may run again.
     pub(super) fn finish(self, committed: &StoreResult<()>) -> Option<Self> {
-        let is_full = |error: &StoreError| matches!(error, StoreError::Full { .. });
+        let passes = |error: &StoreError| matches!(error, StoreError::Full { .. } | StoreError::Busy);
         let prevented = |task: &dyn WriterTask| {
-            task.is_kept() && committed.as_ref().err().cloned().or_else(|| task.error()).is_some_and(|e| is_full(&e))
+            task.is_kept() && committed.as_ref().err().cloned().or_else(|| task.error()).is_some_and(|e| passes(&e))
         };
         let (kept, ended): (Vec<_>, Vec<_>) = self.0.into_iter().partition(|task| prevented(task.as_ref()));
         ended.into_iter().for_each(|task| task.finish(committed.clone()));

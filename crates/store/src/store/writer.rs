@@ -1,20 +1,20 @@
-//! Writer thread: commits many callers' writes in one transaction, and keeps outcomes while the disk is full.
+//! Writer thread: commits many callers' writes in one transaction, and keeps outcomes while the database cannot be written.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use failpoint::kill_point;
-use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
+use super::sql::Connection;
 use super::{Mode, StoreError, StoreResult, WriteGroup, with_path};
 use crate::clock::Stopwatch;
 
 /// Maximum number of job groups per commit. It bounds the wait of the first group.
 const COMMIT_BATCH: usize = 256;
-/// Delay between two attempts to store outcomes after the disk was full.
-const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
+/// Delay between two attempts to store outcomes after the disk was full or the connection was lost.
+const KEPT_RETRY: Duration = Duration::from_secs(1);
 
 /// Runs incoming writes until the store is closed.
 pub(super) fn write_loop(
@@ -25,16 +25,16 @@ pub(super) fn write_loop(
     mode: Mode,
 ) {
     let (mut answered, mut took) = (1, Duration::ZERO);
-    // Outcomes not stored because of a full disk, and the time of the last attempt.
+    // Outcomes not stored because of a full disk or a lost connection, and the time of the last attempt.
     let mut kept: Vec<WriteGroup> = Vec::new();
     let mut tried = Stopwatch::start();
     loop {
         let retried = kept.len();
-        let mut batch = if retried > 0 && tried.elapsed() >= FULL_DISK_RETRY {
+        let mut batch = if retried > 0 && tried.elapsed() >= KEPT_RETRY {
             tried = Stopwatch::start();
             std::mem::take(&mut kept)
         } else {
-            let patience = (retried > 0).then(|| FULL_DISK_RETRY.saturating_sub(tried.elapsed()));
+            let patience = (retried > 0).then(|| KEPT_RETRY.saturating_sub(tried.elapsed()));
             let Some(batch) = next_batch(jobs, answered, took / 2, patience) else { break };
             answered = batch.len().max(1);
             batch
@@ -59,9 +59,10 @@ pub(super) fn write_loop(
         match (retried, kept.len()) {
             (0, 1..) => tracing::error!(
                 path = %path.display(),
-                "the disk is full; outcomes are kept in memory and stored once there is space"
+                error = outcome.as_ref().err().map(ToString::to_string),
+                "the database cannot be written now; outcomes are kept in memory and stored later"
             ),
-            (1.., 0) => tracing::warn!("the outcomes that a full disk prevented were stored"),
+            (1.., 0) => tracing::warn!("the outcomes that were kept in memory are stored"),
             _ => {}
         }
     }
@@ -69,9 +70,7 @@ pub(super) fn write_loop(
         return;
     }
     kill_point("K33");
-    if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-        tracing::debug!(%error, "the final checkpoint failed; it is made at the next start");
-    }
+    connection.engine().settle();
 }
 
 /// Waits for groups, at most `patience` if there is one; returns `None` once the store is closed.
@@ -111,13 +110,13 @@ fn gather(jobs: &mpsc::Receiver<WriteGroup>, batch: &mut Vec<WriteGroup>, wanted
 }
 
 fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> StoreResult<()> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
+    connection.engine().begin_write()?;
     let run = |batch: &mut [WriteGroup]| -> StoreResult<()> {
         for job in batch.iter_mut().flat_map(WriteGroup::tasks) {
             connection.prepare_cached("SAVEPOINT job")?.execute([])?;
             if !job.run(connection) {
                 // A full disk may end the whole transaction, including the savepoint.
-                if connection.is_autocommit() {
+                if !connection.engine().is_in_transaction() {
                     return Err(job.error().unwrap_or(StoreError::Busy));
                 }
                 connection.prepare_cached("ROLLBACK TO job")?.execute([])?;
@@ -127,12 +126,11 @@ fn commit_batch(connection: &Connection, batch: &mut [WriteGroup]) -> StoreResul
         if failpoint::disk_is_full() {
             return Err(StoreError::Full { path: PathBuf::new() });
         }
-        Ok(connection.execute_batch("COMMIT")?)
+        connection.engine().commit()
     };
     let outcome = run(batch);
-    if outcome.is_err() && !connection.is_autocommit() {
-        // The failed statement may have ended the transaction; otherwise, roll it back here.
-        connection.execute_batch("ROLLBACK")?;
+    if outcome.is_err() {
+        connection.engine().roll_back()?;
     }
     outcome
 }

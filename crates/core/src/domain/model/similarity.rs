@@ -128,7 +128,7 @@ fn split(text: &str, mut take: impl FnMut(&str)) {
     let mut flush = |word: &mut String| {
         let is_empty = word.len() <= LONGEST_EMPTY && EMPTY_WORDS.binary_search(&word.as_str()).is_ok();
         if word.len() > 1 && !is_empty {
-            without_ending(word);
+            stem(word);
             take(word);
         }
         word.clear();
@@ -156,8 +156,8 @@ fn split(text: &str, mut take: impl FnMut(&str)) {
     flush(&mut word);
 }
 
-/// Removes the ending of an English word, so that `fix`, `fixes`, `fixed` and `fixing` become equal.
-fn without_ending(word: &mut String) {
+/// Removes the ending of an English word in lower case, so that `fix`, `fixes`, `fixed` and `fixing` become equal.
+pub fn stem(word: &mut String) {
     if !word.is_ascii() {
         return;
     }

@@ -21,6 +21,7 @@ use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
 use crate::engine::assist::Questions;
+use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
 /// Tokens reserved in the context block for the names of backend and model.
@@ -275,7 +276,7 @@ impl Engine {
         &self,
         current: &Loop,
         what: &'static str,
-        read: impl FnOnce(&rusqlite::Connection, &crate::domain::model::ids::LoopId) -> StoreResult<T> + Send + 'static,
+        read: impl FnOnce(&Connection, &crate::domain::model::ids::LoopId) -> StoreResult<T> + Send + 'static,
     ) -> T {
         let id = current.id.clone();
         self.store.read(move |c| read(c, &id)).await.unwrap_or_else(|error| {

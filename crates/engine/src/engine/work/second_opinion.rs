@@ -35,6 +35,7 @@ use crate::store::StoreError;
 use crate::store::calls::{self, CallContext, CallDecision};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
+use crate::store::sql::Connection;
 
 /// Number of failures of the service itself (disk, git) after which the opinion is given up.
 const MAX_TRIES: u32 = 3;
@@ -151,7 +152,7 @@ impl Engine {
         kill_point("K43");
         let turn = turns::NewTurn::pack(self.opinion_turn(asked, (question.prompt, model.clone(), started), &call));
         let (id, backend) = (current.id.clone(), (review.backend.as_str(), BackendRole::Reviewer));
-        let keep = move |c: &rusqlite::Connection| turns::add_turn(c, &id, &turn).map(drop);
+        let keep = move |c: &Connection| turns::add_turn(c, &id, &turn).map(drop);
         let booked = self.end_call_with(&caller.key, backend, &call.end, call.used, keep).await;
         self.metrics.question(JobKind::SecondOpinion.as_str(), call.end.word());
         let charged = match booked {

@@ -5,7 +5,8 @@ use crate::domain::loops::{LoopStart, LoopTask, RunOptions};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::trust::policy::Policy;
 use crate::store::costs::{self, CostGroup};
-use crate::store::schema::migrate;
+use crate::store::sql::params;
+use crate::store::tests::databases;
 use crate::store::{Store, loops};
 
 fn repo(id: i64, name: &str) -> RepoRef {
@@ -42,9 +43,8 @@ fn start(repo: RepoRef, issue: u64, title: &str, by: &str) -> LoopStart {
 }
 
 fn database() -> Connection {
-    let mut c = Connection::open_in_memory().expect("a database");
-    migrate(&mut c).expect("the schema");
-    fill(&mut c).expect("filled");
+    let c = databases::database();
+    fill(&c).expect("filled");
     let sample = [
         (repo(1, "app"), 1, "Mend the importer", "alice"),
         (repo(1, "app"), 2, "Add a cache", "bob"),

@@ -1,12 +1,11 @@
 //! Records the learnings in prompts, and credits them with the results of the iterations and loops.
 
-use rusqlite::{Connection, params};
-
 use super::{get, save};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{Credit, Learning, MemorySettings, Tally, Uplift, credit, credit_of_iteration};
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::store::StoreResult;
+use crate::store::sql::{Connection, Params, params};
 
 /// Result of a loop, used to credit the learnings in its prompts.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,7 +64,7 @@ pub fn credit_loop(c: &Connection, outcome: &LoopCredit, settings: &MemorySettin
     let sql = "INSERT INTO learnings_outcomes (loop_id, forge, repo_id, task_type, succeeded, at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (loop_id) DO UPDATE SET succeeded = excluded.succeeded, at = excluded.at
-            WHERE succeeded <> excluded.succeeded";
+            WHERE learnings_outcomes.succeeded <> excluded.succeeded";
     let (forge, repo_id) = (repository.forge.as_str(), repository.id.0);
     let row = params![loop_id.as_str(), forge, repo_id, task_type.as_str(), succeeded, now.0];
     if c.prepare_cached(sql)?.execute(row)? == 0 {
@@ -86,7 +85,7 @@ pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
     let sql = "SELECT carried, count(*), coalesce(sum(succeeded), 0) FROM (
             SELECT o.succeeded, EXISTS (SELECT 1 FROM prompt_learnings p WHERE p.loop_id = o.loop_id AND p.learning = ?1)
                 AS carried
-            FROM learnings_outcomes o WHERE o.forge = ?2 AND o.repo_id = ?3 AND (?4 = 'other' OR o.task_type = ?4))
+            FROM learnings_outcomes o WHERE o.forge = ?2 AND o.repo_id = ?3 AND (?4 = 'other' OR o.task_type = ?4)) AS outcomes
         GROUP BY carried";
     let repo = &learning.repository;
     let mut statement = c.prepare_cached(sql)?;
@@ -102,7 +101,7 @@ pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
 }
 
 /// Returns the learnings whose ids an SQL statement selects. Skips deleted learnings.
-fn selected(c: &Connection, sql: &str, bound: impl rusqlite::Params, now: Timestamp) -> StoreResult<Vec<Learning>> {
+fn selected(c: &Connection, sql: &str, bound: impl Params, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let ids: Vec<String> = c.prepare_cached(sql)?.query_map(bound, |row| row.get(0))?.collect::<Result<_, _>>()?;
     let found = ids.iter().map(|id| get(c, id, now)).collect::<StoreResult<Vec<_>>>()?;
     Ok(found.into_iter().flatten().collect())

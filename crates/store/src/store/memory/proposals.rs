@@ -1,7 +1,5 @@
 //! Review comments, and proposals of conventions from recurring comments.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
-
 use super::StoredLearning;
 use crate::domain::knowledge::memory::{
     Content, Learning, MAX_ANSWERED_PROPOSALS, MAX_OPEN_PROPOSALS, MAX_REMARKS, MemorySettings, PROPOSAL_DAYS,
@@ -10,6 +8,7 @@ use crate::domain::knowledge::memory::{
 use crate::domain::loops::PublishedProposal;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::store::StoreResult;
+use crate::store::sql::{Connection, OptionalExtension, Row, SqlError, SqlResult, params};
 
 const COLUMNS: &str = "id, repository, text, state, loops, loop_id, told_at, decided_by, created_at";
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -109,14 +108,13 @@ fn is_convention(c: &Connection, repo: &RepoRef, text: &str, settings: &MemorySe
     Ok(super::opened(rows.collect::<Result<_, _>>()?).0.iter().any(says))
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Proposal> {
+fn read(row: &Row<'_>) -> SqlResult<Proposal> {
     let repository: String = row.get(1)?;
     let state: String = row.get(3)?;
     Ok(Proposal {
         number: row.get::<_, i64>(0)?.unsigned_abs(),
-        repository: serde_json::from_str(&repository).map_err(|error| {
-            rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, Box::new(error))
-        })?,
+        repository: serde_json::from_str(&repository)
+            .map_err(|error| SqlError::Value { column: 1, detail: error.to_string() })?,
         text: row.get(2)?,
         state: ProposalState::parse(&state).unwrap_or(ProposalState::Rejected),
         loops: row.get(4)?,
@@ -156,7 +154,7 @@ pub fn answer(c: &Connection, number: u64, state: ProposalState, by: &str, now: 
     let found = c.prepare_cached(sql)?.execute(params![number, state.as_str(), by, now.0])? > 0;
     let sql = "DELETE FROM proposals WHERE id IN (
             SELECT p.id FROM proposals p JOIN proposals o ON o.id = ?1 AND p.forge = o.forge AND p.repo_id = o.repo_id
-            WHERE p.state <> 'open' ORDER BY p.updated_at DESC, p.id DESC LIMIT -1 OFFSET ?2)";
+            WHERE p.state <> 'open' ORDER BY p.updated_at DESC, p.id DESC LIMIT 1000000 OFFSET ?2)";
     c.prepare_cached(sql)?.execute(params![number, MAX_ANSWERED_PROPOSALS as i64])?;
     Ok(found)
 }

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{DamagedLearning, StoredLearning, opened, set_aside, vectors};
 use crate::domain::knowledge::memory::{
     Learning, LearningCandidate, LearningQuery, MemorySettings, ParsedQuery, RankedLearning, TermMatch, best_first,
     rank, rare_terms,
 };
 use crate::domain::model::ids::{RepoRef, Timestamp};
+use crate::store::sql::{Connection, OptionalExtension, Value, params};
 use crate::store::{Store, StoreResult, within};
 
 /// Maximum number of learnings found by words, before ranking.
@@ -30,7 +29,8 @@ pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) ->
     // The highest row id approximates the number of rows, because few rows are deleted. Counting would read each row.
     let all: Option<i64> = c.prepare_cached("SELECT max(id) FROM learnings")?.query_row([], |row| row.get(0))?;
     // Search one term at a time, because ranking one row in FTS5 takes as long as listing ten.
-    let mut holding = c.prepare_cached("SELECT rowid FROM learnings_words WHERE learnings_words MATCH ?1")?;
+    let mut holding =
+        c.prepare_cached(&format!("SELECT rowid FROM learnings_words WHERE {}", c.matches("learnings_words", 1)))?;
     let mut postings = Vec::new();
     for term in terms {
         let weight = term.weight(all.unwrap_or(0).unsigned_abs());
@@ -154,7 +154,7 @@ impl Lookup<'_> {
         if self.settings.share_within_owner { "owner" } else { "repo_id" }
     }
 
-    fn whose(&self, repo: &RepoRef) -> rusqlite::types::Value {
+    fn whose(&self, repo: &RepoRef) -> Value {
         if self.settings.share_within_owner { repo.owner.clone().into() } else { repo.id.0.into() }
     }
 }
@@ -192,8 +192,10 @@ pub(super) fn matches(
 ) -> StoreResult<LearningSearchResult> {
     let sql = format!(
         "SELECT {} FROM learnings_words JOIN learnings l ON l.id = learnings_words.rowid
-         WHERE learnings_words MATCH ?1 AND (?2 IS NULL OR (l.forge = ?2 AND l.repo_id = ?3)) ORDER BY rank LIMIT ?4",
-        StoredLearning::COLUMNS
+         WHERE {} AND (CAST(?2 AS TEXT) IS NULL OR (l.forge = ?2 AND l.repo_id = ?3)) ORDER BY {} LIMIT ?4",
+        StoredLearning::COLUMNS,
+        c.matches("learnings_words", 1),
+        c.rank("learnings_words", &[], 1)
     );
     let (forge, id) = (repo.map(|repo| repo.forge.as_str()), repo.map(|repo| repo.id.0));
     let mut statement = c.prepare_cached(&sql)?;

@@ -1,11 +1,10 @@
 //! Reflections of iterations, for later iterations of the same loop.
 
-use rusqlite::{Connection, params};
-
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
+use crate::store::sql::{Connection, params};
 
 /// Stores an iteration's reflection and masks its secrets; replaces an earlier reflection of the same iteration.
 pub fn add_reflection(

@@ -1,7 +1,5 @@
 //! Learnings from a loop's step. The step's transaction stores them.
 
-use rusqlite::Connection;
-
 use super::{LearnOutcome, LoopCredit, add_reflection, credit_iteration, credit_loop, learn, proposals, save};
 use crate::domain::knowledge::memory::{
     Learning, LearningState, MemoryObservation, MemorySettings, ProposalState, Remark, from_iteration, from_loop,
@@ -13,6 +11,7 @@ use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
 use crate::store::session as session_store;
+use crate::store::sql::Connection;
 
 /// Runs optional work in the caller's transaction. If it fails or panics, rolls it back and logs the error, and the step
 /// continues.

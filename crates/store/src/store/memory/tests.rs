@@ -11,6 +11,7 @@ use crate::domain::knowledge::memory::{
 };
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
+use crate::store::sql::Database;
 use crate::store::{Store, StoreError};
 
 const NOW: Timestamp = Timestamp(1_000_000);
@@ -388,13 +389,14 @@ async fn reflections_are_kept_by_iteration() {
 fn interrupted_migration_is_completed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
-    let connection = Connection::open(&path).expect("opened");
+    let connection = rusqlite::Connection::open(&path).expect("opened");
     connection.execute_batch(include_str!("../../../../../migrations/0001_first.sql")).expect("the first");
     connection.execute_batch("PRAGMA user_version = 1").expect("set");
     drop(connection);
     assert!(matches!(Store::attach(&path), Err(StoreError::Failed { .. })), "an older schema is left alone");
     let store = Store::open(&path).expect("brought up to date");
     drop(store);
-    let connection = Connection::open(&path).expect("opened");
+    let connection = rusqlite::Connection::open(&path).expect("opened");
+    let connection = Connection(Database::Sqlite(connection));
     assert_eq!(counts(&connection).expect("counted"), LearningCounts::default());
 }

@@ -1,6 +1,5 @@
 //! Export and import of learnings as JSON Lines.
 
-use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use super::{DamagedLearning, get, list, save};
@@ -8,6 +7,7 @@ use crate::domain::knowledge::memory::{Learning, MemorySettings, absorb};
 use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
 use crate::store::StoreResult;
+use crate::store::sql::Connection;
 
 /// Number of learnings per page.
 const PAGE: usize = 1_000;

@@ -3,11 +3,10 @@
 //! A vector is recomputed if its row names another model, or if the learning has no row. An empty vector means that the
 //! model knows none of the words.
 
-use rusqlite::{Connection, params};
-
 use super::StoredLearning;
 use crate::domain::knowledge::memory::Embedding;
 use crate::store::StoreResult;
+use crate::store::sql::{Connection, Value, params};
 
 /// Maximum number of learnings whose vectors are compared, newest first. It bounds the time of a lookup.
 const COMPARED: usize = 20_000;
@@ -28,7 +27,10 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
     let found = "SELECT row FROM learnings_vectors WHERE model < ?1
         UNION ALL SELECT row FROM learnings_vectors WHERE model > ?1
         UNION ALL SELECT id FROM learnings WHERE id > (SELECT coalesce(max(row), 0) FROM learnings_vectors)";
-    let sql = format!("SELECT {} FROM ({found} LIMIT ?2) JOIN learnings l ON l.id = row", StoredLearning::COLUMNS);
+    let sql = format!(
+        "SELECT {} FROM ({found} LIMIT ?2) AS found JOIN learnings l ON l.id = found.row",
+        StoredLearning::COLUMNS
+    );
     let mut statement = c.prepare_cached(&sql)?;
     let rows =
         statement.query_map(params![model, most as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
@@ -70,7 +72,7 @@ pub(super) fn remove(c: &Connection, row: i64) -> StoreResult<()> {
 pub(super) fn nearest(
     c: &Connection,
     wanted: &Embedding,
-    (forge, scope, whose): (&str, &str, rusqlite::types::Value),
+    (forge, scope, whose): (&str, &str, Value),
     min_confidence: f64,
     most: usize,
 ) -> StoreResult<Vec<i64>> {
@@ -78,8 +80,8 @@ pub(super) fn nearest(
         return Ok(Vec::new());
     }
     let sql = format!(
-        "SELECT v.row, v.vector FROM learnings_vectors v CROSS JOIN learnings l ON l.id = v.row
-         WHERE v.model = ?1 AND l.forge = ?2 AND l.{scope} = ?3 AND l.state = 'active' AND l.confidence >= ?4
+        "SELECT v.row, v.vector FROM learnings_vectors v CROSS JOIN learnings l
+         WHERE l.id = v.row AND v.model = ?1 AND l.forge = ?2 AND l.{scope} = ?3 AND l.state = 'active' AND l.confidence >= ?4
          ORDER BY v.row DESC LIMIT ?5"
     );
     let mut statement = c.prepare_cached(&sql)?;

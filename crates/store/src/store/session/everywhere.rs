@@ -8,8 +8,6 @@ mod text_kind;
 use std::time::Duration;
 
 use regex::Regex;
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::search::{columns, table};
 use super::{event, packed, scope};
@@ -18,6 +16,7 @@ use crate::domain::knowledge::session::{EventKind, SessionSummary, SessionTier, 
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::listing::{self, LoopRow, RepoScope, words_expression};
+use crate::store::sql::{Connection, OptionalExtension, Row, Value, params, params_from_iter};
 use crate::store::{StoreError, StoreResult, within};
 
 pub use text_kind::{TextKind, TextRow, source_of};
@@ -115,8 +114,8 @@ impl TextQuery {
     fn within(&self, tier: TextTier) -> Option<(&'static str, &'static str)> {
         match (self.kind, tier) {
             (Some(kind), tier) => kind.within(tier),
-            (None, TextTier::Loops) => self.of.is_none().then_some(("", "1")),
-            (None, TextTier::Session(tier)) => Some((columns(tier), "1")),
+            (None, TextTier::Loops) => self.of.is_none().then_some(("", "TRUE")),
+            (None, TextTier::Session(tier)) => Some((columns(tier), "TRUE")),
         }
     }
 }
@@ -247,7 +246,7 @@ pub(super) fn search_within(
 impl TierMatches {
     /// Searches the rows of a kind below `from`, newest first, for at most `limit`.
     fn search(c: &Connection, query: &TextQuery, (tier, from): (TextTier, i64), limit: Duration) -> StoreResult<Self> {
-        let (sql, values) = statement(query, tier, from);
+        let (sql, values) = statement(c, query, tier, from);
         let mut statement = c.prepare_cached(&sql)?;
         let mut rows = Vec::new();
         let read = within(c, limit, |_| {
@@ -267,11 +266,12 @@ impl TierMatches {
 }
 
 /// Builds the SQL statement that selects the row ids of a kind's matches below `from`, newest first.
-fn statement(query: &TextQuery, tier: TextTier, from: i64) -> (String, Vec<Value>) {
+fn statement(c: &Connection, query: &TextQuery, tier: TextTier, from: i64) -> (String, Vec<Value>) {
     let own = tier.table();
     let words = format!("{own}_words");
+    let matches = c.matches(&words, 1);
     let expression = words_expression(&query.text, tier == TextTier::Loops).unwrap_or_default();
-    let (columns, condition) = query.within(tier).unwrap_or(("", "0"));
+    let (columns, condition) = query.within(tier).unwrap_or(("", "FALSE"));
     let matched = match (tier, &query.of) {
         (TextTier::Loops, _) => expression,
         (TextTier::Session(_), None) => format!("{columns} : ({expression})"),
@@ -280,9 +280,11 @@ fn statement(query: &TextQuery, tier: TextTier, from: i64) -> (String, Vec<Value
     let mut values: Vec<Value> =
         vec![matched.into(), from.into(), i64::try_from(query.limit).unwrap_or(i64::MAX).into()];
     let (join, visible) = match tier {
-        TextTier::Loops => ("CROSS JOIN loop_summaries s ON s.id = w.rowid".to_owned(), &query.titles),
+        TextTier::Loops => (format!("CROSS JOIN loop_summaries s WHERE s.id = {words}.rowid"), &query.titles),
         TextTier::Session(_) => (
-            format!("CROSS JOIN {own} t ON t.id = w.rowid CROSS JOIN loop_summaries s ON s.loop_id = t.loop_id"),
+            format!(
+                "CROSS JOIN {own} t CROSS JOIN loop_summaries s WHERE t.id = {words}.rowid AND s.loop_id = t.loop_id"
+            ),
             &query.texts,
         ),
     };
@@ -302,9 +304,9 @@ fn statement(query: &TextQuery, tier: TextTier, from: i64) -> (String, Vec<Value
         _ => String::new(),
     };
     let sql = format!(
-        "SELECT w.rowid FROM {words} w {join} WHERE w.{words} MATCH ?1 AND w.rowid < ?2 AND {visible}
+        "SELECT {words}.rowid FROM {words} {join} AND {matches} AND {words}.rowid < ?2 AND {visible}
              AND {condition}{states}{of}
-         ORDER BY w.rowid DESC LIMIT ?3"
+         ORDER BY {words}.rowid DESC LIMIT ?3"
     );
     (sql, values)
 }
@@ -403,7 +405,7 @@ fn event_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     let mut statement = c.prepare_cached(sql)?;
     let mut rows = statement.query(params![row])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let found = event(row)?;
+    let found = event(&row)?;
     let id = LoopId::new(row.get::<_, String>(7)?);
     // The searched object, on one line before the text.
     let head: Vec<&str> = [found.tool.as_deref(), found.path.as_deref()].into_iter().flatten().collect();
@@ -414,7 +416,7 @@ fn event_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
 
 fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     let sql = "SELECT loop_id, data FROM session_summaries WHERE id = ?1";
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
     let Some((id, data)) = c.prepare_cached(sql)?.query_row([row], read).optional()? else { return Ok(None) };
     let summary: SessionSummary = serde_json::from_str(&data)?;
     let text = super::summary_text(&summary);

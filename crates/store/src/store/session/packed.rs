@@ -1,8 +1,6 @@
 //! Compresses long texts with LZ4.
 
-use rusqlite::ToSql;
-use rusqlite::types::{ToSqlOutput, ValueRef};
-
+use crate::store::sql::{ToSql, ToSqlOutput, ValueRef};
 use crate::store::{StoreError, StoreResult};
 
 /// Minimum size of a compressed text, in bytes.

@@ -1,9 +1,8 @@
 //! Retention of session memory.
 
-use rusqlite::{Connection, params};
-
 use crate::domain::model::ids::Timestamp;
 use crate::store::StoreResult;
+use crate::store::sql::{Connection, params};
 
 /// Milliseconds per day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -71,7 +70,7 @@ fn surplus(c: &Connection, most: u32) -> StoreResult<Vec<i64>> {
     let mut statement = c.prepare_cached(
         "SELECT id FROM (
              SELECT id, row_number() OVER (PARTITION BY loop_id ORDER BY iteration DESC, started_at DESC, id DESC) AS nth
-             FROM session_turns WHERE loop_id IN (SELECT loop_id FROM session_turns GROUP BY loop_id HAVING count(*) > ?1))
+             FROM session_turns WHERE loop_id IN (SELECT loop_id FROM session_turns GROUP BY loop_id HAVING count(*) > ?1)) AS numbered
          WHERE nth > ?1 LIMIT ?2",
     )?;
     let rows = statement.query_map(params![most, AT_ONCE as i64], |row| row.get(0))?;

@@ -1,12 +1,11 @@
 //! Turns of running agents: started, extended in batches, and finished or interrupted.
 
-use rusqlite::{Connection, params};
-
 use super::packed::{self, Packed, shortened};
 use super::{MAX_EVENT, MAX_TEXT, NewEvent, NewTurn, add_events, add_turn};
 use crate::domain::knowledge::session::{OutputText, RunningTurn, SessionEvent, SessionTurn};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::StoreResult;
+use crate::store::sql::{Connection, params};
 
 /// Maximum size of a running agent's stored output, in bytes after compression; the store removes the oldest output first.
 const MAX_OUTPUT: usize = 256 * 1024;
@@ -73,7 +72,7 @@ pub fn add_batch(c: &Connection, id: &LoopId, batch: &RunBatch, now: Timestamp) 
         insert.execute(params![id.as_str(), text, at.0])?;
     }
     let surplus = "DELETE FROM session_output WHERE id IN (
-        SELECT id FROM (SELECT id, sum(length(text)) OVER (ORDER BY id DESC) AS size FROM session_output WHERE loop_id = ?1)
+        SELECT id FROM (SELECT id, sum(length(text)) OVER (ORDER BY id DESC) AS size FROM session_output WHERE loop_id = ?1) AS sized
         WHERE size > ?2)";
     c.prepare_cached(surplus)?.execute(params![id.as_str(), MAX_OUTPUT as i64])?;
     Ok(true)

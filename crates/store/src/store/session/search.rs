@@ -1,14 +1,13 @@
 //! Searches the memory of one loop. Every query returns a result, because the search relaxes queries without matches.
 
 use regex::Regex;
-use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
 
 use super::{event, packed, role, scope};
 use crate::domain::knowledge::session::{
     Hit, Patterns, SearchResults, SessionQuery, SessionTier, excerpt, forms, terms, word_finder,
 };
 use crate::domain::model::ids::LoopId;
+use crate::store::sql::{Connection, SqlError, Value, params_from_iter};
 use crate::store::{StoreError, StoreResult};
 
 /// Maximum number of examined matches per tier.
@@ -30,23 +29,19 @@ struct TierScan {
 
 /// Reason why a query expression failed.
 enum SearchFailure {
-    /// FTS5 rejects the expression.
+    /// The full-text index rejects the expression.
     Refused,
     /// The database failed.
     Store(StoreError),
 }
 
-impl From<rusqlite::Error> for SearchFailure {
-    fn from(error: rusqlite::Error) -> Self {
-        // FTS5 reports invalid expressions while the statement runs, with a generic error code.
-        match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::Unknown) => Self::Refused,
-            _ => Self::Store(error.into()),
-        }
+impl From<SqlError> for SearchFailure {
+    fn from(error: SqlError) -> Self {
+        if error.is_refused_expression() { Self::Refused } else { Self::Store(error.into()) }
     }
 }
 
-/// Searches the memory of a loop. If FTS5 rejects a query, the search uses the query's words. If a query has no matches, the
+/// Searches the memory of a loop. If the index rejects a query, the search uses the query's words. If a query has no matches, the
 /// search accepts any of its words. A query without words returns the newest entries. The notes of the result describe such
 /// changes.
 ///
@@ -144,7 +139,7 @@ impl<'a> Filter<'a> {
     }
 
     fn tier(&self, c: &Connection, tier: SessionTier, expression: Option<&str>) -> Result<TierScan, SearchFailure> {
-        let (sql, values) = self.statement(tier, expression);
+        let (sql, values) = self.statement(c, tier, expression);
         let mut statement = c.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
         let (mut scan, mut scanned) = (TierScan::default(), 0);
@@ -169,9 +164,9 @@ impl<'a> Filter<'a> {
     }
 
     /// Builds the SQL statement that selects id, tool, path and backend of matches, best first.
-    fn statement(&self, tier: SessionTier, expression: Option<&str>) -> (String, Vec<Value>) {
+    fn statement(&self, c: &Connection, tier: SessionTier, expression: Option<&str>) -> (String, Vec<Value>) {
         let (table, columns) = (table(tier), columns(tier));
-        let weights = if tier == SessionTier::Raw { "0.0, 0.3, 1.0" } else { "0.0, 1.0" };
+        let weights: &[f64] = if tier == SessionTier::Raw { &[0.0, 0.3, 1.0] } else { &[0.0, 1.0] };
         let (tool, path) = if tier == SessionTier::Events { ("t.tool", "t.path") } else { ("NULL", "NULL") };
         let backend = if tier == SessionTier::Raw { "t.backend" } else { "NULL" };
         let (first, last) = if tier == SessionTier::Summaries {
@@ -179,7 +174,7 @@ impl<'a> Filter<'a> {
         } else {
             ("t.iteration", "t.iteration")
         };
-        let failed = if tier == SessionTier::Raw { "(t.error IS NOT NULL)" } else { "t.failed" };
+        let failed = if tier == SessionTier::Raw { "(t.error IS NOT NULL)" } else { "(t.failed = 1)" };
         let range = self.query.iterations;
         let mut values: Vec<Value> = vec![
             self.id.as_str().to_owned().into(),
@@ -188,7 +183,8 @@ impl<'a> Filter<'a> {
         ];
         let mut conditions = format!("t.loop_id = ?1 AND {last} >= ?2 AND {first} <= ?3");
         if let Some(wanted) = self.query.has_error {
-            conditions.push_str(&format!(" AND {failed} = {}", u8::from(wanted)));
+            conditions.push_str(if wanted { " AND " } else { " AND NOT " });
+            conditions.push_str(failed);
         }
         if tier == SessionTier::Events && !self.query.event_types.is_empty() {
             let kinds: Vec<String> = self.query.event_types.iter().map(|kind| format!("'{kind}'")).collect();
@@ -210,9 +206,11 @@ impl<'a> Filter<'a> {
         };
         values.push(format!("scope : {} AND {columns} : ({expression})", scope(self.id)).into());
         let words = format!("{table}_words");
+        let matches = c.matches(&words, 4);
+        let rank = c.rank(&words, weights, 4);
         let sql = format!(
             "SELECT t.id, {tool}, {path}, {backend} FROM {words} JOIN {table} t ON t.id = {words}.rowid
-             WHERE {words} MATCH ?4 AND {conditions} ORDER BY bm25({words}, {weights}), t.id DESC"
+             WHERE {matches} AND {conditions} ORDER BY {rank}, t.id DESC"
         );
         (sql, values)
     }
@@ -264,7 +262,7 @@ fn hit(c: &Connection, found: &SessionMatch, finder: Option<&Regex>) -> StoreRes
             })
         }
         SessionTier::Events => {
-            let mut event = event(row)?;
+            let mut event = event(&row)?;
             event.text = excerpt(&event.text, finder);
             Ok(Hit::Event(event))
         }

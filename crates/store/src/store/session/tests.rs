@@ -9,14 +9,13 @@ use crate::domain::knowledge::session::{
     EventKind, Hit, IterationFilter, OutputText, SearchResults, SessionQuery, SessionTier, extract,
 };
 use crate::store::feed::{self, FeedEvent, FeedKind, FeedPosition};
-use crate::store::schema::migrate;
+use crate::store::sql::params;
+use crate::store::tests::databases;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
 fn database() -> Connection {
-    let mut c = Connection::open_in_memory().expect("a database");
-    migrate(&mut c).expect("the schema");
-    c.pragma_update(None, "foreign_keys", true).expect("foreign keys");
+    let c = databases::database();
     for (id, issue, open) in [("r-1-aaaaaa", 1, 1), ("r-2-bbbbbb", 2, 1), ("r-3-cccccc", 3, 0)] {
         let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
             VALUES (?1, 'gh', 1, ?2, 'running', ?3, '{}', 1, 0, 0)";
@@ -452,8 +451,8 @@ fn expired_rows_are_removed() {
     assert_eq!(iterations, [107, 108, 109], "the oldest went");
     let none = SessionRetention { days: u32::MAX, max_raw_turns: 0 };
     assert_eq!(apply_retention(&c, none, Timestamp(i64::MIN)).expect("applied").turns, 6);
-    let words = "SELECT count(*) FROM session_turns_words WHERE session_turns_words MATCH 'newword'";
-    assert_eq!(c.query_row(words, [], |row| row.get::<_, i64>(0)).expect("a number"), 0);
+    let words = format!("SELECT count(*) FROM session_turns_words WHERE {}", c.matches("session_turns_words", 1));
+    assert_eq!(c.query_row(&words, ["newword"], |row| row.get::<_, i64>(0)).expect("a number"), 0);
 }
 
 #[test]

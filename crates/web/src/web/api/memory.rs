@@ -23,6 +23,7 @@ use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::RepoScope;
 use crate::store::memory::{self, StepMemory, proposals};
+use crate::store::sql::Connection;
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
 
@@ -282,7 +283,7 @@ async fn reflections(
 
 /// Reads a page of the visible learnings; also returns the next page's cursor.
 fn page(
-    c: &rusqlite::Connection,
+    c: &Connection,
     mut after: String,
     limit: usize,
     shown: &dyn Fn(&Learning) -> bool,

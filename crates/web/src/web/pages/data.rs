@@ -1,11 +1,11 @@
 //! Database rows for pages about single loops and for operators. `store::listing` has the lists of loops.
 
-use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::store::StoreResult;
 use crate::store::inbox::DeliveryAbout;
-use crate::store::{StoreError, StoreResult};
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Step of a loop's log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,11 +42,9 @@ pub(super) fn count_of_steps(c: &Connection, id: &LoopId) -> StoreResult<i64> {
 /// Returns the reasons of one step; empty if the step does not exist.
 pub(super) fn reasons_of(c: &Connection, id: &LoopId, seq: i64) -> StoreResult<Vec<String>> {
     let sql = "SELECT reasons FROM loop_events WHERE loop_id = ?1 AND seq = ?2";
-    match c.prepare_cached(sql)?.query_row(params![id.as_str(), seq], |row| row.get::<_, String>(0)) {
-        Ok(reasons) => Ok(serde_json::from_str(&reasons)?),
-        Err(rusqlite::Error::QueryReturnedNoRows) => Ok(Vec::new()),
-        Err(error) => Err(StoreError::from(error)),
-    }
+    let found =
+        c.prepare_cached(sql)?.query_row(params![id.as_str(), seq], |row| row.get::<_, String>(0)).optional()?;
+    Ok(found.map(|reasons| serde_json::from_str(&reasons)).transpose()?.unwrap_or_default())
 }
 
 /// Number and cost of a backend's finished calls on one day.
@@ -98,15 +96,16 @@ pub(super) fn deliveries(
 ) -> StoreResult<Vec<DeliveryRow>> {
     // The second condition selects the partial index.
     let condition = match state {
-        None => "?1 IS NULL",
+        None => "CAST(?1 AS TEXT) IS NULL",
         Some("new") => "?1 = 'new' AND state = 'new'",
         Some(_) => "state = ?1 AND state <> 'new'",
     };
     // Do not use the index by forge, because it has no order: read rows from the newest on.
-    let of_forge = if forge.is_some() { "+forge = ?4" } else { "?4 IS NULL" };
+    let of_forge = if forge.is_some() { "forge || '' = ?4" } else { "CAST(?4 AS TEXT) IS NULL" };
     // Do not use `loops`, whose rows contain the whole state before the time of creation.
     let of_issue = "SELECT n.loop_id FROM loop_numbers n JOIN loop_summaries s ON s.loop_id = n.loop_id
-        WHERE n.forge = inbox.forge AND n.repo_id = about ->> 'repo_id' AND n.number = about ->> 'number'
+        WHERE n.forge = inbox.forge AND n.repo_id = CAST(json_extract(about, '$.repo_id') AS BIGINT)
+            AND n.number = CAST(json_extract(about, '$.number') AS BIGINT)
         ORDER BY s.open DESC, s.id DESC LIMIT 1";
     let sql = format!(
         "SELECT id, forge, delivery, event, received_at, state, coalesce(reason, ''), attempts, about, ({of_issue})

@@ -6,7 +6,6 @@ use axum::extract::{Form, Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
@@ -20,6 +19,7 @@ use crate::domain::model::ids::{LoopId, RepoRef};
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreResult;
 use crate::store::memory::{self, StepMemory, proposals};
+use crate::store::sql::Connection;
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
 

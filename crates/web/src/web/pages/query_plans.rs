@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
-use rusqlite::Connection;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use super::data;
@@ -22,6 +21,7 @@ use crate::store::feed::{self, FeedPosition};
 use crate::store::listing::{self, LoopFilter, RepoScope};
 use crate::store::memory::{self, proposals};
 use crate::store::session::{self, NewEvent, NewTurn, TextKind, TextQuery, TextRow};
+use crate::store::sql::Connection;
 use crate::store::tokens::{self, TokenOwner};
 use crate::store::{Store, StoreResult, access_audit, audit, calls, forge_state, inbox, loops, web_sessions};
 
@@ -81,6 +81,7 @@ fn scanned(c: &Connection, sql: &str) -> Vec<String> {
         names.insert(table, table);
         found.get(2).map(|alias| names.insert(alias.as_str(), table));
     }
+    let c = c.as_sqlite().expect("plans of SQLite");
     let mut statement = c.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a plan");
     let mut rows = statement.raw_query();
     let mut found = Vec::new();
@@ -242,9 +243,10 @@ async fn no_page_reads_a_whole_table() {
     let store = Store::in_memory().expect("opened");
     let found = store.write(|c| {
         let id = fill(c)?;
-        c.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note));
+        let sqlite = c.as_sqlite().expect("a trace of SQLite");
+        sqlite.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note));
         let read = read_all(c, &id);
-        c.trace_v2(TraceEventCodes::empty(), None);
+        sqlite.trace_v2(TraceEventCodes::empty(), None);
         read?;
         let seen = SEEN.with(|seen| std::mem::take(&mut *seen.borrow_mut()));
         let faults: Vec<String> = seen

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use rusqlite::{Connection, OptionalExtension, params};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +10,7 @@ use crate::domain::knowledge::session::SessionTier;
 use crate::domain::knowledge::session::transcript::TextSource;
 use crate::domain::model::ids::LoopId;
 use crate::store::StoreResult;
+use crate::store::sql::{Connection, OptionalExtension, params};
 
 /// Kind of texts in a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -68,10 +68,10 @@ impl TextKind {
     /// Returns the columns to search and the SQL condition on the rows `t` of a tier; `None` if the tier has no texts of
     /// this kind.
     pub(super) fn within(self, tier: TextTier) -> Option<(&'static str, &'static str)> {
-        let TextTier::Session(tier) = tier else { return (self == Self::Title).then_some(("", "1")) };
+        let TextTier::Session(tier) = tier else { return (self == Self::Title).then_some(("", "TRUE")) };
         Some(match (tier, self) {
-            (SessionTier::Raw, Self::Prompt) => ("{prompt}", "1"),
-            (SessionTier::Raw, Self::Answer) => ("{response}", "1"),
+            (SessionTier::Raw, Self::Prompt) => ("{prompt}", "TRUE"),
+            (SessionTier::Raw, Self::Answer) => ("{response}", "TRUE"),
             (SessionTier::Raw, Self::Error) => ("{response}", "t.error IS NOT NULL"),
             (SessionTier::Events, Self::Comment) => ("{text}", "t.kind IN ('command', 'remark')"),
             (SessionTier::Events, Self::Output) => ("{text}", "t.kind IN ('check', 'tool_result')"),
@@ -80,7 +80,7 @@ impl TextKind {
                 ("{text}", "t.kind IN ('tool_call', 'file_change', 'backend_switch', 'model_switch')")
             }
             (SessionTier::Events, Self::Decision) => ("{text}", "t.kind IN ('detection', 'intervention')"),
-            (SessionTier::Summaries, Self::Summary) => ("{text}", "1"),
+            (SessionTier::Summaries, Self::Summary) => ("{text}", "TRUE"),
             _ => return None,
         })
     }

@@ -1,0 +1,57 @@
+//! Errors of the server and of the connection.
+
+use std::path::PathBuf;
+
+use postgres::error::SqlState;
+
+use crate::store::{StoreError, failure};
+
+/// Whether the connection is lost after an error, or leads to a server that no longer accepts writes.
+pub(super) fn is_lost(error: &postgres::Error) -> bool {
+    let Some(state) = error.code() else {
+        return error.is_closed() || std::error::Error::source(error).is_some_and(|e| e.is::<std::io::Error>());
+    };
+    state.code().starts_with("08")
+        || matches!(
+            *state,
+            SqlState::ADMIN_SHUTDOWN
+                | SqlState::CRASH_SHUTDOWN
+                | SqlState::CANNOT_CONNECT_NOW
+                | SqlState::READ_ONLY_SQL_TRANSACTION
+                | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+        )
+}
+
+/// Classifies an error by the server's code.
+pub(super) fn classified(error: &postgres::Error) -> StoreError {
+    let detail = reason(error);
+    let Some(state) = error.code() else {
+        // Without an answer of the server, the connection was lost. Otherwise, a value did not have the expected type.
+        return if is_lost(error) { StoreError::Busy } else { StoreError::Bug { detail } };
+    };
+    match state {
+        _ if state.code().starts_with("23") => StoreError::Duplicate { detail },
+        &SqlState::DISK_FULL => StoreError::Full { path: PathBuf::new() },
+        &SqlState::QUERY_CANCELED => StoreError::TooSlow,
+        &SqlState::T_R_SERIALIZATION_FAILURE
+        | &SqlState::T_R_DEADLOCK_DETECTED
+        | &SqlState::LOCK_NOT_AVAILABLE
+        | &SqlState::READ_ONLY_SQL_TRANSACTION
+        | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => StoreError::Busy,
+        _ => match &state.code()[..2] {
+            // The connection, the server's resources, or an operator's intervention.
+            "08" | "53" | "57" => StoreError::Busy,
+            "58" | "XX" | "F0" => failure(detail),
+            _ => StoreError::Bug { detail },
+        },
+    }
+}
+
+/// Returns the reason of an error, which its `Display` does not contain.
+pub(super) fn reason(error: &postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(answer), _) => answer.message().to_owned(),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}

@@ -1,0 +1,395 @@
+//! Tests on a real server: the tests of the store's functions, and two writers.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::connection::PgConnection;
+use crate::clock::Stopwatch;
+use crate::domain::knowledge::session::{EventKind, SessionEvent};
+use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::store::session::{NewEvent, add_events};
+use crate::store::sql::Connection;
+use crate::store::sql::engine::DatabaseEngine;
+use crate::store::tests::databases::{self, ENGINE};
+use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation};
+
+/// Folders with the programs of the server, newest version first.
+const PROGRAMS: [&str; 5] = [
+    "/usr/lib/postgresql/18/bin",
+    "/usr/lib/postgresql/17/bin",
+    "/usr/lib/postgresql/16/bin",
+    "/usr/lib/postgresql/15/bin",
+    "/usr/lib/postgresql/14/bin",
+];
+/// Maximum time for the start of the server.
+const START: Duration = Duration::from_secs(30);
+
+/// Server in a temporary folder, with a socket and without TCP.
+struct Server {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a program of the tests, not of the service")]
+fn command(program: PathBuf) -> Command {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        // The server refuses to run as root.
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+/// Number of the user `nobody` on Debian.
+const NOBODY: u32 = 65_534;
+
+impl Server {
+    /// Starts a server; returns `None` and records the skipped test if the machine has none.
+    fn start() -> Option<Self> {
+        let Some(programs) = PROGRAMS.into_iter().map(Path::new).find(|folder| folder.join("initdb").exists()) else {
+            skipped_tests::skip("PostgreSQL is missing; install the package `postgresql`");
+            return None;
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("given to nobody");
+        }
+        let data = folder.path().join("data");
+        let mut init = command(programs.join("initdb"));
+        init.args(["--auth=trust", "--username=ralph", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]).arg(&data);
+        assert!(init.status().expect("started").success(), "initdb failed");
+        let mut server = command(programs.join("postgres"));
+        server.arg("-D").arg(&data).arg("-k").arg(folder.path());
+        server.args([
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "fsync=off",
+            "-c",
+            "full_page_writes=off",
+            "-c",
+            "max_connections=400",
+        ]);
+        let process = server.spawn().expect("started");
+        let server = Self { folder, process };
+        let watch = Stopwatch::start();
+        while !server.answers() {
+            assert!(watch.elapsed() < START, "the server did not start");
+            std::thread::yield_now();
+        }
+        Some(server)
+    }
+
+    fn answers(&self) -> bool {
+        if std::os::unix::net::UnixStream::connect(self.folder.path().join(".s.PGSQL.5432")).is_err() {
+            return false;
+        }
+        let config = self.config();
+        // The caller may be a task, in which connecting must not block.
+        std::thread::spawn(move || config.connect(::postgres::NoTls).is_ok()).join().expect("no panic")
+    }
+
+    fn address(&self) -> String {
+        let folder = self.folder.path().display().to_string().replace('/', "%2F");
+        format!("postgres://ralph@{folder}/postgres?connect_timeout=10")
+    }
+
+    fn config(&self) -> ::postgres::Config {
+        self.address().parse().expect("an address")
+    }
+
+    /// Returns a new schema.
+    fn schema(&self) -> PgSettings {
+        databases::new_schema(&self.address())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGQUIT ends all processes of the server at once.
+        let id = rustix::process::Pid::from_child(&self.process);
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::QUIT);
+        let _ = self.process.wait();
+    }
+}
+
+/// Tests whose databases are files of SQLite, or that are about SQLite.
+const OF_SQLITE: [&str; 3] = ["store::schema::", "store::tests::", "postgres::"];
+
+/// Runs the tests of the store's functions once more, in a process whose databases are on a server.
+#[test]
+fn functions_of_the_store_have_the_same_results_on_both_engines() {
+    let Some(server) = Server::start() else { return };
+    let program = std::env::current_exe().expect("this program");
+    #[expect(clippy::disallowed_methods, reason = "a program of the tests, not of the service")]
+    let mut again = Command::new(program);
+    again.env(ENGINE, server.address()).args(["--quiet", "--test-threads=4"]);
+    again.args(OF_SQLITE.iter().flat_map(|part| ["--skip", part]));
+    let output = again.output().expect("started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn loop_id() -> LoopId {
+    LoopId::new("r-1-aaaaaa")
+}
+
+/// Stores the loop of the events.
+fn add_loop(c: &Connection) -> StoreResult<()> {
+    let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
+        VALUES (?1, 'gh', 1, 1, 'running', 1, '{}', 1, 0, 0)";
+    c.execute(sql, [loop_id().as_str()])?;
+    Ok(())
+}
+
+fn add_event(c: &Connection, text: &str) -> StoreResult<()> {
+    let event = SessionEvent {
+        iteration: 1,
+        kind: EventKind::ToolCall,
+        tool: None,
+        path: None,
+        text: text.to_owned(),
+        failed: false,
+        at: Timestamp(1),
+    };
+    add_events(c, &loop_id(), &[NewEvent::pack(event)])?;
+    let sql = "INSERT INTO session_output (loop_id, iteration, text, at) VALUES (?1, 1, ?2, 1)";
+    c.execute(sql, [loop_id().as_str(), text])?;
+    Ok(())
+}
+
+/// Returns the events after a position, as a reader of the feed gets them.
+fn events_after(c: &Connection, row: i64) -> StoreResult<Vec<(i64, String)>> {
+    let mut statement = c.prepare_cached("SELECT id, text FROM session_events WHERE id > ?1 ORDER BY id")?;
+    let rows = statement.query_map([row], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Two hosts write. The first begins earlier and commits later; meanwhile the second cannot take an id, so a reader never
+/// passes an event that is still to come.
+#[tokio::test]
+async fn transaction_that_commits_late_never_has_the_smaller_id() {
+    let Some(server) = Server::start() else { return };
+    let settings = server.schema();
+    let (one, two) = (Store::connect(&settings).expect("opened"), Store::connect(&settings).expect("opened"));
+    one.write(add_loop).await.expect("stored");
+    let (begun, has_begun) = oneshot::channel();
+    let (go_on, may_go_on) = oneshot::channel::<()>();
+    let late = one.write(move |c| {
+        add_event(c, "begun first")?;
+        let _ = begun.send(());
+        let _ = may_go_on.blocking_recv();
+        Ok(())
+    });
+    let meanwhile = async {
+        has_begun.await.expect("begun");
+        let mut group = WriteGroup::default();
+        let early = group.add(|c| add_event(c, "begun second"));
+        two.submit(group).expect("submitted");
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        while two.read(move |c| Ok(c.query_row(waits, [], |row| row.get::<_, i64>(0))?)).await.expect("read") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let seen = two.read(|c| Ok((events_after(c, 0)?, feed::newest(c)?.output))).await.expect("read");
+        assert_eq!(seen, (Vec::new(), 0), "neither event nor id is visible before the commit");
+        go_on.send(()).expect("it waits");
+        two.outcome(early).await.expect("stored");
+    };
+    let (late, ()) = tokio::join!(late, meanwhile);
+    late.expect("stored");
+    let (events, newest) = two.read(|c| Ok((events_after(c, 0)?, feed::newest(c)?))).await.expect("read");
+    let texts: Vec<&str> = events.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["begun first", "begun second"]);
+    assert_eq!((newest.activity, newest.output), (events[1].0, 2));
+}
+
+/// A reader that follows two busy writers gets each event once, in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn reader_of_two_writers_misses_no_event() {
+    const EVENTS: usize = 60;
+    let Some(server) = Server::start() else { return };
+    let settings = server.schema();
+    let stores = [Store::connect(&settings).expect("opened"), Store::connect(&settings).expect("opened")];
+    stores[0].write(add_loop).await.expect("stored");
+    let reader = Store::connect_beside(&settings).expect("attached");
+    let mut writers = tokio::task::JoinSet::new();
+    for (number, store) in stores.into_iter().enumerate() {
+        for nth in 0..EVENTS {
+            let store = store.clone();
+            writers.spawn(async move { store.write(move |c| add_event(c, &format!("{number}/{nth}"))).await });
+        }
+    }
+    let mut seen: Vec<(i64, String)> = Vec::new();
+    while seen.len() < 2 * EVENTS {
+        let after = seen.last().map_or(0, |(id, _)| *id);
+        seen.extend(reader.read(move |c| events_after(c, after)).await.expect("read"));
+        while let Some(ended) = writers.try_join_next() {
+            ended.expect("no panic").expect("stored");
+        }
+    }
+    let different: std::collections::BTreeSet<&String> = seen.iter().map(|(_, text)| text).collect();
+    assert_eq!(different.len(), 2 * EVENTS);
+}
+
+/// Ends all connections of the stores, as a restart of the server does.
+fn disconnect(server: &Server) {
+    let sql = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let config = server.config();
+    let ended =
+        std::thread::spawn(move || config.connect(::postgres::NoTls).and_then(|mut client| client.query(sql, &[])));
+    ended.join().expect("no panic").expect("ended");
+}
+
+#[tokio::test]
+async fn lost_connection_is_busy_and_made_again() {
+    let Some(server) = Server::start() else { return };
+    let store = Store::connect(&server.schema()).expect("opened");
+    let set = |key: &'static str| store.write(move |c| installation::set(c, key, "yes"));
+    let get = |key: &'static str| store.read(move |c| installation::get(c, key));
+    set("first").await.expect("stored");
+    assert_eq!(get("first").await.expect("read").as_deref(), Some("yes"));
+    disconnect(&server);
+    set("second").await.expect("stored over a new connection");
+    assert_eq!(get("second").await.expect("read").as_deref(), Some("yes"));
+    let (begun, has_begun) = oneshot::channel();
+    let (go_on, may_go_on) = oneshot::channel::<()>();
+    let interrupted = store.write(move |c| {
+        installation::set(c, "third", "yes")?;
+        let _ = begun.send(());
+        let _ = may_go_on.blocking_recv();
+        installation::set(c, "fourth", "yes")
+    });
+    let cut = async {
+        has_begun.await.expect("begun");
+        disconnect(&server);
+        go_on.send(()).expect("it waits");
+    };
+    let (interrupted, ()) = tokio::join!(interrupted, cut);
+    assert!(matches!(interrupted, Err(StoreError::Busy)), "{interrupted:?}");
+    assert!(store.healthy());
+    assert_eq!(get("third").await.expect("read"), None, "the server rolled back");
+    set("fifth").await.expect("stored");
+    // An outcome that cannot be produced again is kept over a lost connection.
+    let mut times = 0;
+    let (begun, has_begun) = oneshot::channel();
+    let mut begun = Some(begun);
+    let (go_on, may_go_on) = oneshot::channel::<()>();
+    let mut may_go_on = Some(may_go_on);
+    let kept = store.write_kept(move |c| {
+        times += 1;
+        installation::set(c, "kept", &times.to_string())?;
+        if let (Some(begun), Some(may_go_on)) = (begun.take(), may_go_on.take()) {
+            let _ = begun.send(());
+            let _ = may_go_on.blocking_recv();
+        }
+        installation::set(c, "sixth", "yes")
+    });
+    let cut = async {
+        has_begun.await.expect("begun");
+        disconnect(&server);
+        go_on.send(()).expect("it waits");
+    };
+    let (kept, ()) = tokio::join!(kept, cut);
+    kept.expect("stored at the second attempt");
+    assert_eq!(get("kept").await.expect("read").as_deref(), Some("2"));
+    store.close().await;
+    assert!(store.write(|_| Ok(())).await.is_err(), "closed");
+}
+
+/// Runs work on a connection for writing, outside of any task.
+fn on_connection<T: Send + 'static>(
+    settings: &PgSettings,
+    work: impl FnOnce(&PgConnection) -> T + Send + 'static,
+) -> T {
+    let settings = settings.clone();
+    let opened = move || work(&super::open(&settings, crate::store::Mode::Own, Duration::ZERO).expect("opened"));
+    std::thread::spawn(opened).join().expect("no panic")
+}
+
+#[test]
+fn errors_of_the_server_are_classified() {
+    let Some(server) = Server::start() else { return };
+    let settings = server.schema();
+    let raised = |code: &'static str| {
+        on_connection(&settings, move |c| {
+            c.batch(&format!("DO $$ BEGIN RAISE SQLSTATE '{code}'; END $$")).expect_err("raised")
+        })
+    };
+    for code in ["40001", "40P01", "55P03", "25006", "53300", "57P03", "08006"] {
+        assert!(matches!(raised(code), StoreError::Busy), "{code}: {:?}", raised(code));
+    }
+    for code in ["23505", "23514"] {
+        assert!(matches!(raised(code), StoreError::Duplicate { .. }), "{code}: {:?}", raised(code));
+    }
+    assert!(matches!(raised("53100"), StoreError::Full { .. }));
+    assert!(matches!(raised("57014"), StoreError::TooSlow));
+    assert!(matches!(raised("58030"), StoreError::Failed { .. }));
+    assert!(matches!(raised("42601"), StoreError::Bug { .. }));
+}
+
+#[test]
+fn result_of_a_commit_is_known_after_a_lost_connection() {
+    let Some(server) = Server::start() else { return };
+    on_connection(&server.schema(), |c| {
+        for expected in [true, false] {
+            c.begin_write().expect("begun");
+            let id = c.set_transaction(None).expect("an id");
+            c.batch(if expected { "COMMIT" } else { "ROLLBACK" }).expect("ended");
+            assert_eq!(c.was_committed(id).expect("asked"), expected);
+        }
+    });
+}
+
+#[tokio::test]
+async fn tables_of_other_versions_are_refused() {
+    let Some(server) = Server::start() else { return };
+    let settings = server.schema();
+    let refusal = |opened: StoreResult<Store>| opened.map(drop).expect_err("refused").to_string();
+    let missing = refusal(Store::connect_beside(&settings));
+    assert!(missing.contains("`ralph-bot serve` creates them"), "{missing}");
+    let store = Store::connect(&settings).expect("opened");
+    store.write(|c| Ok(c.execute("UPDATE schema_version SET version = version + 1", [])?)).await.expect("changed");
+    for opened in [Store::connect(&settings), Store::connect_beside(&settings)] {
+        let newer = refusal(opened);
+        assert!(newer.contains("a newer version of ralph-bot has used it"), "{newer}");
+    }
+    // A new connection of the running process notices the change as well.
+    disconnect(&server);
+    let written = store.write(|c| installation::set(c, "key", "value")).await;
+    assert!(matches!(&written, Err(StoreError::Failed { .. })), "{written:?}");
+}
+
+/// Processes that open an empty database at the same time create its tables once.
+#[test]
+fn several_processes_create_the_tables_once() {
+    let Some(server) = Server::start() else { return };
+    let settings = server.schema();
+    std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..4).map(|_| scope.spawn(|| Store::connect(&settings).map(drop))).collect();
+        opening.into_iter().for_each(|opened| opened.join().expect("no panic").expect("opened"));
+    });
+}
+
+#[tokio::test]
+async fn slow_query_ends_at_its_limit_and_the_connection_is_used_again() {
+    let Some(server) = Server::start() else { return };
+    let store = Store::connect(&server.schema()).expect("opened");
+    let limited = store.read(|c| {
+        let slow = crate::store::within(c, Duration::from_millis(50), |c| {
+            Ok(c.query_row("SELECT count(*) FROM pg_sleep(60)", [], |row| row.get::<_, i64>(0))?)
+        });
+        Ok((slow, c.query_row("SELECT 7", [], |row| row.get::<_, i64>(0))?))
+    });
+    let (slow, next) = limited.await.expect("read");
+    assert!(matches!(slow, Err(StoreError::TooSlow)), "{slow:?}");
+    assert_eq!(next, 7);
+    let (size, log) = store.sizes().await;
+    assert!(size > 1_000_000 && log == 0, "{size}");
+    assert!(store.backup("copy".into()).await.expect_err("refused").to_string().contains("pg_dump"));
+}

@@ -1,0 +1,206 @@
+//! SQLite: opens the file, and its part of the differences between the engines.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use failpoint::kill_point;
+use rusqlite::{Connection, OpenFlags};
+
+use super::engine::DatabaseEngine;
+use crate::clock::Stopwatch;
+use crate::process::private;
+use crate::store::schema::{self, SchemaShare};
+use crate::store::{Mode, StoreError, StoreResult, failure, with_path};
+
+/// Oldest SQLite version without the WAL-reset corruption bug (3.51.3).
+const OLDEST_SQLITE: i32 = 3_051_003;
+/// Maximum time that a statement waits for another process's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of attempts to open a database that another process may be creating, and the delay between two attempts.
+const OPEN_TRIES: u32 = 10;
+const OPEN_RETRY: Duration = Duration::from_millis(50);
+/// Size of the write-ahead log, in pages, at which SQLite copies it into the database (64 MiB). It is small enough for a
+/// fast start after a crash and large enough not to slow down a burst of deliveries.
+const CHECKPOINT_PAGES: u32 = 16_384;
+/// Number of prepared statements cached per connection.
+const STATEMENTS: usize = 128;
+/// Page cache of a read connection, in KiB; only pages that were read use memory. One search over all loops reads more than
+/// SQLite's default of 2 MiB.
+const READER_CACHE_KIB: i64 = 8 * 1024;
+/// Number of SQLite virtual-machine instructions between two checks of the time limit. They take about a millisecond in
+/// FTS5, which executes few instructions per index page, and less elsewhere.
+const LOOK_AT_TIME: i32 = 1_000;
+
+/// Opens a database for writing, creates it in [`Mode::Own`] and brings its schema up to date. Also returns the lock on its
+/// schema.
+pub(in crate::store) fn open(
+    path: &Path,
+    mode: Mode,
+    patience: Duration,
+) -> StoreResult<(Connection, Option<SchemaShare>)> {
+    let failed = |error: rusqlite::Error| failure(error.to_string());
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(failure(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
+    }
+    if mode != Mode::Memory {
+        check_writable(path)?;
+    }
+    if mode == Mode::Own {
+        // SQLite gives the log and the other files beside the database the same mode.
+        private::create_file(path).map_err(|e| failure(e.to_string()))?;
+    }
+    let existing = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let mut connection = match mode {
+        Mode::Memory => Connection::open_in_memory(),
+        Mode::Own => Connection::open_with_flags(path, existing | OpenFlags::SQLITE_OPEN_CREATE),
+        Mode::Beside => Connection::open_with_flags(path, existing),
+    }
+    .map_err(failed)?;
+    let beside = (mode == Mode::Beside).then(|| schema::share(path, &connection)).transpose().map_err(failure)?;
+    retrying(|| configure(&connection)).map_err(failed)?;
+    let schema = match mode {
+        Mode::Own => Some(schema::update(path, &mut connection, patience).map_err(failure)?),
+        Mode::Beside => beside,
+        Mode::Memory => {
+            schema::migrate(&mut connection).map_err(failure)?;
+            None
+        }
+    };
+    Ok((connection, schema))
+}
+
+/// Opens a connection for reads.
+pub(in crate::store) fn reader(path: &Path) -> StoreResult<Connection> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    Ok(connection)
+}
+
+impl DatabaseEngine for Connection {
+    fn begin_read(&self) -> StoreResult<()> {
+        Ok(self.execute_batch("BEGIN")?)
+    }
+
+    fn begin_write(&self) -> StoreResult<()> {
+        Ok(self.execute_batch("BEGIN IMMEDIATE")?)
+    }
+
+    fn commit(&self) -> StoreResult<()> {
+        Ok(self.execute_batch("COMMIT")?)
+    }
+
+    fn roll_back(&self) -> StoreResult<()> {
+        // The failed statement may have ended the transaction.
+        if self.is_in_transaction() { Ok(self.execute_batch("ROLLBACK")?) } else { Ok(()) }
+    }
+
+    fn is_in_transaction(&self) -> bool {
+        !self.is_autocommit()
+    }
+
+    fn begin_limit(&self, limit: Duration) -> StoreResult<()> {
+        let watch = Stopwatch::start();
+        Ok(self.progress_handler(LOOK_AT_TIME, Some(move || watch.elapsed() > limit))?)
+    }
+
+    fn end_limit(&self, _: bool) -> StoreResult<()> {
+        Ok(self.progress_handler(0, None::<fn() -> bool>)?)
+    }
+
+    fn matches(&self, words: &str, parameter: usize) -> String {
+        format!("{words} MATCH ?{parameter}")
+    }
+
+    fn rank(&self, words: &str, weights: &[f64], _: usize) -> String {
+        if weights.is_empty() {
+            return "rank".to_owned();
+        }
+        let weights: String = weights.iter().map(|weight| format!(", {weight:.1}")).collect();
+        format!("bm25({words}{weights})")
+    }
+
+    fn last_id(&self, table: &str) -> String {
+        format!("(SELECT seq FROM sqlite_sequence WHERE name = '{table}')")
+    }
+
+    fn sizes(&self) -> StoreResult<(u64, u64)> {
+        let path = PathBuf::from(self.path().unwrap_or_default());
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+        let mut log = path.clone().into_os_string();
+        log.push("-wal");
+        Ok((size(&path), size(Path::new(&log))))
+    }
+
+    fn problems(&self) -> StoreResult<Vec<String>> {
+        let mut statement = self.prepare("PRAGMA quick_check")?;
+        let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+        Ok(lines.into_iter().filter(|line| line != "ok").collect())
+    }
+
+    fn settle(&self) {
+        if let Err(error) = self.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+            tracing::debug!(%error, "the final checkpoint failed; it is made at the next start");
+        }
+    }
+}
+
+/// Copies the database file at `from` to `to` consistently, even while a service uses it. Afterwards, `to` is either
+/// complete and readable only by its owner, or it does not exist.
+pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
+    if std::fs::symlink_metadata(to).is_ok() {
+        return Err(StoreError::Duplicate { detail: format!("{} already exists; choose another file", to.display()) });
+    }
+    let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
+    source.busy_timeout(BUSY_TIMEOUT)?;
+    let failed = |e: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: e.to_string() };
+    // Write the copy under a temporary name, readable only by its owner, because it contains issues of private repositories.
+    // If the process dies, only this file remains.
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder).map_err(failed)?;
+    let into = source.execute("VACUUM INTO ?1", [part.path().display().to_string()]);
+    into.map_err(|e| with_path(e.into(), to))?;
+    kill_point("K34");
+    part.as_file().sync_all().map_err(failed)?;
+    part.persist_noclobber(to).map_err(|e| failed(e.error))?;
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+/// Runs work and repeats it while it fails, because another process may be creating the same database at the same time.
+fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    for _ in 1..OPEN_TRIES {
+        if work().is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(OPEN_RETRY);
+    }
+    work()
+}
+
+/// Checks that a database can be written at `path`, because SQLite only reports that it cannot open the file.
+fn check_writable(path: &Path) -> StoreResult<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for place in [folder, path] {
+        match rustix::fs::access(place, rustix::fs::Access::WRITE_OK) {
+            Err(rustix::io::Errno::NOENT) | Ok(()) => {}
+            Err(why) => return Err(failure(format!("{} cannot be written: {why}", place.display()))),
+        }
+    }
+    Ok(())
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Setting a pragma contends with other processes, so set only values that differ.
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode != "wal" && mode != "memory" {
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    }
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0;")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise, SQLite would create the small journals of savepoints in the system's temporary folder for each write.
+    connection.pragma_update(None, "temp_store", "MEMORY")
+}
