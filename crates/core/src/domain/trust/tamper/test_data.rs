@@ -156,9 +156,8 @@ impl<'a> TestData<'a> {
                 for file in &mut self.files {
                     file.of_program |= file.names.iter().any(|name| {
                         let stem = file_name(name).split('.').next().unwrap_or_default();
-                        let by_stem = !stem.is_empty() && line.contains(&format!("/{stem}"));
                         names(line, file_name(name), before, after)
-                            || by_stem && names(line, stem, |at| at == Some('/'), after)
+                            || !stem.is_empty() && names(line, stem, |c| c == Some('/'), after)
                             || line.contains("go:embed") && line.contains(file_name(name))
                             || folder(name).is_some_and(|folder| opens(line, folder, before))
                     });
@@ -169,7 +168,7 @@ impl<'a> TestData<'a> {
 
     /// Reads commands, or a file of a build tool. Most files that these name are the subject of the checks.
     fn read_commands(&mut self, text: &str) {
-        let words = |part: &'_ str| -> Vec<String> {
+        let words = |part: &str| -> Vec<String> {
             let words = part.split(|c: char| c.is_whitespace() || "\"'()<>=,".contains(c));
             words.map(|word| word.trim_start_matches("./").to_owned()).collect()
         };
@@ -200,7 +199,7 @@ impl<'a> TestData<'a> {
 
 /// Whether the branch only added lines to data.
 pub fn only_adds_lines(base: &str, branch: &str) -> bool {
-    let lines = |text: &'_ str| -> Vec<String> {
+    let lines = |text: &str| -> Vec<String> {
         text.lines()
             .map(|line| line.trim_end().trim_end_matches(',').to_owned())
             .filter(|line| !line.is_empty())
