@@ -15,6 +15,7 @@ mod images;
 mod program_tests;
 mod project;
 mod prompt_inputs;
+mod roles;
 mod run_monitor;
 mod run_outcome;
 mod second_opinion;

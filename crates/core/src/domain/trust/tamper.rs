@@ -14,6 +14,7 @@ macro_rules! pattern {
 }
 
 mod answers;
+mod build_lists;
 mod code_tokens;
 mod commands;
 mod compiled;
@@ -23,12 +24,14 @@ mod diff;
 mod language;
 mod manifests;
 mod marks;
+mod moved_packages;
 mod neutralized;
 mod new_tests;
 mod program_code;
 mod role;
 mod starts;
 mod stricter;
+mod subjects;
 mod summary;
 mod tested;
 mod thresholds;
@@ -43,13 +46,16 @@ use diff::FileDiff;
 use program_code::ProgramCode;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
+pub use build_lists::with_new_sources;
 pub use compiled::is_compiled_cache;
-pub use manifests::{SettingsMerge, is_manifest, with_base_settings};
+pub use manifests::{SettingsMerge, default_features, is_manifest, with_base_settings};
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
+pub use moved_packages::{moved_packages, with_package};
 pub use new_tests::NewTests;
 pub use program_code::{ChangedTexts, files_to_read};
-pub use role::{has_role_by_content, role_by_content};
-pub use starts::{CheckStart, ImportedName, is_missing};
+pub use role::{has_role_by_content, is_program_use, role_by_content, use_of};
+pub use starts::{CheckStart, ImportedName, found_name, is_missing};
+pub use subjects::{may_be_subject, succeeding};
 
 /// Default maximum number of findings of one diff.
 pub const MAX_FINDINGS: usize = 100;

@@ -1,7 +1,7 @@
 //! Verification of a commit in a fresh checkout: runs the checks, runs them with the base's tests, and then collects the
 //! findings about the branch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
@@ -26,19 +26,35 @@ const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
 /// Data that the runs of one verification share.
 #[derive(Clone, Copy)]
-struct VerifyContext<'a> {
+pub(super) struct VerifyContext<'a> {
     repo: &'a RepoRef,
     current: &'a Loop,
     /// Base commit and the commands with which it starts the checks.
-    start: &'a CheckStart<'a>,
+    pub start: &'a CheckStart<'a>,
     cancel: &'a CancellationToken,
 }
 
 /// Outcome of the checks in a checkout.
-struct CheckedTree {
-    report: CheckReport,
+pub(super) struct CheckedTree {
+    pub report: CheckReport,
     /// Tests and files that start checks whose content was changed while the checks ran.
-    rewritten: Vec<RewrittenFile>,
+    pub rewritten: Vec<RewrittenFile>,
+}
+
+/// Files of a run with the base's tests.
+#[derive(Clone, Default)]
+pub(super) struct BaseTests {
+    pub replaced: Vec<ReplacedFile>,
+    /// Program files with the base's tests.
+    pub merged: Vec<MergedFile>,
+    /// Path and text of a script that reports success at once.
+    pub succeeding: Option<(String, String)>,
+}
+
+impl BaseTests {
+    fn paths(&self) -> BTreeSet<&str> {
+        self.replaced.iter().map(|file| file.path.as_str()).collect()
+    }
 }
 
 /// Versions of files with which the checks run, in place of the commit's.
@@ -48,6 +64,8 @@ struct OtherVersions<'a> {
     commits: &'a [(&'a Sha, Vec<String>)],
     /// Program files with the base's tests.
     merged: &'a [MergedFile],
+    /// Path and text of a script that reports success at once.
+    succeeding: Option<&'a (String, String)>,
 }
 
 impl Engine {
@@ -106,28 +124,31 @@ impl Engine {
             let findings = self.branch_findings(branch, start).await?;
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
-        let replaced = self.replaced_files(branch, start).await?;
-        let known = replaced.iter().map(|file| file.path.as_str()).collect();
-        let program_tests = self.program_tests(branch, start, &known).await?;
-        let base_tests = match replaced.is_empty() && program_tests.files.is_empty() {
+        let mut tests = BaseTests { replaced: self.replaced_files(branch, start).await?, ..BaseTests::default() };
+        let program_tests = self.program_tests(branch, start, &tests.paths()).await?;
+        let moved = self.moved_tests(branch, start, &mut tests.replaced).await?;
+        tests.merged = moved.into_iter().chain(program_tests.files).collect();
+        let base_tests = match tests.replaced.is_empty() && tests.merged.is_empty() {
             true => None,
             false => {
-                let checked = self.run_with_base_tests(of, commit, &replaced, &program_tests.files).await?;
+                let checked = self.run_with_base_tests(of, commit, &tests).await?;
+                let (checked, decided) = self.decide_roles(of, branch, tests, checked).await?;
+                tests = decided;
                 rewritten.extend(checked.rewritten);
                 Some(checked.report)
             }
         };
         // The findings come last: what the run with the base's tests judged blocks nothing.
-        let mut findings = self.findings_about_text(branch, start, &known).await?;
+        let mut findings = self.findings_about_text(branch, start, &tests.paths()).await?;
         findings.extend(self.hard_coded_answers(branch).await?);
         let marks = ChangeMarks::of(&complete.text);
-        let changed = replaced.iter().filter(|file| !file.is_new);
+        let changed = tests.replaced.iter().filter(|file| !file.is_new);
         findings.extend(changed.map(|file| changed_tests(&file.path, &marks)));
-        findings.extend(program_tests.files.iter().filter_map(MergedFile::notice));
+        findings.extend(tests.merged.iter().filter_map(MergedFile::notice));
         findings.extend(program_tests.findings);
         findings.extend(accepted_tests(branch));
         let base_tests = match base_tests {
-            Some(report) => Some(self.base_tests_run(branch, report, (replaced, program_tests.files), &marks).await?),
+            Some(report) => Some(self.base_tests_run(branch, report, tests, &marks).await?),
             None => None,
         };
         let mut repeated = current.checks_to_repeat(elapsed_ms);
@@ -224,6 +245,9 @@ impl Engine {
         for file in versions.merged {
             self.workspaces.use_text(checkout, &file.changed.path, &file.text)?;
         }
+        if let Some((path, text)) = versions.succeeding {
+            self.workspaces.use_text(checkout, path, text)?;
+        }
         let place = (checkout.dir.as_path(), checkout.read_only.as_slice());
         let report = self.run_checks((repo, current), phase, place, checks, cancel).await?;
         written.extend(fixed.written().await?.1);
@@ -236,7 +260,7 @@ impl Engine {
         &self,
         branch: BranchState<'_>,
         report: CheckReport,
-        (replaced, merged): (Vec<ReplacedFile>, Vec<MergedFile>),
+        BaseTests { replaced, merged, .. }: BaseTests,
         marks: &ChangeMarks,
     ) -> Result<BaseTestsRun, EffectError> {
         let BranchState { repo, current, base, to, .. } = branch;
@@ -253,19 +277,19 @@ impl Engine {
     }
 
     /// Runs the checks after replacing or removing the files that influence their result.
-    async fn run_with_base_tests(
+    pub(super) async fn run_with_base_tests(
         &self,
         of: VerifyContext<'_>,
         commit: &Sha,
-        replaced: &[ReplacedFile],
-        merged: &[MergedFile],
+        tests: &BaseTests,
     ) -> Result<CheckedTree, EffectError> {
         let mut versions: BTreeMap<&Sha, Vec<String>> = BTreeMap::new();
-        for file in replaced {
+        for file in &tests.replaced {
             versions.entry(&file.version).or_default().push(file.path.clone());
         }
         let commits: Vec<(&Sha, Vec<String>)> = versions.into_iter().collect();
-        let versions = OtherVersions { commits: &commits, merged };
+        let versions =
+            OtherVersions { commits: &commits, merged: &tests.merged, succeeding: tests.succeeding.as_ref() };
         self.set_up_and_check_fresh(of, commit, versions, ("clean_base_tests", &of.current.checks)).await
     }
 }

@@ -164,6 +164,15 @@ impl<'a> CheckStart<'a> {
         (shell || ABOUT_CHECKS.is_match(path)) && self.runs(path) || called() || self.compiles(path)
     }
 
+    /// Whether only the name of a file of the base, or a command, says that the file starts checks. False for files that tools read
+    /// by themselves.
+    pub(super) fn is_script(&self, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let read = READ.is_match(name) || READ_FOLDER.is_match(path) || is_check_config(path) || is_makefile(path);
+        let starts = || runs_checks(path) || self.executes(path) || self.runs(path);
+        self.base.contains(path) && !read && !LIBRARY.is_match(path) && in_precedence(name).is_none() && starts()
+    }
+
     /// Whether a command starts a file: its path, or its Python module or package.
     pub(super) fn runs(&self, path: &str) -> bool {
         self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path)
@@ -356,6 +365,18 @@ impl ImportedName {
         };
         (plain(name) && !name.is_empty()).then(|| Self { name: name.to_owned(), pattern, files })
     }
+}
+
+/// Returns the name under which programs find a new file, to search it in the output of a check; `None` if the file has the name of
+/// a module of Python's standard library or of a known tool, which it would replace.
+pub fn found_name(path: &str) -> Option<&str> {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let stem = match path.strip_suffix("/__init__.py") {
+        Some(package) => package.rsplit('/').next().unwrap_or(package),
+        None => file.split('.').next().unwrap_or(file),
+    };
+    let is_known = [PYTHON_MODULES, PYTHON_TOOLS].iter().any(|names| names.split_whitespace().any(|name| name == stem));
+    (!is_known && !stem.is_empty()).then_some(stem)
 }
 
 /// Whether the output of a check says that a program, module or header with this name was not found. A new file with this name
