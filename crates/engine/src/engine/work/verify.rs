@@ -244,9 +244,11 @@ impl Engine {
         }
         for file in versions.merged {
             self.workspaces.use_text(checkout, &file.changed.path, &file.text)?;
+            fixed = fixed.replaced(std::slice::from_ref(&file.changed.path)).await?;
         }
         if let Some((path, text)) = versions.succeeding {
             self.workspaces.use_text(checkout, path, text)?;
+            fixed = fixed.replaced(std::slice::from_ref(path)).await?;
         }
         let place = (checkout.dir.as_path(), checkout.read_only.as_slice());
         let report = self.run_checks((repo, current), phase, place, checks, cancel).await?;

@@ -15,7 +15,7 @@ pub fn with_new_sources<'a>(
     branch: &str,
     added: impl Iterator<Item = &'a str>,
 ) -> Option<String> {
-    // Sources of compiled languages, and what a compiler makes of them.
+    // Sources and objects of compiled languages.
     pattern!(
         SOURCE,
         r"^[\w./+-]*\.(?:c|cc|cpp|cxx|h|hh|hpp|o|obj|lo|s|f|f90|ml|mli|cmo|cmx|cmi|hs|hi|d|nim|zig|java|class|pas|adb)$"

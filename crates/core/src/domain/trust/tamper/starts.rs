@@ -346,16 +346,24 @@ impl ImportedName {
         let file = path.rsplit('/').next().unwrap_or(path);
         let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
         let folder = path.strip_suffix(file).unwrap_or_default();
-        let searched = matches!(folder, "" | "lib/" | "test/" | "spec/" | "t/" | "t/lib/" | "test/lib/");
+        // Folders that interpreters search first, by options or by convention.
+        let folders = ["t/lib/", "test/lib/", "lib/", "test/", "spec/", "t/"];
+        let searched = folders.into_iter().find(|first| path.starts_with(first)).or(folder.is_empty().then_some(""));
+        let below = |suffix: &str| {
+            let within = searched.and_then(|folder| path.strip_prefix(folder)).unwrap_or(path);
+            within.strip_suffix(suffix).unwrap_or(within).to_owned()
+        };
         let (name, pattern, files): (&str, String, &[&str]) = if let Some(module) = python_module(path) {
             let line = format!(
                 "^[[:space:]]*(from[[:space:]]+{module}|import[[:space:]]+(.*,[[:space:]]*)?{module})([[:space:].,;]|$)"
             );
             (module, line, &["*.py"])
-        } else if let Some(library) = file.strip_suffix(".rb").filter(|_| searched) {
-            (library, format!("require[[:space:](]+['\"]{library}['\"/]"), &["*.rb", "Rakefile", "*.rake"])
-        } else if let Some(library) = file.strip_suffix(".pm").filter(|_| searched) {
-            (library, format!("^[[:space:]]*(use|require)[[:space:]]+{library}[[:space:];:]"), &["*.pl", "*.pm", "*.t"])
+        } else if let Some(library) = file.strip_suffix(".rb").filter(|_| searched.is_some()) {
+            let within = below(".rb");
+            (library, format!("require[[:space:](]+['\"]{within}['\"/]"), &["*.rb", "Rakefile", "*.rake"])
+        } else if let Some(library) = file.strip_suffix(".pm").filter(|_| searched.is_some()) {
+            let module = below(".pm").replace('/', "::");
+            (library, format!("^[[:space:]]*(use|require)[[:space:]]+{module}[[:space:];:]"), &["*.pl", "*.pm", "*.t"])
         } else if [".h", ".hpp", ".hh"].iter().any(|suffix| file.ends_with(suffix)) {
             let escaped = file.replace('.', "[.]");
             let line = format!("^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]([^>\"]*/)?{escaped}[>\"]");
@@ -613,6 +621,8 @@ mod tests {
             ("fast.cpython-311-x86_64-linux-gnu.so", &["import fast"], &["import faster"]),
             ("lib/json.rb", &["require 'json'", "require \"json/add\""], &["require 'jsonx'", "require_relative 'a'"]),
             ("include/check.h", &["#include <check.h>", "# include <a/check.h>"], &["#include \"xcheck.h\""]),
+            ("lib/Test/More.pm", &["use Test::More tests => 2;", "require Test::More;"], &["use More;", "use Test;"]),
+            ("lib/minitest/autorun.rb", &["require 'minitest/autorun'"], &["require 'autorun'"]),
             ("t/lib/Test.pm", &["use Test;", "use Test::More;"], &["use Testing;"]),
         ] {
             let name = ImportedName::of(path).unwrap_or_else(|| panic!("{path}"));
