@@ -16,6 +16,7 @@ mod lost_runs;
 mod program_tests;
 mod project;
 mod prompt_inputs;
+mod roles;
 mod run_monitor;
 mod run_outcome;
 mod second_opinion;

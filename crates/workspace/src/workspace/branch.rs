@@ -161,6 +161,16 @@ impl Workspaces {
         Ok(names(&listed.stdout).iter().filter_map(link).collect())
     }
 
+    /// Returns the paths of at most `most` files of a commit with a line that matches a POSIX extended regular expression.
+    pub async fn files_with_line(&self, repo: &RepoRef, commit: &Sha, pattern: &str, most: usize) -> Vec<String> {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("search the base", &mirror);
+        let call = call.args(["grep", "-l", "-z", "-I", "-E", "-e", pattern, commit.as_str()]);
+        let Ok(answer) = self.git.ok(call).await else { return Vec::new() };
+        let path = |found: &str| found.split_once(':').map(|(_, path)| path.to_owned());
+        answer.text().split('\0').filter_map(path).take(most).collect()
+    }
+
     /// Whether most of the newest commits of a history are signed off by their authors.
     pub async fn signs_off(&self, repo: &RepoRef, commit: &Sha) -> bool {
         let mirror = self.layout.mirror(repo);

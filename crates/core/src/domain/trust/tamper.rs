@@ -15,6 +15,7 @@ macro_rules! pattern {
 
 mod answers;
 mod build_files;
+mod build_lists;
 mod code_tokens;
 mod commands;
 mod compiled;
@@ -24,12 +25,14 @@ mod diff;
 mod language;
 mod manifests;
 mod marks;
+mod moved_packages;
 mod neutralized;
 mod new_tests;
 mod program_code;
 mod role;
 mod starts;
 mod stricter;
+mod subjects;
 mod summary;
 mod test_data;
 mod tested;
@@ -46,13 +49,16 @@ use program_code::ProgramCode;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
 pub use build_files::{changes_tests, is_build_file, tests_compared};
+pub use build_lists::with_new_sources;
 pub use compiled::is_compiled_cache;
-pub use manifests::{SettingsMerge, is_manifest, with_base_settings};
+pub use manifests::{SettingsMerge, default_features, is_manifest, with_base_settings};
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
+pub use moved_packages::{moved_packages, with_package};
 pub use new_tests::NewTests;
 pub use program_code::{ChangedTexts, files_to_read};
-pub use role::{has_role_by_content, role_by_content};
-pub use starts::{CheckStart, ImportedName, is_missing};
+pub use role::{has_role_by_content, is_program_use, role_by_content, use_of};
+pub use starts::{CheckStart, ImportedName, found_name, is_missing};
+pub use subjects::{may_be_subject, succeeding};
 pub use test_data::{DataUse, TestData, only_adds_lines};
 
 /// Default maximum number of findings of one diff.

@@ -16,7 +16,11 @@ use crate::workspace::BranchDiff;
 /// Maximum number of new files whose names are looked up in the imports of the base.
 const MAX_IMPORT_SEARCHES: usize = 200;
 
+/// Number of files that are read to find program code which uses a file.
+const MAX_USERS: usize = 50;
+
 /// File that the checks run without, or with another version.
+#[derive(Clone)]
 pub(super) struct ReplacedFile {
     pub path: String,
     pub is_new: bool,
@@ -63,12 +67,19 @@ impl Engine {
         let by_content = changed.iter().map(String::as_str).filter(|path| tamper::has_role_by_content(path)).collect();
         let contents = self.workspaces.contents_at(&current.id, repo, base, &by_content).await?;
         let role = |path: &String| {
-            let content = String::from_utf8_lossy(contents.get(path)?).into_owned();
-            tamper::role_by_content(path, &content, start)
+            let content = String::from_utf8_lossy(contents.get(path)?);
+            let has_tests = test_regions::regions(path, &content).is_some_and(|regions| !regions.is_empty());
+            tamper::role_by_content(path, &content, has_tests, start)
         };
-        let roles: HashMap<String, bool> =
+        let mut roles: HashMap<String, bool> =
             changed.iter().filter_map(|path| Some((path.clone(), role(path)?))).collect();
         let data = self.data_of_tests(branch, start).await?;
+        for path in changed.iter().filter(|path| !tamper::is_test_file(path)) {
+            let Some(content) = contents.get(path).filter(|_| roles.get(path) == Some(&true)) else { continue };
+            if self.is_used_by_program(branch, start, (path.as_str(), content.as_slice())).await? {
+                roles.remove(path);
+            }
+        }
         changed.retain(|path| {
             let is_module = || modules.iter().any(|module| module.contains(path));
             let is_deleted_data = || !tamper::is_code(path) && deleted.contains(path.as_str());
@@ -76,6 +87,24 @@ impl Engine {
             is_test() || start.depends_on(path) || is_module() || is_deleted_data() || data.contains(path)
         });
         Ok(changed)
+    }
+
+    /// Whether program code of the base imports a file, so that the file is no library of tests.
+    async fn is_used_by_program(
+        &self,
+        BranchState { repo, current, base, .. }: BranchState<'_>,
+        start: &CheckStart<'_>,
+        (path, content): (&str, &[u8]),
+    ) -> Result<bool, EffectError> {
+        let Some(pattern) = tamper::use_of(path, start) else { return Ok(false) };
+        let users = self.workspaces.files_with_line(repo, base, &pattern, MAX_USERS).await;
+        let others = users.iter().map(String::as_str).filter(|user| *user != path).collect();
+        let contents = self.workspaces.contents_at(&current.id, repo, base, &others).await?;
+        let used = String::from_utf8_lossy(content);
+        let is_program = |(user, text): (&String, &Vec<u8>)| {
+            tamper::is_program_use((user.as_str(), String::from_utf8_lossy(text).as_ref()), &used)
+        };
+        Ok(contents.iter().any(is_program))
     }
 
     /// Returns the files of the branch that are replaced by their base version or removed for the second run of the

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use test_regions::{ChangedFile, Judgement, Reason, RegionName, TestModuleFile};
 
 use super::branch_state::BranchState;
+use super::changed_tests::ReplacedFile;
 use crate::domain::loops::{BranchFinding, ChangedTestFile};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{TamperFinding, TamperKind};
@@ -26,6 +27,7 @@ const MAX_LISTED: usize = 120;
 const MARK: usize = 8;
 
 /// Program file with the base's tests.
+#[derive(Clone)]
 pub(super) struct MergedFile {
     pub text: String,
     pub changed: ChangedTestFile,
@@ -36,11 +38,23 @@ pub(super) struct MergedFile {
 }
 
 impl MergedFile {
+    /// Creates a file of which the run uses `text` instead of the branch's version.
+    pub fn whole(path: &str, branch: &str, text: String) -> Self {
+        let lines = (without(branch, &text), without(&text, branch));
+        let mark = digest([branch.as_bytes()]);
+        let changed = ChangedTestFile { path: path.to_owned(), mark, is_new: false, regions: Vec::new() };
+        Self { text, changed, differs: true, lines }
+    }
+
     /// Returns the notice about changed tests of the base; `None` if all changed tests are new.
     pub fn notice(&self) -> Option<BranchFinding> {
         let ChangedTestFile { path, mark, regions, .. } = &self.changed;
         let (added, removed) = self.lines;
-        let evidence = format!("{}: +{added} -{removed}", listed(regions));
+        let names = listed(regions);
+        let evidence = match names.is_empty() {
+            true => format!("+{added} -{removed}"),
+            false => format!("{names}: +{added} -{removed}"),
+        };
         let found = TamperFinding::new(path, TamperKind::TestsChanged, evidence);
         self.differs.then(|| BranchFinding { found, mark: mark.clone(), pushed: false })
     }
@@ -118,6 +132,34 @@ impl Engine {
         Ok(contents.iter().flat_map(modules).collect())
     }
 
+    /// Takes the tests that moved with their package out of the replaced files, and returns the base's versions for the new places.
+    pub(super) async fn moved_tests(
+        &self,
+        branch: BranchState<'_>,
+        start: &tamper::CheckStart<'_>,
+        replaced: &mut Vec<ReplacedFile>,
+    ) -> Result<Vec<MergedFile>, EffectError> {
+        let BranchState { repo, current, base, to, paths, .. } = branch;
+        let names = (&current.id, repo);
+        let is_open = |path: &&str| current.guard.accepted_tests(path).is_none();
+        let (deleted, added) = (paths.deleted().filter(is_open).collect(), paths.added().filter(is_open).collect());
+        let pairs = tamper::moved_packages(start, &deleted, &added);
+        let (from, targets): (Vec<&str>, Vec<&str>) = pairs.iter().copied().unzip();
+        let old = self.contents(names, base, &from).await?;
+        let new = self.contents(names, to, &targets).await?;
+        let mut moved = Vec::new();
+        for (from, path) in pairs {
+            let (Some(old), Some(new)) = (old.get(from), new.get(path)) else { continue };
+            let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else { continue };
+            replaced.retain(|file| file.path != from && file.path != path);
+            let text = tamper::with_package(old, new);
+            if text != new {
+                moved.push(MergedFile::whole(path, new, text));
+            }
+        }
+        Ok(moved)
+    }
+
     /// Returns the contents of files at a commit.
     pub(super) async fn contents(
         &self,
@@ -153,10 +195,18 @@ fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, 
         let branch = texts.get(*path).map(String::as_str);
         (base, branch)
     };
-    let files = paths
-        .iter()
-        .map(|path| (path, versions(path)))
-        .filter(|(_, (base, branch))| base.is_some() || branch.is_some());
+    let enabled = EnabledFeatures::of(&texts);
+    let without = |texts: &HashMap<String, String>| -> HashMap<String, String> {
+        texts.iter().filter_map(|(path, text)| Some((path.clone(), enabled.without_conditions(path, text)?))).collect()
+    };
+    let plain = (without(&old), without(&texts));
+    let read = |path: &&str| {
+        let (base, branch) = versions(path);
+        let plain = (plain.0.get(*path).map(String::as_str), plain.1.get(*path).map(String::as_str));
+        (plain.0.or(base), plain.1.or(branch))
+    };
+    let files =
+        paths.iter().map(|path| (path, read(path))).filter(|(_, (base, branch))| base.is_some() || branch.is_some());
     let files: Vec<ChangedFile<'_>> = files.map(|(path, (base, branch))| ChangedFile { path, base, branch }).collect();
     let is_deleted = |path: &str| old.contains_key(path) && !texts.contains_key(path);
     let mut result = ProgramTests {
@@ -185,6 +235,37 @@ fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, 
         result.findings.extend(findings(&path, not_judged, &mark));
     }
     result
+}
+
+/// Features of Rust packages that the branch enables by default.
+struct EnabledFeatures {
+    /// Features, by the folder of the package.
+    packages: Vec<(String, Vec<String>)>,
+}
+
+impl EnabledFeatures {
+    /// Reads the changed manifests of the branch.
+    fn of(texts: &HashMap<String, String>) -> Self {
+        let package = |(path, text): (&String, &String)| {
+            let folder = path.strip_suffix("Cargo.toml").filter(|folder| folder.is_empty() || folder.ends_with('/'))?;
+            Some((folder.to_owned(), tamper::default_features(text)))
+        };
+        Self { packages: texts.iter().filter_map(package).collect() }
+    }
+
+    /// Returns a source file without conditions that are true; `None` if it has none. The number of tests shows whether a check
+    /// disables such a feature.
+    fn without_conditions(&self, path: &str, text: &str) -> Option<String> {
+        let packages = self.packages.iter().filter(|(folder, _)| path.ends_with(".rs") && path.starts_with(folder));
+        let (_, features) = packages.max_by_key(|(folder, _)| folder.len())?;
+        let mut plain = text.to_owned();
+        for feature in features {
+            for condition in [format!("#[cfg(feature = \"{feature}\")]"), format!("#[cfg(feature=\"{feature}\")]")] {
+                plain = plain.replace(&condition, "");
+            }
+        }
+        (plain != text).then_some(plain)
+    }
 }
 
 /// Returns a manifest with the base's settings of checks; `None` if they are equal.
@@ -315,6 +396,22 @@ mod tests {
         assert!(tests.findings.is_empty());
         assert_eq!(mark("src/a.rs", &branch), mark("src/a.rs", &branch.replace("    2", "    3")));
         assert_ne!(mark("src/a.rs", &branch), mark("src/a.rs", BASE));
+    }
+
+    #[test]
+    fn condition_of_a_default_feature_changes_no_test() {
+        let manifest = "[package]\nname = \"a\"\n\n[features]\ndefault = [\"a\"]\na = []\nb = []\n";
+        let of_feature = |feature: &str| format!("#[cfg(feature = \"{feature}\")]\n{BASE}");
+        for (feature, findings) in [("a", 0), ("b", 1)] {
+            let branch = of_feature(feature);
+            let manifest = ("Cargo.toml", Some("[package]\nname = \"a\"\n".as_bytes()), Some(manifest.as_bytes()));
+            let tests = of(&[manifest, ("src/a.rs", Some(BASE.as_bytes()), Some(branch.as_bytes()))]);
+            assert_eq!(tests.findings.len(), findings, "{feature}");
+        }
+        let changed = of_feature("a").replace("a(), 1", "a(), 2");
+        let manifest = ("Cargo.toml", None, Some(manifest.as_bytes()));
+        let tests = of(&[manifest, ("src/a.rs", Some(BASE.as_bytes()), Some(changed.as_bytes()))]);
+        assert!(tests.files[0].text.contains("a(), 1") && tests.findings.is_empty());
     }
 
     /// A check may fail without new tests because it counts them.

@@ -27,19 +27,41 @@ const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
 /// Data that the runs of one verification share.
 #[derive(Clone, Copy)]
-struct VerifyContext<'a> {
+pub(super) struct VerifyContext<'a> {
     repo: &'a RepoRef,
     current: &'a Loop,
     /// Base commit and the commands with which it starts the checks.
-    start: &'a CheckStart<'a>,
+    pub start: &'a CheckStart<'a>,
     cancel: &'a CancellationToken,
 }
 
 /// Outcome of the checks in a checkout.
-struct CheckedTree {
-    report: CheckReport,
+pub(super) struct CheckedTree {
+    pub report: CheckReport,
     /// Tests and files that start checks whose content was changed while the checks ran.
-    rewritten: Vec<RewrittenFile>,
+    pub rewritten: Vec<RewrittenFile>,
+}
+
+/// Files of a run with the base's tests.
+#[derive(Clone, Default)]
+pub(super) struct BaseTests {
+    pub replaced: Vec<ReplacedFile>,
+    /// Program files with the base's tests.
+    pub merged: Vec<MergedFile>,
+    /// Path and text of a script that reports success at once.
+    pub succeeding: Option<(String, String)>,
+}
+
+impl BaseTests {
+    /// Whether the run would be the same as with the branch's versions.
+    fn is_empty(&self) -> bool {
+        self.replaced.is_empty() && self.merged.is_empty()
+    }
+
+    /// Returns the paths of the files with another commit's version.
+    fn paths(&self) -> BTreeSet<&str> {
+        self.replaced.iter().map(|file| file.path.as_str()).collect()
+    }
 }
 
 /// Versions of files with which the checks run, in place of the commit's.
@@ -49,17 +71,21 @@ struct OtherVersions<'a> {
     commits: &'a [(&'a Sha, Vec<String>)],
     /// Program files with the base's tests.
     merged: &'a [MergedFile],
+    /// Path and text of a script that reports success at once.
+    succeeding: Option<&'a (String, String)>,
 }
 
 /// Run with the base's tests, and the files that it judged.
 #[derive(Default)]
-struct BaseRun<'a> {
+struct BaseRun {
     /// Outcomes of the checks; `None` if nothing was replaced.
     report: Option<CheckReport>,
-    replaced: Vec<&'a ReplacedFile>,
-    merged: &'a [MergedFile],
-    /// Paths of build files whose base version does not fit the branch.
-    not_judged: BTreeSet<&'a str>,
+    /// Files that the outcomes judge.
+    judged: BaseTests,
+    /// Files with the base's tests, without build files.
+    tests: BaseTests,
+    /// Paths of build files whose base version fits the branch.
+    fitting: BTreeSet<String>,
 }
 
 impl Engine {
@@ -118,29 +144,25 @@ impl Engine {
             let findings = self.branch_findings(branch, start).await?;
             return Ok((report, TestEvidence { findings, ..TestEvidence::default() }));
         }
-        let replaced = self.replaced_files(branch, start).await?;
-        let known: BTreeSet<&str> = replaced.iter().map(|file| file.path.as_str()).collect();
-        let program_tests = self.program_tests(branch, start, &known).await?;
-        let merged = program_tests.files.as_slice();
-        let base_run = self.judge_by_base(of, branch, &report, (&replaced, merged), &mut rewritten).await?;
+        let mut tests = BaseTests { replaced: self.replaced_files(branch, start).await?, ..BaseTests::default() };
+        let program_tests = self.program_tests(branch, start, &tests.paths()).await?;
+        let moved = self.moved_tests(branch, start, &mut tests.replaced).await?;
+        tests.merged = moved.into_iter().chain(program_tests.files).collect();
+        let base_run = self.judge_by_base(of, branch, &report, tests, &mut rewritten).await?;
         // The findings come last: what the run with the base's tests judged blocks nothing.
-        let builds: BTreeSet<&str> =
-            replaced.iter().filter(|file| file.is_build).map(|file| file.path.as_str()).collect();
-        let mut findings = self.findings_about_text(branch, start, &(&known - &builds)).await?;
-        for finding in &mut findings {
-            let path = finding.found.path.as_str();
-            if builds.contains(path) && !base_run.not_judged.contains(path) {
-                finding.found.kind = TamperKind::TestsChanged;
-            }
+        let BaseRun { tests, fitting, .. } = &base_run;
+        let mut findings = self.findings_about_text(branch, start, &tests.paths()).await?;
+        for finding in findings.iter_mut().filter(|finding| fitting.contains(&finding.found.path)) {
+            finding.found.kind = TamperKind::TestsChanged;
         }
         findings.extend(self.hard_coded_answers(branch).await?);
         let marks = ChangeMarks::of(&complete.text);
-        let changed = replaced.iter().filter(|file| !file.is_new && !file.is_build);
+        let changed = tests.replaced.iter().filter(|file| !file.is_new);
         findings.extend(changed.map(|file| changed_tests(&file.path, &marks)));
-        findings.extend(merged.iter().filter_map(MergedFile::notice));
+        findings.extend(tests.merged.iter().filter_map(MergedFile::notice));
         findings.extend(accepted_tests(branch));
-        let base_tests = self.base_tests_run(branch, base_run, &marks).await?;
         findings.extend(program_tests.findings);
+        let base_tests = self.base_tests_run(branch, base_run, &marks).await?;
         let mut repeated = current.checks_to_repeat(elapsed_ms);
         // What passes with the tests of the base has passed twice.
         let passed = |name: &str| base_tests.as_ref().is_some_and(|run| run.report.holds(name));
@@ -234,6 +256,11 @@ impl Engine {
         }
         for file in versions.merged {
             self.workspaces.use_text(checkout, &file.changed.path, &file.text)?;
+            fixed = fixed.replaced(std::slice::from_ref(&file.changed.path)).await?;
+        }
+        if let Some((path, text)) = versions.succeeding {
+            self.workspaces.use_text(checkout, path, text)?;
+            fixed = fixed.replaced(std::slice::from_ref(path)).await?;
         }
         let place = (checkout.dir.as_path(), checkout.read_only.as_slice());
         let report = self.run_checks((repo, current), phase, place, checks, cancel).await?;
@@ -244,56 +271,62 @@ impl Engine {
 
     /// Runs the checks with the base's tests and build files. If they fail, and pass with the branch's build files, the run counts only
     /// for the build files that decide this. `clean` has the outcomes with the branch's versions of all files.
-    async fn judge_by_base<'a>(
+    async fn judge_by_base(
         &self,
         of: VerifyContext<'_>,
         branch: BranchState<'_>,
         clean: &CheckReport,
-        (replaced, merged): (&'a [ReplacedFile], &'a [MergedFile]),
+        all: BaseTests,
         rewritten: &mut Vec<RewrittenFile>,
-    ) -> Result<BaseRun<'a>, EffectError> {
-        let all: Vec<&ReplacedFile> = replaced.iter().collect();
-        if all.is_empty() && merged.is_empty() {
+    ) -> Result<BaseRun, EffectError> {
+        if all.is_empty() {
             return Ok(BaseRun::default());
         }
-        let with_builds = self.run_with_base_tests(of, branch.to, &all, merged).await?;
-        rewritten.extend(with_builds.rewritten);
-        let (builds, tests): (Vec<_>, Vec<_>) = all.iter().copied().partition(|file| file.is_build);
-        if builds.is_empty() || with_builds.report.all_hold() {
-            let not_judged = BTreeSet::new();
-            return Ok(BaseRun { report: Some(with_builds.report), replaced: all, merged, not_judged });
+        let mut run = self.run_with_base_tests(of, branch.to, &all).await?;
+        let mut tests = all.clone();
+        let builds: Vec<ReplacedFile> = tests.replaced.extract_if(.., |file| file.is_build).collect();
+        if builds.is_empty() || run.report.all_hold() {
+            let (run, judged) = self.decide_roles(of, branch, all, run).await?;
+            rewritten.extend(run.rewritten);
+            tests = judged.clone();
+            tests.replaced.retain(|file| !file.is_build);
+            let fitting = builds.into_iter().map(|file| file.path).collect();
+            return Ok(BaseRun { report: Some(run.report), judged, tests, fitting });
         }
+        rewritten.append(&mut run.rewritten);
+        let with_builds = run.report;
         let mut report = None;
-        if !(tests.is_empty() && merged.is_empty()) {
-            let without = self.run_with_base_tests(of, branch.to, &tests, merged).await?;
+        if !tests.is_empty() {
+            let without = self.run_with_base_tests(of, branch.to, &tests).await?;
+            let (without, decided) = self.decide_roles(of, branch, tests, without).await?;
+            tests = decided;
             rewritten.extend(without.rewritten);
             report = Some(without.report);
         }
-        let mut not_judged: BTreeSet<&str> = builds.iter().map(|file| file.path.as_str()).collect();
         let passing = report.as_ref().unwrap_or(clean);
         if passing.all_hold() {
-            let compared = tamper::tests_compared(&with_builds.report, passing);
+            let compared = tamper::tests_compared(&with_builds, passing);
             let deciding = match compared {
                 Some(Ordering::Greater) => builds,
                 _ => self.changing_tests(of, branch, builds, compared.is_some_and(Ordering::is_eq)).await?,
             };
             if !deciding.is_empty() {
-                not_judged.retain(|path| deciding.iter().all(|file| file.path != *path));
-                let report = Some(with_builds.report);
-                return Ok(BaseRun { report, replaced: deciding, merged: &[], not_judged });
+                let fitting = deciding.iter().map(|file| file.path.clone()).collect();
+                let judged = BaseTests { replaced: deciding, ..BaseTests::default() };
+                return Ok(BaseRun { report: Some(with_builds), judged, tests, fitting });
             }
         }
-        Ok(BaseRun { report, replaced: tests, merged, not_judged })
+        Ok(BaseRun { report, judged: tests.clone(), tests, fitting: BTreeSet::new() })
     }
 
     /// Returns the build files whose change is about tests.
-    async fn changing_tests<'a>(
+    async fn changing_tests(
         &self,
         of: VerifyContext<'_>,
         branch: BranchState<'_>,
-        builds: Vec<&'a ReplacedFile>,
+        builds: Vec<ReplacedFile>,
         all_ran: bool,
-    ) -> Result<Vec<&'a ReplacedFile>, EffectError> {
+    ) -> Result<Vec<ReplacedFile>, EffectError> {
         let BranchState { repo, current, to, paths, .. } = branch;
         let deleted: BTreeSet<&str> = paths.deleted().collect();
         let kept: Vec<&str> = of.start.base_paths().filter(|path| !deleted.contains(path)).collect();
@@ -305,7 +338,8 @@ impl Engine {
             let text = |contents: &Contents| {
                 contents.get(path).map(|content| String::from_utf8_lossy(content).into_owned()).unwrap_or_default()
             };
-            if tamper::changes_tests(path, &text(&old), &text(&new), &kept, all_ran) {
+            let changes = tamper::changes_tests(path, &text(&old), &text(&new), &kept, all_ran);
+            if changes {
                 changing.push(file);
             }
         }
@@ -316,17 +350,17 @@ impl Engine {
     async fn base_tests_run(
         &self,
         branch: BranchState<'_>,
-        run: BaseRun<'_>,
+        BaseRun { report, judged, .. }: BaseRun,
         marks: &ChangeMarks,
     ) -> Result<Option<BaseTestsRun>, EffectError> {
         let BranchState { repo, current, base, to, .. } = branch;
-        let Some(report) = run.report else { return Ok(None) };
-        let file = |file: &&ReplacedFile| {
-            let mark = marks.change_of(&file.path);
-            ChangedTestFile { mark, path: file.path.clone(), is_new: file.is_new, regions: Vec::new() }
+        let Some(report) = report else { return Ok(None) };
+        let file = |ReplacedFile { path, is_new, .. }| {
+            let mark = marks.change_of(&path);
+            ChangedTestFile { mark, path, is_new, regions: Vec::new() }
         };
-        let merged = run.merged.iter().map(|file| file.changed.clone());
-        let files: Vec<ChangedTestFile> = run.replaced.iter().map(file).chain(merged).collect();
+        let merged = judged.merged.into_iter().map(|file| file.changed);
+        let files: Vec<ChangedTestFile> = judged.replaced.into_iter().map(file).chain(merged).collect();
         let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         let names = (&current.id, repo);
         let diff = self.workspaces.diff_of_files(names, (base, to), &paths, TEST_CHANGE_BYTES).await?;
@@ -334,19 +368,19 @@ impl Engine {
     }
 
     /// Runs the checks after replacing or removing the files that influence their result.
-    async fn run_with_base_tests(
+    pub(super) async fn run_with_base_tests(
         &self,
         of: VerifyContext<'_>,
         commit: &Sha,
-        replaced: &[&ReplacedFile],
-        merged: &[MergedFile],
+        tests: &BaseTests,
     ) -> Result<CheckedTree, EffectError> {
         let mut versions: BTreeMap<&Sha, Vec<String>> = BTreeMap::new();
-        for file in replaced {
+        for file in &tests.replaced {
             versions.entry(&file.version).or_default().push(file.path.clone());
         }
         let commits: Vec<(&Sha, Vec<String>)> = versions.into_iter().collect();
-        let versions = OtherVersions { commits: &commits, merged };
+        let versions =
+            OtherVersions { commits: &commits, merged: &tests.merged, succeeding: tests.succeeding.as_ref() };
         self.set_up_and_check_fresh(of, commit, versions, ("clean_base_tests", &of.current.checks)).await
     }
 }

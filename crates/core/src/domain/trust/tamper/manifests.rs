@@ -293,6 +293,24 @@ fn python(base: &str, branch: &str) -> Option<SettingsMerge> {
     merge.finish(merged.to_string())
 }
 
+/// Returns the features that a `Cargo.toml` enables by default, with the features that they enable.
+pub fn default_features(text: &str) -> Vec<String> {
+    let Ok(document) = text.parse::<DocumentMut>() else { return Vec::new() };
+    let of = |name: &str| {
+        let names = document.get("features").and_then(|features| features.get(name)?.as_array());
+        names.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned))
+    };
+    let mut enabled: Vec<String> = of("default").collect();
+    let mut at = 0;
+    while let Some(name) = enabled.get(at).cloned() {
+        let new: Vec<String> = of(&name).filter(|name| !enabled.contains(name)).collect();
+        enabled.extend(new);
+        at += 1;
+    }
+    enabled.retain(|name| !name.contains([':', '/']));
+    enabled
+}
+
 fn cargo(base: &str, branch: &str, is_gone: &dyn Fn(&str) -> bool) -> Option<SettingsMerge> {
     let (base, mut merged): (DocumentMut, DocumentMut) = (base.parse().ok()?, branch.parse().ok()?);
     let mut merge = SettingsMerge::default();
@@ -509,5 +527,14 @@ mod tests {
         assert_eq!(merged("setup.cfg", base, &base.replace("name = a", "name = c")).0, [""; 0]);
         assert_eq!(merged("composer.json", "{}", "{\"require\": {}}").0, [""; 0]);
         assert!(is_manifest("a/composer.json") && !is_manifest("package-lock.json"));
+    }
+
+    #[test]
+    fn default_features_include_what_they_enable() {
+        let text = "[features]\ndefault = [\"a\", \"b\"]\na = [\"c\", \"dep:x\", \"y/z\", \"a\"]\nb = []\nc = [\"b\"]\nd = []\n";
+        assert_eq!(default_features(text), ["a", "b", "c"]);
+        for text in ["", "[features]\na = []\n", "[package]\ndefault = [\"a\"]\n", "["] {
+            assert!(default_features(text).is_empty(), "{text}");
+        }
     }
 }

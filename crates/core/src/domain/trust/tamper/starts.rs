@@ -169,6 +169,15 @@ impl<'a> CheckStart<'a> {
         (shell || ABOUT_CHECKS.is_match(path)) && self.runs(path) || called() || self.compiles(path)
     }
 
+    /// Whether only the name of a file of the base, or a command, says that the file starts checks. False for files that tools read
+    /// by themselves.
+    pub(super) fn is_script(&self, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let read = READ.is_match(name) || READ_FOLDER.is_match(path) || is_check_config(path) || is_makefile(path);
+        let starts = || runs_checks(path) || self.executes(path) || self.runs(path);
+        self.base.contains(path) && !read && !LIBRARY.is_match(path) && in_precedence(name).is_none() && starts()
+    }
+
     /// Whether a command starts a file: its path, or its Python module or package.
     pub(super) fn runs(&self, path: &str) -> bool {
         self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path)
@@ -342,16 +351,24 @@ impl ImportedName {
         let file = path.rsplit('/').next().unwrap_or(path);
         let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
         let folder = path.strip_suffix(file).unwrap_or_default();
-        let searched = matches!(folder, "" | "lib/" | "test/" | "spec/" | "t/" | "t/lib/" | "test/lib/");
+        // Folders that interpreters search first, by options or by convention.
+        let folders = ["t/lib/", "test/lib/", "lib/", "test/", "spec/", "t/"];
+        let searched = folders.into_iter().find(|first| path.starts_with(first)).or(folder.is_empty().then_some(""));
+        let below = |suffix: &str| {
+            let within = searched.and_then(|folder| path.strip_prefix(folder)).unwrap_or(path);
+            within.strip_suffix(suffix).unwrap_or(within).to_owned()
+        };
         let (name, pattern, files): (&str, String, &[&str]) = if let Some(module) = python_module(path) {
             let line = format!(
                 "^[[:space:]]*(from[[:space:]]+{module}|import[[:space:]]+(.*,[[:space:]]*)?{module})([[:space:].,;]|$)"
             );
             (module, line, &["*.py"])
-        } else if let Some(library) = file.strip_suffix(".rb").filter(|_| searched) {
-            (library, format!("require[[:space:](]+['\"]{library}['\"/]"), &["*.rb", "Rakefile", "*.rake"])
-        } else if let Some(library) = file.strip_suffix(".pm").filter(|_| searched) {
-            (library, format!("^[[:space:]]*(use|require)[[:space:]]+{library}[[:space:];:]"), &["*.pl", "*.pm", "*.t"])
+        } else if let Some(library) = file.strip_suffix(".rb").filter(|_| searched.is_some()) {
+            let within = below(".rb");
+            (library, format!("require[[:space:](]+['\"]{within}['\"/]"), &["*.rb", "Rakefile", "*.rake"])
+        } else if let Some(library) = file.strip_suffix(".pm").filter(|_| searched.is_some()) {
+            let module = below(".pm").replace('/', "::");
+            (library, format!("^[[:space:]]*(use|require)[[:space:]]+{module}[[:space:];:]"), &["*.pl", "*.pm", "*.t"])
         } else if [".h", ".hpp", ".hh"].iter().any(|suffix| file.ends_with(suffix)) {
             let escaped = file.replace('.', "[.]");
             let line = format!("^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]([^>\"]*/)?{escaped}[>\"]");
@@ -361,6 +378,18 @@ impl ImportedName {
         };
         (plain(name) && !name.is_empty()).then(|| Self { name: name.to_owned(), pattern, files })
     }
+}
+
+/// Returns the name under which programs find a new file, to search it in the output of a check; `None` if the file has the name of
+/// a module of Python's standard library or of a known tool, which it would replace.
+pub fn found_name(path: &str) -> Option<&str> {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let stem = match path.strip_suffix("/__init__.py") {
+        Some(package) => package.rsplit('/').next().unwrap_or(package),
+        None => file.split('.').next().unwrap_or(file),
+    };
+    let is_known = [PYTHON_MODULES, PYTHON_TOOLS].iter().any(|names| names.split_whitespace().any(|name| name == stem));
+    (!is_known && !stem.is_empty()).then_some(stem)
 }
 
 /// Whether the output of a check says that a program, module or header with this name was not found. A new file with this name
@@ -597,6 +626,8 @@ mod tests {
             ("fast.cpython-311-x86_64-linux-gnu.so", &["import fast"], &["import faster"]),
             ("lib/json.rb", &["require 'json'", "require \"json/add\""], &["require 'jsonx'", "require_relative 'a'"]),
             ("include/check.h", &["#include <check.h>", "# include <a/check.h>"], &["#include \"xcheck.h\""]),
+            ("lib/Test/More.pm", &["use Test::More tests => 2;", "require Test::More;"], &["use More;", "use Test;"]),
+            ("lib/minitest/autorun.rb", &["require 'minitest/autorun'"], &["require 'autorun'"]),
             ("t/lib/Test.pm", &["use Test;", "use Test::More;"], &["use Testing;"]),
         ] {
             let name = ImportedName::of(path).unwrap_or_else(|| panic!("{path}"));
