@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{
-    Drafts, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission,
-    Polling, Repository, ServerInfo,
+    Capabilities, Drafts, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull,
+    Permission, Polling, Repository, ServerInfo,
 };
 use crate::clock::Clock;
 use crate::domain::loops::{Loop, LoopState};
@@ -512,7 +512,9 @@ impl Forge for Local {
     async fn git_access(&self, _repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
         Ok(GitAccess { url: self.url.clone(), credential: None, settling_ms: 0 })
     }
+}
 
+impl Capabilities for Local {
     capabilities! { polling: Polling, drafts: Drafts }
 }
 

@@ -14,6 +14,109 @@ use crate::forge::payload::parse_untrusted;
 /// Fields that identify deliveries which are not used.
 const UNUSED_FIELDS: [&str; 6] = ["release", "forkee", "package", "page", "workflow", "ref_type"];
 
+/// Event that `parse` handles. The shape of a body determines the event.
+struct EventShape {
+    /// Description of the shape.
+    shape: &'static str,
+    /// Whether a body has the shape; the first row that fits is used.
+    fits: fn(&GiteaDelivery) -> bool,
+    /// Whether an event header belongs to the shape. Headers form families, such as `issues` and `issue_label`, or
+    /// `pull_request` and `pull_request_approved`.
+    header: fn(&str) -> bool,
+    /// Converts a body of this shape.
+    convert: fn(GiteaDelivery) -> Result<ParsedDelivery, String>,
+    /// Events that a webhook subscribes to. `issues` and `pull_request` include comments, labels and reviews.
+    subscribed: &'static [&'static str],
+    /// Events that a webhook must have, as the server lists them; a name includes events for which it is a prefix.
+    needed: &'static [&'static str],
+}
+
+/// Handled events. `status` is also needed if the server's version can subscribe to it.
+const EVENTS: [EventShape; 9] = [
+    EventShape {
+        shape: "an issue",
+        fits: |body| body.has("issue") && !body.has("comment") && !body.has("pull_request"),
+        header: |event| event.starts_with("issue") && !event.ends_with("_comment"),
+        convert: issue,
+        subscribed: &["issues"],
+        needed: &["issues", "issue_label"],
+    },
+    EventShape {
+        shape: "a comment",
+        fits: |body| body.has("comment") && body.has("issue"),
+        header: |event| event.ends_with("_comment"),
+        convert: comment,
+        subscribed: &[],
+        needed: &["issue_comment", "pull_request_comment"],
+    },
+    EventShape {
+        shape: "a pull request",
+        fits: |body| body.has("pull_request") && !body.has("review"),
+        header: |event| event.starts_with("pull_request"),
+        convert: pull,
+        subscribed: &["pull_request"],
+        needed: &["pull_request", "pull_request_sync"],
+    },
+    EventShape {
+        shape: "a pull request",
+        fits: |body| body.has("pull_request"),
+        header: |event| event.starts_with("pull_request"),
+        convert: review,
+        subscribed: &[],
+        needed: &["pull_request_review"],
+    },
+    EventShape {
+        shape: "a push",
+        fits: |body| body.has("after") && body.has("ref"),
+        header: |event| event == "push",
+        convert: push,
+        subscribed: &["push"],
+        needed: &["push"],
+    },
+    EventShape {
+        shape: "a deletion",
+        fits: |body| body.text("ref_type") == "branch" && body.has("pusher_type"),
+        header: |_| true,
+        convert: deletion,
+        subscribed: &["delete"],
+        needed: &[],
+    },
+    EventShape {
+        shape: "a workflow",
+        fits: |body| body.has("workflow_run") || body.has("workflow_job"),
+        header: |_| true,
+        convert: workflow,
+        subscribed: &["workflow_run"],
+        needed: &[],
+    },
+    EventShape {
+        shape: "a status",
+        fits: |body| body.has("sha") && body.has("state"),
+        header: |_| true,
+        convert: status,
+        subscribed: &["status"],
+        needed: &[],
+    },
+    EventShape {
+        shape: "a repository",
+        fits: |body| !body.action.is_empty() && !UNUSED_FIELDS.iter().any(|field| body.fields.contains_key(*field)),
+        header: |_| true,
+        convert: repository,
+        subscribed: &["repository"],
+        needed: &[],
+    },
+];
+
+/// Returns the events that a webhook subscribes to.
+pub(super) fn subscribed() -> Vec<&'static str> {
+    EVENTS.iter().flat_map(|row| row.subscribed).copied().collect()
+}
+
+/// Returns the events that a webhook must have.
+pub(super) fn needed() -> Vec<&'static str> {
+    EVENTS.iter().flat_map(|row| row.needed).copied().collect()
+}
+
 /// Parses a verified body. `event` is the event header, which is used only in messages and for the family check.
 pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     let payload = match parse_untrusted(body) {
@@ -45,33 +148,6 @@ impl GiteaDelivery {
         serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
     }
 
-    /// Fails if the shape of the body belongs to another event than the header. Headers form families, such as
-    /// `issues` and `issue_label`, or `pull_request` and `pull_request_approved`.
-    fn fits(&self, event: &str) -> Result<(), String> {
-        let shape = if self.has("comment") && self.has("issue") {
-            "a comment"
-        } else if self.has("pull_request") {
-            "a pull request"
-        } else if self.has("issue") {
-            "an issue"
-        } else if self.has("after") && self.has("ref") {
-            "a push"
-        } else {
-            return Ok(());
-        };
-        let fits = match shape {
-            "a comment" => event.ends_with("_comment"),
-            "a pull request" => event.starts_with("pull_request"),
-            "an issue" => event.starts_with("issue") && !event.ends_with("_comment"),
-            _ => event == "push",
-        };
-        if fits {
-            Ok(())
-        } else {
-            Err(format!("the header is that of another event, the body has the shape of {shape}"))
-        }
-    }
-
     fn text(&self, field: &str) -> &str {
         self.fields.get(field).and_then(Value::as_str).unwrap_or_default()
     }
@@ -92,29 +168,27 @@ fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Resul
     };
     let sender = sender.map_or_else(map::ghost, WireUser::account);
     let delivery = GiteaDelivery { repo, sender, action, fields };
-    delivery.fits(event)?;
-
-    if delivery.has("comment") && delivery.has("issue") {
-        comment(delivery)
-    } else if delivery.has("pull_request") {
-        if delivery.has("review") { review(delivery) } else { pull(delivery) }
-    } else if delivery.has("issue") {
-        issue(delivery)
-    } else if delivery.has("after") && delivery.has("ref") {
-        push(delivery)
-    } else if delivery.text("ref_type") == "branch" && delivery.has("pusher_type") {
-        let branch = delivery.branch()?;
-        Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after: None, sender: delivery.sender }))
-    } else if delivery.has("workflow_run") || delivery.has("workflow_job") {
-        workflow(delivery)
-    } else if delivery.has("sha") && delivery.has("state") {
-        let sha = Sha::parse(delivery.text("sha")).ok_or("sha: not a commit id")?;
-        Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch: None }))
-    } else if !delivery.action.is_empty() && !UNUSED_FIELDS.iter().any(|field| delivery.fields.contains_key(*field)) {
-        Ok(event_of(ForgeEvent::RepositoryChanged { repo: delivery.repo, action: delivery.action }))
-    } else {
-        Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))))
+    let Some(row) = EVENTS.iter().find(|row| (row.fits)(&delivery)) else {
+        return Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))));
+    };
+    if !(row.header)(event) {
+        return Err(format!("the header is that of another event, the body has the shape of {}", row.shape));
     }
+    (row.convert)(delivery)
+}
+
+fn deletion(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    let branch = delivery.branch()?;
+    Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after: None, sender: delivery.sender }))
+}
+
+fn status(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    let sha = Sha::parse(delivery.text("sha")).ok_or("sha: not a commit id")?;
+    Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch: None }))
+}
+
+fn repository(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+    Ok(event_of(ForgeEvent::RepositoryChanged { repo: delivery.repo, action: delivery.action }))
 }
 
 impl GiteaDelivery {
