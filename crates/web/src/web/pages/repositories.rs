@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::Query;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
 use super::home::{next, previous};
 use super::layout::{self, PageDef, PageError, PageNav, PageRights, beginning, opened, page_template};
@@ -318,6 +318,8 @@ fn object(value: &impl Serialize) -> Map<String, Json> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use serde_json::json;
 
     use super::*;
     use crate::config::operator::OperatorFile;
