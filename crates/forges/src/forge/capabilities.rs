@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use url::Url;
 
@@ -380,7 +381,7 @@ pub trait Login: Send + Sync {
     ///
     /// # Errors
     /// A phrase, if the response contains no account.
-    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String>;
+    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, Failure>;
     /// Returns the id of the login client with this name and redirect address; `None` if there is none, or if the
     /// forge does not report it.
     async fn find_login_client(&self, _name: &str, _redirect: &Url) -> ForgeResult<Option<String>> {

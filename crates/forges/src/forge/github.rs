@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use http::Method;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -154,7 +155,7 @@ impl GitHub {
             }
         };
         let downloads = Downloader::new(AttachmentAddresses::GitHub(settings.web_url.clone()))
-            .map_err(|detail| TransportError { ambiguous: false, detail })?;
+            .map_err(|problem| TransportError { ambiguous: false, detail: format!("{problem:#}") })?;
         Ok(Self {
             name: settings.name,
             downloads,
@@ -177,8 +178,8 @@ impl GitHub {
 }
 
 /// Returns the result of parsing a response; an error message becomes `Bug`.
-fn parsed<T>(what: &str, read: Result<T, String>) -> ForgeResult<T> {
-    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("cannot parse the response: {wrong}")))
+fn parsed<T>(what: &str, read: Result<T, Failure>) -> ForgeResult<T> {
+    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("cannot parse the response: {wrong:#}")))
 }
 
 /// Treats a failure of this kind as success, because the desired state already exists.

@@ -1,6 +1,7 @@
 //! Converts verified deliveries of Gitea and Forgejo to forge-independent events, without I/O. The event header is not
 //! signed, so the shape of the body determines the event.
 
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -24,7 +25,7 @@ struct EventShape {
     /// `pull_request` and `pull_request_approved`.
     header: fn(&str) -> bool,
     /// Converts a body of this shape.
-    convert: fn(GiteaDelivery) -> Result<ParsedDelivery, String>,
+    convert: fn(GiteaDelivery) -> Result<ParsedDelivery, Failure>,
     /// Events that a webhook subscribes to. `issues` and `pull_request` include comments, labels and reviews.
     subscribed: &'static [&'static str],
     /// Events that a webhook must have, as the server lists them; a name includes events for which it is a prefix.
@@ -122,11 +123,11 @@ pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     let payload = match parse_untrusted(body) {
         Ok(Value::Object(payload)) => payload,
         Ok(_) => return ParsedDelivery::Malformed("the body is not a JSON object".to_owned()),
-        Err(wrong) => return ParsedDelivery::Malformed(wrong),
+        Err(wrong) => return ParsedDelivery::Malformed(format!("{wrong:#}")),
     };
     match read(forge, event, payload) {
         Ok(parsed) => parsed,
-        Err(wrong) => ParsedDelivery::Malformed(format!("{} event: {wrong}", printable(event))),
+        Err(wrong) => ParsedDelivery::Malformed(format!("{} event: {wrong:#}", printable(event))),
     }
 }
 
@@ -143,9 +144,9 @@ impl GiteaDelivery {
         self.fields.get(field).is_some_and(|value| !value.is_null())
     }
 
-    fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, String> {
+    fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, Failure> {
         let value = self.fields.remove(field).ok_or_else(|| format!("the field {field} is missing"))?;
-        serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
+        serde_json::from_value(value).map_err(|error| Failure::new(field).caused_by(error))
     }
 
     fn text(&self, field: &str) -> &str {
@@ -153,18 +154,21 @@ impl GiteaDelivery {
     }
 }
 
-fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Result<ParsedDelivery, String> {
+fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Result<ParsedDelivery, Failure> {
     let Some(repository) = fields.remove("repository").filter(|value| !value.is_null()) else {
         return Ok(ParsedDelivery::Ignored(format!("{} event without a repository", printable(event))));
     };
-    let repository: WireRepository = serde_json::from_value(repository).map_err(|e| format!("repository: {e}"))?;
+    let repository: WireRepository =
+        serde_json::from_value(repository).map_err(|error| Failure::new("repository").caused_by(error))?;
     let repo = repository.reference(forge).ok_or("repository: id or owner is missing")?;
-    let sender: Option<WireUser> =
-        fields.remove("sender").map_or(Ok(None), serde_json::from_value).map_err(|e| format!("sender: {e}"))?;
+    let sender: Option<WireUser> = fields
+        .remove("sender")
+        .map_or(Ok(None), serde_json::from_value)
+        .map_err(|error| Failure::new("sender").caused_by(error))?;
     let action = match fields.remove("action") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(action)) => action,
-        Some(_) => return Err("action: not a string".to_owned()),
+        Some(_) => return Err(Failure::new("action: not a string")),
     };
     let sender = sender.map_or_else(map::ghost, WireUser::account);
     let delivery = GiteaDelivery { repo, sender, action, fields };
@@ -172,22 +176,25 @@ fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Resul
         return Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))));
     };
     if !(row.header)(event) {
-        return Err(format!("the header is that of another event, the body has the shape of {}", row.shape));
+        return Err(Failure::new(format!(
+            "the header is that of another event, the body has the shape of {}",
+            row.shape
+        )));
     }
     (row.convert)(delivery)
 }
 
-fn deletion(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn deletion(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     let branch = delivery.branch()?;
     Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after: None, sender: delivery.sender }))
 }
 
-fn status(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn status(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     let sha = Sha::parse(delivery.text("sha")).ok_or("sha: not a commit id")?;
     Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch: None }))
 }
 
-fn repository(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn repository(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     Ok(event_of(ForgeEvent::RepositoryChanged { repo: delivery.repo, action: delivery.action }))
 }
 
@@ -202,14 +209,14 @@ impl GiteaDelivery {
     }
 
     /// Returns the branch of a `delete` event.
-    fn branch(&self) -> Result<String, String> {
+    fn branch(&self) -> Result<String, Failure> {
         let name = self.text("ref");
         let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
-        if branch.is_empty() { Err("ref: empty".to_owned()) } else { Ok(branch.to_owned()) }
+        if branch.is_empty() { Err(Failure::new("ref: empty")) } else { Ok(branch.to_owned()) }
     }
 }
 
-fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     if delivery.action != "created" {
         return Ok(ignored("comment", &delivery.action));
     }
@@ -220,7 +227,7 @@ fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     Ok(event_of(ForgeEvent::CommentCreated { repo: delivery.repo, issue, comment, sender: delivery.sender }))
 }
 
-fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     let issue: WireIssue = delivery.take("issue")?;
     let GiteaDelivery { repo, sender, action, .. } = delivery;
     let number = issue.number();
@@ -236,7 +243,7 @@ fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     }))
 }
 
-fn pull(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn pull(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     match delivery.action.as_str() {
         "label_updated" | "label_cleared" => {
             let issue = delivery.take::<WirePull>("pull_request")?.issue();
@@ -263,7 +270,7 @@ struct WireVerdict {
     content: Option<String>,
 }
 
-fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     if delivery.action != "reviewed" {
         return Ok(ignored("review", &delivery.action));
     }
@@ -283,7 +290,7 @@ fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     Ok(event_of(ForgeEvent::ReviewSubmitted { repo, pull, id: None, verdict, body, sender, at }))
 }
 
-fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     let Some(branch) = delivery.text("ref").strip_prefix("refs/heads/").filter(|branch| !branch.is_empty()) else {
         return Ok(ParsedDelivery::Ignored("the push is not to a branch".to_owned()));
     };
@@ -294,7 +301,7 @@ fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after, sender: delivery.sender }))
 }
 
-fn workflow(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn workflow(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     if delivery.action != "completed" {
         return Ok(ignored("workflow", &delivery.action));
     }

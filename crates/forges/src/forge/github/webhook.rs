@@ -3,6 +3,7 @@
 //! The event header is not signed, so the shape of the body determines the event. A delivery with a different header
 //! is rejected.
 
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -151,7 +152,7 @@ impl<'a> DeliveryShape<'a> {
 }
 
 /// Parsed delivery, or a description of the problem.
-type ParseResult = Result<ParsedDelivery, String>;
+type ParseResult = Result<ParsedDelivery, Failure>;
 
 /// Parses a delivery of the forge named `forge`.
 pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
@@ -163,7 +164,7 @@ pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     };
     let value = match payload::parse_untrusted(body) {
         Ok(value) => value,
-        Err(wrong) => return ParsedDelivery::Malformed(wrong),
+        Err(wrong) => return ParsedDelivery::Malformed(format!("{wrong:#}")),
     };
     let shape = DeliveryShape::of(&value);
     if !(row.fits)(&shape) {
@@ -173,7 +174,7 @@ pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
             None => format!("the header says `{event}`, the body does not have its shape"),
         });
     }
-    (row.convert)(forge, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong}")))
+    (row.convert)(forge, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong:#}")))
 }
 
 /// Returns the installation that a body names; `None` if it names none.
@@ -204,8 +205,8 @@ fn describes_only_repository(body: &Value) -> bool {
     fields.is_some_and(|fields| !fields.contains_key("starred_at") && !fields.iter().any(described))
 }
 
-fn typed<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, String> {
-    serde_json::from_value(body).map_err(|error| error.to_string())
+fn typed<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, Failure> {
+    serde_json::from_value(body).map_err(|error| Failure::new("a field is not valid").caused_by(error))
 }
 
 fn event(event: ForgeEvent) -> ParseResult {
