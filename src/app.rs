@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -261,7 +262,7 @@ pub fn hook(forge: &ForgeConfig) -> Hook {
 
 /// Builds the engine with all adapters.
 pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Result<Engine> {
-    failpoint::arm(|variable| env.get(variable)).map_err(anyhow::Error::msg)?;
+    failpoint::arm(|variable| env.get(variable))?;
     // Another part of the process may have installed a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;
@@ -421,12 +422,12 @@ fn tracer(config: &Config) -> anyhow::Result<Tracer> {
 /// Creates the configured channels.
 fn channels(config: &Config, outbound: &OutboundFilter) -> anyhow::Result<Vec<Channel>> {
     let one =
-        |channel: &ChannelConfig| self::channel(channel, outbound).map_err(|why| anyhow!("{}: {why}", channel.name));
+        |channel: &ChannelConfig| self::channel(channel, outbound).map_err(|why| anyhow!("{}: {why:#}", channel.name));
     config.channels.iter().map(one).collect()
 }
 
-/// Creates a configured channel. The error is a message for the operator without secrets.
-pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Channel, String> {
+/// Creates a configured channel. The error contains no secret.
+pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Channel, Failure> {
     let settings = ChannelSettings {
         name: channel.name.clone(),
         kind: channel.kind,
@@ -443,7 +444,7 @@ pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Cha
             ca,
         }),
     };
-    Channel::new(settings, outbound.clone())
+    Channel::new(settings, outbound.clone()).map_err(Failure::from)
 }
 
 /// Returns the installation's name and marker key, which are generated once.

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use ralph_types::failure::Failure;
 
 use crate::config::{Config, ConfigProblems, ConfigScope, Env, operator_file};
 use crate::domain::model::ids::Timestamp;
@@ -123,6 +124,16 @@ pub enum CliError {
 }
 
 impl CliError {
+    /// Creates the error of invalid arguments.
+    fn usage(problem: impl Into<Failure>) -> Self {
+        Self::Usage(format!("{:#}", problem.into()))
+    }
+
+    /// Creates the error of a failed operation.
+    fn failed(problem: impl Into<Failure>) -> Self {
+        Self::Failed(format!("{:#}", problem.into()))
+    }
+
     /// Returns the exit code: 1 for failures, 2 for invalid arguments or configuration.
     pub fn exit_code(&self) -> u8 {
         match self {

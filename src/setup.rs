@@ -18,6 +18,8 @@ mod trial;
 
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
+
 use crate::config::{Config, ConfigProblems, ConfigScope, Env, forge_entry};
 
 pub(crate) use complete::login_client_name;
@@ -71,11 +73,11 @@ impl OperatorFileLocation {
     ///
     /// # Errors
     /// The file cannot be read.
-    fn text(&self) -> Result<Option<String>, String> {
+    fn text(&self) -> Result<Option<String>, Failure> {
         match std::fs::read_to_string(&self.file) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("cannot read {}: {error}", self.file.display())),
+            Err(error) => Err(Failure::new(format!("cannot read {}", self.file.display())).caused_by(error)),
         }
     }
 }

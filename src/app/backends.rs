@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
@@ -78,7 +79,7 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
                     .map(|reviewer| drop(built.reviewers.insert(name.clone(), reviewer))),
             };
             if let Err(why) = done {
-                tracing::error!(backend = name, why, "this backend is not usable");
+                tracing::error!(backend = name, why = format!("{why:#}"), "this backend is not usable");
             }
         }
     }
@@ -105,15 +106,15 @@ fn reviewer(
     backend: &BackendConfig,
     programs: (&OsStr, &[PathBuf]),
     clock: &Clock,
-) -> Result<Reviewer, String> {
+) -> Result<Reviewer, Failure> {
     match backend.settings.kind {
         Some(BackendType::Api) => client(name, backend, clock).map(|client| Reviewer::Assistant(client)),
         _ => agent(of, name, backend, programs, clock).map(|agent| Reviewer::Agent(Arc::from(agent))),
     }
 }
 
-/// Creates the agent of one configured backend. The error is a message for the operator.
-pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, String> {
+/// Creates the agent of one configured backend.
+pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, Failure> {
     let (path, tools) = programs(env);
     agent((config, &secrets(config)), name, configured(config, name)?, (&path, &tools), &Clock::System)
 }
@@ -140,13 +141,13 @@ pub fn hidden_arguments(config: &Config, name: &str, env: &Env) -> Vec<String> {
         .collect()
 }
 
-/// Creates the client of an HTTP backend. The error is a message for the operator.
-pub fn api(config: &Config, name: &str) -> Result<Arc<ApiClient>, String> {
+/// Creates the client of an HTTP backend.
+pub fn api(config: &Config, name: &str) -> Result<Arc<ApiClient>, Failure> {
     client(name, configured(config, name)?, &Clock::System)
 }
 
-fn configured<'c>(config: &'c Config, name: &str) -> Result<&'c BackendConfig, String> {
-    config.backends.get(name).ok_or_else(|| format!("no backend `{name}` is configured"))
+fn configured<'c>(config: &'c Config, name: &str) -> Result<&'c BackendConfig, Failure> {
+    config.backends.get(name).ok_or_else(|| Failure::new(format!("no backend `{name}` is configured")))
 }
 
 fn agent(
@@ -155,10 +156,10 @@ fn agent(
     backend: &BackendConfig,
     programs: (&OsStr, &[PathBuf]),
     clock: &Clock,
-) -> Result<Box<dyn Backend>, String> {
+) -> Result<Box<dyn Backend>, Failure> {
     let setup = setup(name, backend, programs, (config, masker))?;
     if backend.settings.kind != Some(BackendType::Internal) {
-        return agent::build(name, setup);
+        return agent::build(name, setup).map_err(Failure::from);
     }
     let bounds = bounds(backend.settings.context_window);
     let internal = InternalSettings {
@@ -171,7 +172,7 @@ fn agent(
         // Without a sandbox agents have all rights of this user.
         commands_outside: config.sandbox.required == SandboxRequired::None,
     };
-    agent::build_internal(name, setup, internal)
+    agent::build_internal(name, setup, internal).map_err(Failure::from)
 }
 
 /// Returns the limits of the built-in agent. A small context window leaves less room for a response.
@@ -187,9 +188,9 @@ fn price(table: PriceTable) -> PriceFunction {
     Arc::new(move |model: &str, usage: &TokenUsage| table.estimate(usage, model).map(|cost| cost.money))
 }
 
-fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiClient>, String> {
+fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiClient>, Failure> {
     let (Some(url), Some(wire)) = (&backend.url, backend.wire) else {
-        return Err(format!("backend {name}: it has no HTTP API, so it cannot answer questions"));
+        return Err(Failure::new(format!("backend {name}: it has no HTTP API, so it cannot answer questions")));
     };
     let settings = ApiSettings {
         name: name.to_owned(),
@@ -199,7 +200,7 @@ fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiC
         models: BTreeMap::new(),
         timeout: ANSWER_TIMEOUT,
     };
-    ApiClient::new(settings, clock.clone()).map(Arc::new)
+    ApiClient::new(settings, clock.clone()).map(Arc::new).map_err(Failure::from)
 }
 
 fn setup(
@@ -207,14 +208,16 @@ fn setup(
     backend: &BackendConfig,
     (path, tools): (&OsStr, &[PathBuf]),
     (config, masker): (&Config, &Masker),
-) -> Result<BackendSetup, String> {
+) -> Result<BackendSetup, Failure> {
     let kind = match backend.settings.kind {
         None => agent::BackendKind::Preset(name.to_owned()),
         Some(BackendType::Script | BackendType::External) => agent::BackendKind::Script,
         Some(BackendType::Acp) => agent::BackendKind::Acp,
         Some(BackendType::Internal) => agent::BackendKind::Internal,
         Some(BackendType::Api) => {
-            return Err(format!("backend {name}: an `api` backend answers questions and cannot run agents"));
+            return Err(Failure::new(format!(
+                "backend {name}: an `api` backend answers questions and cannot run agents"
+            )));
         }
     };
     let mut setup = BackendSetup::new(kind, PathBuf::from("/"), path);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::anyhow;
+use ralph_types::failure::Failure;
 
 use super::Options;
 use crate::config::{Config, Env, SandboxRequired};
@@ -51,10 +51,10 @@ fn settings(config: &Config, env: &Env) -> SandboxSettings {
 ///
 /// # Errors
 /// The path that would have to be both shown and hidden, with advice.
-pub fn check_visible(config: &Config, env: &Env) -> Result<(), String> {
+pub fn check_visible(config: &Config, env: &Env) -> Result<(), Failure> {
     let (_, mut shown) = programs(env);
     shown.extend(config.sandbox.read_only.iter().map(|path| real(path)));
-    visible::check(&hidden(config, env), &shown)
+    visible::check(&hidden(config, env), &shown).map_err(Failure::from)
 }
 
 /// Returns the folders outside of the system that sandboxes show.
@@ -99,7 +99,7 @@ pub(super) async fn find(config: &Config, env: &Env, options: &Options) -> anyho
         let tier = SandboxTier::C;
         return Ok(SandboxFound { on: false, tier, settings, words, refusal: None, refusal_of_public: None });
     }
-    check_visible(config, env).map_err(|why| anyhow!(why))?;
+    check_visible(config, env)?;
     let found = match &options.sandbox {
         Some(found) => found.clone(),
         None => probe_sandbox(&probe).await,

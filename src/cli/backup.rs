@@ -22,7 +22,7 @@ pub struct BackupArgs {
 /// # Errors
 /// Fails on an invalid configuration, a missing database, an existing file, or a write error.
 pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
-    failpoint::arm(|variable| env.get(variable)).map_err(CliError::Usage)?;
+    failpoint::arm(|variable| env.get(variable)).map_err(|error| CliError::Usage(error.to_string()))?;
     let from = database(&load(ConfigScope::Store, global, env)?);
     let bytes = copy(&from, &args.file)?;
     note(&from);

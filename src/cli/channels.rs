@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use ralph_types::failure::Failure;
 use serde_json::json;
 
 use super::{CliError, CliResult, Global, block_on, load, one_line, print, table};
@@ -85,13 +86,11 @@ async fn test(config: &Config, names: &[String], as_json: bool) -> CliResult {
     for channel in config.channels.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
         let result = match app::channel(channel, &OutboundFilter::default()) {
             Ok(sender) => test_one(&sender).await,
-            Err(why) => Err(why),
+            Err(problem) => Err(problem),
         };
-        all_arrived &= result.is_ok();
-        let (arrived, detail) = match &result {
-            Ok(detail) => (true, detail),
-            Err(why) => (false, why),
-        };
+        let arrived = result.is_ok();
+        all_arrived &= arrived;
+        let detail = &result.unwrap_or_else(|problem| format!("{problem:#}"));
         print(&if as_json {
             format!("{}\n", json!({ "channel": channel.name, "delivered": arrived, "detail": detail }))
         } else {
@@ -102,7 +101,7 @@ async fn test(config: &Config, names: &[String], as_json: bool) -> CliResult {
 }
 
 /// Sends a test notice, and then its resolution if the channel shows resolutions.
-async fn test_one(channel: &Channel) -> Result<String, String> {
+async fn test_one(channel: &Channel) -> Result<String, Failure> {
     let now = Clock::System.now();
     let delivery = uuid::Uuid::now_v7().simple().to_string();
     let mut posted = None;
@@ -125,7 +124,7 @@ async fn test_one(channel: &Channel) -> Result<String, String> {
                 done.push(if how.is_empty() { format!("status {status}") } else { format!("status {status}, {how}") });
             }
             SendOutcome::Nothing { why } => done.push(why.to_owned()),
-            SendOutcome::Retry { why, .. } | SendOutcome::Rejected { why } => return Err(why),
+            SendOutcome::Retry { why, .. } | SendOutcome::Rejected { why } => return Err(why.into()),
         }
     }
     Ok(format!("delivered to {} ({})", channel.host(), done.join("; ")))

@@ -144,7 +144,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let mut config = configuration(args, global, env)?;
     let first = first_backend(args, &config, env)?;
     let forge = open(args, env, json).await?;
-    forge.check_push(&config.policy.branch_prefix).await.map_err(CliError::Usage)?;
+    forge.check_push(&config.policy.branch_prefix).await.map_err(CliError::usage)?;
     for text in notes(args, &config, &first, &forge, env).await {
         print(&ProgressLine { task: None, event: ProgressEvent::Note { text } }.text(json))?;
     }
@@ -295,7 +295,7 @@ async fn open(args: &LocalArgs, env: &Env, json: bool) -> Result<Arc<Local>, Cli
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
     let message = Box::new(move |message: LocalMessage| progress::print_forge_output(&message, json));
     let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, message).await;
-    forge.map(Arc::new).map_err(CliError::Usage)
+    forge.map(Arc::new).map_err(CliError::usage)
 }
 
 /// Returns the options of the command line, with the same validation as in comments.
@@ -380,5 +380,5 @@ fn first_backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String,
             Err(problem) => first_problem = first_problem.or(Some(problem)),
         }
     }
-    Err(CliError::Failed(first_problem.unwrap_or_else(|| "no backend for agents is configured".to_owned())))
+    Err(CliError::failed(first_problem.unwrap_or_else(|| "no backend for agents is configured".into())))
 }

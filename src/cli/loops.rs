@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use ralph_types::failure::Failure;
 
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
@@ -374,11 +375,11 @@ fn failed(error: impl std::fmt::Display) -> CliError {
     CliError::Failed(error.to_string())
 }
 
-pub(super) fn duration(text: &str) -> Result<quantity::Duration, String> {
-    quantity::Duration::parse(text).ok_or_else(|| "expected a duration such as 90s, 30m or 2h".to_owned())
+pub(super) fn duration(text: &str) -> Result<quantity::Duration, Failure> {
+    quantity::Duration::parse(text).ok_or_else(|| Failure::new("expected a duration such as 90s, 30m or 2h"))
 }
 
-pub(super) fn dollars(text: &str) -> Result<f64, String> {
+pub(super) fn dollars(text: &str) -> Result<f64, Failure> {
     let amount = text.parse().ok().filter(|usd: &f64| usd.is_finite() && *usd > 0.0);
-    amount.ok_or_else(|| "expected an amount in US dollars such as 5 or 2.50".to_owned())
+    amount.ok_or_else(|| Failure::new("expected an amount in US dollars such as 5 or 2.50"))
 }

@@ -65,7 +65,7 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     let json = global.json || args.plot.is_none() && !std::io::stdout().is_terminal();
     print(&if json { json_lines(&reviews, args.summary)? } else { table::text(&reviews, args.summary) })?;
     if let Some(file) = &args.plot {
-        let svg = chart::svg(&read::name(&args.trace), &reviews).map_err(CliError::Failed)?;
+        let svg = chart::svg(&read::name(&args.trace), &reviews).map_err(CliError::failed)?;
         std::fs::write(file, svg)
             .map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
     }

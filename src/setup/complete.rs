@@ -148,7 +148,7 @@ async fn login_client(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge,
                     );
                     report.add(StepState::Done, words);
                 }
-                Err(why) => report.add(StepState::Failed, why),
+                Err(why) => report.add(StepState::Failed, format!("{why:#}")),
             }
         }
         Ok(None) => report.add(StepState::Note, "for logins to the dashboard, see `ralph-bot init --login`"),
@@ -227,7 +227,7 @@ impl WebhookCreation<'_> {
         let mut secrets = HashMap::new();
         for repo in found.iter().map(|found| &found.repo) {
             let kept = webhook_secrets::keep(&config.data_dir, &forge.name, repo.id, self.existing);
-            secrets.insert(repo.id, kept.map_err(|e| failed(&e))?.secrets);
+            secrets.insert(repo.id, kept.map_err(|e| failed(&format_args!("{e:#}")))?.secrets);
         }
         let store = Store::in_memory().map_err(|e| failed(&e))?;
         let arrived = Arc::new(Notify::new());

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::webhook_secrets::write_private;
@@ -16,16 +17,17 @@ pub(super) enum FileCreation {
     Same,
 }
 
-/// Returns advice about a file that already exists.
-pub(super) fn in_the_way(path: &Path) -> String {
-    format!("{} exists and is not overwritten; move it away, or choose another name for the forge", path.display())
+/// Returns the problem of a file that already exists.
+pub(super) fn in_the_way(path: &Path) -> Failure {
+    Failure::new(format!("{} exists and is not overwritten", path.display()))
+        .with_hint("move it away, or choose another name for the forge")
 }
 
 /// Creates a file that only its owner can read. An incompletely written file is removed.
 ///
 /// # Errors
 /// The file exists with other content or cannot be written; the message names the file and contains advice.
-pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, String> {
+pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, Failure> {
     match write_private(path, text.expose_secret()) {
         Ok(()) => Ok(FileCreation::Created),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -35,7 +37,8 @@ pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, S
         Err(error) => {
             // It was created exclusively, so that it is ours if it is there.
             let _ = std::fs::remove_file(path);
-            Err(format!("cannot write {}: {error}; check the folder's permissions and free space", path.display()))
+            let problem = Failure::new(format!("cannot write {}", path.display())).caused_by(error);
+            Err(problem.with_hint("check the folder's permissions and free space"))
         }
     }
 }
@@ -44,26 +47,28 @@ pub(super) fn create(path: &Path, text: &SecretString) -> Result<FileCreation, S
 ///
 /// # Errors
 /// The file cannot be written, or was changed in the meantime.
-pub(super) fn write_config(path: &Path, known: Option<&str>, text: &str) -> Result<(), String> {
+pub(super) fn write_config(path: &Path, known: Option<&str>, text: &str) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |error: &dyn std::fmt::Display| {
-        format!("cannot write {}: {error}; check the folder's permissions", path.display())
+    let failed = |error: io::Error| {
+        let problem = Failure::new(format!("cannot write {}", path.display())).caused_by(error);
+        problem.with_hint("check the folder's permissions")
     };
-    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
-    draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(|error| failed(&error))?;
+    let changed = |how: &str| Failure::new(format!("{} was {how} meanwhile", path.display())).with_hint("try again");
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(failed)?;
     match known {
         None => draft.persist_noclobber(path).map(drop).map_err(|error| match error.error.kind() {
-            io::ErrorKind::AlreadyExists => format!("{} was created meanwhile; try again", path.display()),
-            _ => failed(&error.error),
+            io::ErrorKind::AlreadyExists => changed("created"),
+            _ => failed(error.error),
         }),
         Some(known) => {
-            let now = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+            let now = std::fs::read_to_string(path).map_err(failed)?;
             if now != known {
-                return Err(format!("{} was changed meanwhile; try again", path.display()));
+                return Err(changed("changed"));
             }
-            let permissions = std::fs::metadata(path).map_err(|error| failed(&error))?.permissions();
-            draft.as_file().set_permissions(permissions).map_err(|error| failed(&error))?;
-            draft.persist(path).map(drop).map_err(|error| failed(&error.error))
+            let permissions = std::fs::metadata(path).map_err(failed)?.permissions();
+            draft.as_file().set_permissions(permissions).map_err(failed)?;
+            draft.persist(path).map(drop).map_err(|error| failed(error.error))
         }
     }
 }
@@ -78,13 +83,13 @@ mod tests {
     fn existing_file_is_never_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key.pem");
-        assert_eq!(create(&path, &"one".into()), Ok(FileCreation::Created));
+        assert_eq!(create(&path, &"one".into()).unwrap(), FileCreation::Created);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(create(&path, &"one".into()), Ok(FileCreation::Same));
-        let why = create(&path, &"two".into()).unwrap_err();
+        assert_eq!(create(&path, &"one".into()).unwrap(), FileCreation::Same);
+        let why = create(&path, &"two".into()).unwrap_err().to_string();
         assert!(why.contains("key.pem exists and is not overwritten; move it away"), "{why}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
-        let why = create(&folder.path().join("none/key.pem"), &"two".into()).unwrap_err();
+        let why = format!("{:#}", create(&folder.path().join("none/key.pem"), &"two".into()).unwrap_err());
         assert!(why.contains("none/key.pem") && !why.contains("two"), "{why}");
     }
 
@@ -93,11 +98,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ralph-control.yaml");
         write_config(&path, None, "a").unwrap();
-        assert!(write_config(&path, None, "b").unwrap_err().contains("was created meanwhile"));
+        assert!(write_config(&path, None, "b").unwrap_err().to_string().contains("was created meanwhile"));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         write_config(&path, Some("a"), "b").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
-        assert!(write_config(&path, Some("a"), "c").unwrap_err().contains("was changed meanwhile"));
+        assert!(write_config(&path, Some("a"), "c").unwrap_err().to_string().contains("was changed meanwhile"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "b");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
     }

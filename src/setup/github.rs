@@ -3,8 +3,9 @@
 //! GitHub reveals the App's secrets only once. Its response is stored in a separate file until all other files are
 //! written, so that a full disk, an existing file or a killed process loses nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -71,6 +72,9 @@ pub enum SetupFailure {
     /// The step can be repeated; the message contains advice.
     #[error("{0}")]
     Failed(String),
+    /// GitHub did not respond, so its code may still be valid; the message contains advice.
+    #[error("{0}")]
+    Unavailable(String),
     /// GitHub's response could not be stored and has to be shown to the person.
     #[error("GitHub's answer could not be written ({why}); it is shown here, once: store it as {file}, then try again")]
     Shown {
@@ -85,44 +89,50 @@ pub enum SetupFailure {
 
 impl From<ConversionFailure> for SetupFailure {
     fn from(failure: ConversionFailure) -> Self {
-        Self::Failed(failure.to_string())
+        match failure {
+            ConversionFailure::Unavailable(_) => Self::Unavailable(failure.to_string()),
+            ConversionFailure::Unknown | ConversionFailure::Refused(_) => Self::Failed(failure.to_string()),
+        }
     }
 }
 
 /// Parses the address of a server or of the service: http or https, without credentials, query and fragment.
-pub(super) fn address(what: &str, text: &str) -> Result<Url, String> {
-    let url = Url::parse(text)
-        .map_err(|_| format!("{what}: expected an address such as https://git.example.org, not `{text}`"))?;
+pub(super) fn address(what: &str, text: &str) -> Result<Url, Failure> {
+    let url = Url::parse(text).map_err(|_| {
+        Failure::new(format!("{what}: expected an address such as https://git.example.org, not `{text}`"))
+    })?;
     let plain =
         url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
-        return Err(format!(
+        return Err(Failure::new(format!(
             "{what}: expected an address with https:// or http://, without user, password, `?` and `#`"
-        ));
+        )));
     }
     Ok(url)
 }
 
 /// Checks the name of a forge, which becomes part of file names and addresses.
-pub(super) fn forge_name(name: &str) -> Result<(), String> {
+pub(super) fn forge_name(name: &str) -> Result<(), Failure> {
     let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if !plain || name.is_empty() || name.starts_with('-') || name.len() > 40 {
-        return Err(format!("the name `{name}` is not possible: lower-case letters, digits and hyphens, at most 40"));
+        return Err(Failure::new(format!(
+            "the name `{name}` is not possible: lower-case letters, digits and hyphens, at most 40"
+        )));
     }
     Ok(())
 }
 
 impl AppRequest {
-    fn web(&self) -> Result<Url, String> {
+    fn web(&self) -> Result<Url, Failure> {
         address("address of GitHub", self.url.as_deref().unwrap_or("https://github.com"))
     }
 
-    fn api(&self) -> Result<Url, String> {
+    fn api(&self) -> Result<Url, Failure> {
         let configured = self.api_url.as_deref().map(|text| address("address of the API", text)).transpose()?;
         Ok(github_api(&self.web()?, configured.as_ref()))
     }
 
-    fn public(&self) -> Result<Option<Url>, String> {
+    fn public(&self) -> Result<Option<Url>, Failure> {
         self.public_url.as_deref().map(|text| address("public address", text)).transpose()
     }
 
@@ -151,12 +161,13 @@ impl AppRequest {
 
     /// Returns the path of the file for the App's OAuth client; `None` if the dashboard has no address for the
     /// redirect after a login.
-    fn login_file(&self, place: &OperatorFileLocation) -> Result<Option<PathBuf>, String> {
+    fn login_file(&self, place: &OperatorFileLocation) -> Result<Option<PathBuf>, Failure> {
         let Some(public) = self.public()? else { return Ok(None) };
         if !matches!(public.path(), "" | "/") {
             return Ok(None);
         }
-        let base = place.base().map_err(|problems| problems.to_string())?;
+        let base =
+            place.base().map_err(|problems| Failure::new("the configuration is not valid").caused_by(problems))?;
         Ok(Some(login_clients::path(&base.data_dir, &ForgeName::new(&self.name))))
     }
 
@@ -170,18 +181,19 @@ impl AppRequest {
         place: &OperatorFileLocation,
         redirect: Url,
         installed: Option<Url>,
-    ) -> Result<AppStart, String> {
+    ) -> Result<AppStart, Failure> {
         forge_name(&self.name)?;
         if let Some(organization) = self.organization.as_deref().filter(|name| !is_login(name)) {
-            return Err(format!("`{organization}` cannot be the name of an organization"));
+            return Err(Failure::new(format!("`{organization}` cannot be the name of an organization")));
         }
         let (web, public) = (self.web()?, self.public()?);
         self.api()?;
         if let Some(kept) = pending(place)? {
-            return Err(format!(
-                "an App named in {} was created before and is not configured yet; go on with it first",
+            let problem = Failure::new(format!(
+                "an App named in {} was created before and is not configured yet",
                 kept.display()
             ));
+            return Err(problem.with_hint("continue with it first"));
         }
         let mut wanted = vec![place.beside(&self.key_file())];
         wanted.extend(self.secret_file().map(|file| place.beside(&file)));
@@ -190,11 +202,14 @@ impl AppRequest {
             return Err(files::in_the_way(taken));
         }
         if let Some(text) = place.text()? {
-            self.entry(0).added_to(&text).map_err(|why| format!("{}: {why}", place.file.display()))?;
+            self.entry(0)
+                .added_to(&text)
+                .map_err(|why| Failure::new(place.file.display().to_string()).caused_by(why))?;
         }
         let kept = place.beside(KEPT_ANSWER);
         write_private(&kept, "").and_then(|()| std::fs::remove_file(&kept)).map_err(|error| {
-            format!("cannot write into the folder {}: {error}; check its permissions", place.folder().display())
+            let problem = Failure::new(format!("cannot write into the folder {}", place.folder().display()));
+            problem.caused_by(error).with_hint("check its permissions")
         })?;
         let plan = AppPlan {
             name: AppPlan::usual_name(self.organization.as_deref(), public.as_ref()),
@@ -214,7 +229,7 @@ impl AppRequest {
     /// GitHub refuses the code or does not respond, or a file cannot be written; in the latter case GitHub's response
     /// is stored.
     pub async fn finish(self, place: &OperatorFileLocation, code: &str) -> Result<CreatedForge, SetupFailure> {
-        let failed = |why: &dyn std::fmt::Display| SetupFailure::Failed(why.to_string());
+        let failed = |why: &dyn std::fmt::Display| SetupFailure::Failed(format!("{why:#}"));
         let transport = manifest::transport().map_err(|error| failed(&error))?;
         let answer = manifest::convert(&transport, &self.api().map_err(|why| failed(&why))?, code).await?;
         let kept = KeptAnswer { request: self, answer: String::from_utf8_lossy(&answer).into_owned() };
@@ -225,7 +240,7 @@ impl AppRequest {
             let (why, file) = (error.to_string(), file.display().to_string());
             return Err(SetupFailure::Shown { why, file, answer: SecretString::from(text) });
         }
-        configure(place).map_err(SetupFailure::Failed)
+        configure(place).map_err(|problem| failed(&problem))
     }
 }
 
@@ -233,9 +248,11 @@ impl AppRequest {
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn pending(place: &OperatorFileLocation) -> Result<Option<PathBuf>, String> {
+pub fn pending(place: &OperatorFileLocation) -> Result<Option<PathBuf>, Failure> {
     let file = place.beside(KEPT_ANSWER);
-    let exists = file.try_exists().map_err(|error| format!("cannot look for {}: {error}", file.display()))?;
+    let exists = file
+        .try_exists()
+        .map_err(|error| Failure::new(format!("cannot look for {}", file.display())).caused_by(error))?;
     Ok(exists.then_some(file))
 }
 
@@ -244,16 +261,19 @@ pub fn pending(place: &OperatorFileLocation) -> Result<Option<PathBuf>, String> 
 ///
 /// # Errors
 /// A file already exists or cannot be written. The message contains advice, and the response remains stored.
-pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
+pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, Failure> {
     let kept = place.beside(KEPT_ANSWER);
-    let again =
-        |why: String| format!("{why}. GitHub's answer is kept in {}: nothing is lost, try again", kept.display());
-    let text = std::fs::read_to_string(&kept).map_err(|error| format!("cannot read {}: {error}", kept.display()))?;
-    let KeptAnswer { request, answer } =
-        serde_json::from_str(&text).map_err(|error| format!("{} is damaged ({error})", kept.display()))?;
+    let again = |why: Failure| {
+        let problem = Failure::new("could not configure the App").caused_by(why);
+        problem.with_hint(format!("GitHub's answer is kept in {}: nothing is lost, try again", kept.display()))
+    };
+    let failed = |what: &str, path: &Path| Failure::new(format!("cannot {what} {}", path.display()));
+    let text = std::fs::read_to_string(&kept).map_err(|error| failed("read", &kept).caused_by(error))?;
+    let KeptAnswer { request, answer } = serde_json::from_str(&text)
+        .map_err(|error| Failure::new(format!("{} is damaged", kept.display())).caused_by(error))?;
     let created = CreatedApp::read(answer.as_bytes()).map_err(again)?;
     let mut report = SetupReport::default();
-    let mut add = |path: &PathBuf, what: &str, text: &SecretString| -> Result<(), String> {
+    let mut add = |path: &PathBuf, what: &str, text: &SecretString| -> Result<(), Failure> {
         let state = match files::create(path, text).map_err(again)? {
             FileCreation::Created => StepState::Done,
             FileCreation::Same => StepState::Unchanged,
@@ -270,7 +290,8 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
             None => {
                 has_own_secret = false;
                 if !path.exists() {
-                    let secret = random_secret().map_err(|error| again(error.to_string()))?;
+                    let secret = random_secret()
+                        .map_err(|error| again(Failure::new("there are no random numbers").caused_by(error)))?;
                     add(&path, "a new webhook secret", &secret.into())?;
                 }
             }
@@ -279,7 +300,7 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
     if let Some(file) = request.login_file(place).map_err(again)? {
         if let Some(folder) = file.parent() {
             let made = crate::process::private::create_folder(folder);
-            made.map_err(|error| again(format!("cannot create {}: {error}", folder.display())))?;
+            made.map_err(|error| again(failed("create", folder).caused_by(error)))?;
         }
         let client = format!("{}\n{}\n", created.client_id, created.client_secret.expose_secret());
         add(&file, "the App's client for logins", &client.into())?;
@@ -298,7 +319,7 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
         files::write_config(&place.file, known.as_deref(), &text).map_err(again)?;
         report.add(StepState::Done, format!("{} {what} the forge {}", place.file.display(), request.name));
     }
-    std::fs::remove_file(&kept).map_err(|error| format!("cannot remove {}: {error}", kept.display()))?;
+    std::fs::remove_file(&kept).map_err(|error| failed("remove", &kept).caused_by(error))?;
     if !has_own_secret {
         let why = "GitHub's answer has no webhook secret; enter the one in that file in the App's settings";
         report.add(StepState::Note, why);
@@ -311,8 +332,9 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, String> {
 ///
 /// # Errors
 /// The forge cannot be queried.
-pub async fn installed_on(forge: &ForgeConfig) -> Result<Vec<String>, String> {
+pub async fn installed_on(forge: &ForgeConfig) -> Result<Vec<String>, Failure> {
     let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
-    let found = adapter.repositories().await.map_err(|error| error.to_string())?;
+    let found = adapter.repositories().await;
+    let found = found.map_err(|error| Failure::new(error.to_string()))?;
     Ok(found.into_iter().map(|found| found.repo.full_name()).collect())
 }

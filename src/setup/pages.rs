@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use ralph_types::failure::Failure;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ use super::{SetupReport, StepState};
 use crate::agent::presets::names as agent_names;
 use crate::app::{self, Options};
 use crate::config::webhook_secrets::random_secret;
-use crate::config::{Config, ForgeAuth, ForgeConfig};
+use crate::config::{Config, ConfigProblems, ForgeAuth, ForgeConfig};
 use crate::net::serve::PeerAddress;
 use crate::web::stand_alone_page;
 
@@ -165,9 +166,13 @@ fn names_of(fields: &SetupFields) -> Vec<String> {
     text.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-fn backend_of(fields: &SetupFields) -> Result<String, String> {
+fn backend_of(fields: &SetupFields) -> Result<String, Failure> {
     let name = text_of(fields, "backend").unwrap_or_else(|| "claude".to_owned());
-    if agent_names().contains(&name.as_str()) { Ok(name) } else { Err(format!("there is no backend `{name}`")) }
+    if agent_names().contains(&name.as_str()) {
+        Ok(name)
+    } else {
+        Err(Failure::new(format!("there is no backend `{name}`")))
+    }
 }
 
 /// Returns the entered values, so that a form that is shown again contains them. Tokens are left out.
@@ -201,9 +206,10 @@ async fn overview(
     state: &Arc<SetupState>,
     browser: &SetupBrowser,
     status: StatusCode,
-    problem: Option<(String, Option<&SetupFields>)>,
+    problem: Option<(Failure, Option<&SetupFields>)>,
 ) -> Response {
-    let (problem, fields) = problem.map_or((None, None), |(problem, fields)| (Some(problem), fields));
+    let fields = problem.as_ref().and_then(|(_, fields)| *fields);
+    let problem = problem.map(|(problem, _)| format!("{problem:#}"));
     let problem = problem.as_deref().map(lines);
     if state.finished.is_cancelled() {
         return done(state);
@@ -240,20 +246,29 @@ async fn overview(
             page(status, context, &[])
         }
         Err(why) => {
-            let all: Vec<String> =
-                problem.into_iter().flatten().map(str::to_owned).chain(why.lines().map(str::to_owned)).collect();
+            let all: Vec<String> = problem
+                .into_iter()
+                .flatten()
+                .map(str::to_owned)
+                .chain(format!("{why:#}").lines().map(str::to_owned))
+                .collect();
             page(status, json!({ "stage": "failed", "problem": all }), &[])
         }
     }
 }
 
+/// Returns the problems of a configuration as one problem.
+fn invalid(problems: ConfigProblems) -> Failure {
+    Failure::new(problems.to_string())
+}
+
 /// Returns the configuration with the name of its first forge; `None` if there is no forge yet.
-fn configured(state: &SetupState) -> Result<Option<(Config, String)>, String> {
+fn configured(state: &SetupState) -> Result<Option<(Config, String)>, Failure> {
     let place = &state.place;
-    if !crate::config::forge_entry::has_forge(&place.file, &place.env).map_err(|problems| problems.to_string())? {
+    if !crate::config::forge_entry::has_forge(&place.file, &place.env).map_err(invalid)? {
         return Ok(None);
     }
-    let config = place.config().map_err(|problems| problems.to_string())?;
+    let config = place.config().map_err(invalid)?;
     let name = config.forges.first().map(|forge| forge.name.to_string());
     Ok(name.map(|name| (config, name)))
 }
@@ -269,7 +284,7 @@ async fn of_forge(
     let is_app = matches!(forge.auth, ForgeAuth::App { .. });
     let (repositories, asked) = match installed_on(forge).await {
         Ok(names) => (names, None),
-        Err(why) => (Vec::new(), Some(why)),
+        Err(why) => (Vec::new(), Some(format!("{why:#}"))),
     };
     let install = match (is_app, state.created()) {
         (true, Some(created)) => Some(created.installation_page.to_string()),
@@ -308,15 +323,18 @@ async fn installation_page(forge: &ForgeConfig) -> Option<String> {
     Some(page.into())
 }
 
+fn not_an_address(error: url::ParseError) -> Failure {
+    Failure::new("the address of this page is not valid").caused_by(error)
+}
+
 /// Returns the page with the form that is posted to GitHub.
 fn offer(state: &Arc<SetupState>, browser: &SetupBrowser, request: AppRequest) -> Response {
     let base = state.origin(browser);
     let redirect = Url::parse(&format!("{base}{CREATED}"));
     let back = Url::parse(&format!("{base}/setup")).ok().filter(|_| matches!(state.mode, SetupMode::Service));
-    let started =
-        redirect.map_err(|error| error.to_string()).and_then(|redirect| request.start(&state.place, redirect, back));
+    let started = redirect.map_err(not_an_address).and_then(|redirect| request.start(&state.place, redirect, back));
     let prepared = started.and_then(|started| {
-        let value = random_secret().map_err(|error| error.to_string())?;
+        let value = random_secret().map_err(|error| Failure::new("there are no random numbers").caused_by(error))?;
         Ok((started.plan.manifest()?, started.plan.form_address(&value), value, started))
     });
     match prepared {
@@ -327,7 +345,11 @@ fn offer(state: &Arc<SetupState>, browser: &SetupBrowser, request: AppRequest) -
             state.give(value, &browser.name(), started.request);
             page(StatusCode::OK, json!({ "stage": "create", "create": create }), &[target])
         }
-        Err(why) => page(StatusCode::UNPROCESSABLE_ENTITY, json!({ "stage": "failed", "problem": lines(&why) }), &[]),
+        Err(why) => page(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            json!({ "stage": "failed", "problem": lines(&format!("{why:#}")) }),
+            &[],
+        ),
     }
 }
 
@@ -347,7 +369,7 @@ async fn github(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
     });
     // A value that is wrong is shown with the form, before anybody is sent away.
     let checked = request.and_then(|request| {
-        let here = Url::parse(&format!("{}{CREATED}", state.origin(&browser))).map_err(|error| error.to_string())?;
+        let here = Url::parse(&format!("{}{CREATED}", state.origin(&browser))).map_err(not_an_address)?;
         request.clone().start(&state.place, here, None).map(|_| request)
     });
     match checked {
@@ -375,7 +397,7 @@ async fn created(
         Ok(request) => request,
         Err(refusal) => {
             tracing::warn!(%refusal, "GitHub's answer was refused");
-            let why = refusal.to_string();
+            let why = Failure::new(refusal.to_string());
             return overview(&state, &browser, StatusCode::FORBIDDEN, Some((why, None))).await;
         }
     };
@@ -395,13 +417,14 @@ async fn created(
                 &[],
             )
         }
-        Err(SetupFailure::Failed(why)) => {
-            // The code may still be valid: the same address can be loaded again.
-            if let Some(value) = query.state.filter(|_| why.contains("load this page again")) {
+        Err(failure @ (SetupFailure::Failed(_) | SetupFailure::Unavailable(_))) => {
+            // With a valid code, the same address can be loaded again.
+            if let (SetupFailure::Unavailable(_), Some(value)) = (&failure, query.state) {
                 state.give(value, &browser.name(), again);
             }
+            let why = failure.to_string();
             state.has_failed(&why);
-            overview(&state, &browser, StatusCode::BAD_GATEWAY, Some((why, None))).await
+            overview(&state, &browser, StatusCode::BAD_GATEWAY, Some((why.into(), None))).await
         }
     }
 }
@@ -454,16 +477,16 @@ async fn completed(state: &SetupState, repositories: &[String]) {
             Some(forge) => {
                 let options =
                     CompleteOptions { repositories, patience: state.patience, routes: Some(&state.deliveries) };
-                complete(&config, forge, options).await.map_err(|error| error.to_string())
+                complete(&config, forge, options).await.map_err(|error| Failure::new(error.to_string()))
             }
-            None => Err("the configured forge is gone".to_owned()),
+            None => Err("the configured forge is gone".into()),
         },
-        Ok(None) => Err("no forge is configured".to_owned()),
+        Ok(None) => Err("no forge is configured".into()),
         Err(why) => Err(why),
     };
     match outcome {
         Ok(more) => report.steps.extend(more.steps),
-        Err(why) => report.add(StepState::Failed, why),
+        Err(why) => report.add(StepState::Failed, format!("{why:#}")),
     }
     state.set_report(report);
 }
@@ -487,10 +510,10 @@ async fn try_it(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
         (Ok(wanted), Ok(Some((config, name)))) => {
             match config.forges.into_iter().find(|forge| forge.name.as_str() == name) {
                 Some(forge) => state.begin_trial(forge, wanted),
-                None => Err("the configured forge is gone".to_owned()),
+                None => Err("the configured forge is gone".into()),
             }
         }
-        (Ok(_), Ok(None)) => Err("no forge is configured".to_owned()),
+        (Ok(_), Ok(None)) => Err("no forge is configured".into()),
         (Err(why), _) | (_, Err(why)) => Err(why),
     };
     match begun {
@@ -509,7 +532,7 @@ async fn clean_up(
         Err(refusal) => return refusal,
     };
     if state.job().running {
-        let why = "the trial is not finished".to_owned();
+        let why = "the trial is not finished".into();
         return overview(&state, &browser, StatusCode::CONFLICT, Some((why, None))).await;
     }
     match trial::clean_up(&state.place).await {
@@ -517,7 +540,9 @@ async fn clean_up(
             state.cleaned_up(lines);
             to_setup()
         }
-        Err(error) => overview(&state, &browser, StatusCode::BAD_GATEWAY, Some((format!("{error:#}"), None))).await,
+        Err(error) => {
+            overview(&state, &browser, StatusCode::BAD_GATEWAY, Some((format!("{error:#}").into(), None))).await
+        }
     }
 }
 
@@ -527,9 +552,9 @@ async fn finish(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
         Err(refusal) => return refusal,
     };
     let ready = match (state.job().running, configured(&state)) {
-        (true, _) => Err("the trial is not finished".to_owned()),
+        (true, _) => Err("the trial is not finished".into()),
         (_, Ok(Some(_))) => Ok(()),
-        (_, Ok(None)) => Err("no forge is configured".to_owned()),
+        (_, Ok(None)) => Err("no forge is configured".into()),
         (_, Err(why)) => Err(why),
     };
     match ready {

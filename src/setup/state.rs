@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -161,10 +162,10 @@ impl SetupState {
     }
 
     /// Starts a trial in the background.
-    pub(super) fn begin_trial(self: &Arc<Self>, forge: ForgeConfig, wanted: TrialRepository) -> Result<(), String> {
+    pub(super) fn begin_trial(self: &Arc<Self>, forge: ForgeConfig, wanted: TrialRepository) -> Result<(), Failure> {
         let mut job = lock(&self.job);
         if job.running {
-            return Err("a trial runs already".to_owned());
+            return Err("a trial runs already".into());
         }
         *job = TrialJob { running: true, ..TrialJob::default() };
         let state = self.clone();

@@ -1,5 +1,6 @@
 //! Setup of a forge that is accessed with a token of the bot's account. The token is checked, stored and configured.
 
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::files::{self, FileCreation};
@@ -79,7 +80,7 @@ impl BotTokenRequest {
     /// # Errors
     /// The forge refuses the token or does not respond, a file already exists, or a file cannot be written. The
     /// message contains advice.
-    pub async fn configure(&self, place: &OperatorFileLocation) -> Result<SetupReport, String> {
+    pub async fn configure(&self, place: &OperatorFileLocation) -> Result<SetupReport, Failure> {
         forge_name(&self.name)?;
         let url = address("address of the server", &self.url)?;
         if let Some(public) = &self.public_url {
@@ -87,7 +88,7 @@ impl BotTokenRequest {
         }
         let token = self.token.token().expose_secret().trim();
         if token.is_empty() || token.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err("the token is empty, or is more than one line".to_owned());
+            return Err("the token is empty, or is more than one line".into());
         }
         let forge = ForgeConfig {
             name: ForgeName::new(&self.name),
@@ -115,10 +116,11 @@ impl BotTokenRequest {
             None => (entry.file(), "was created with"),
             Some(known) => {
                 let extended = entry.added_to(known);
-                (extended.map_err(|why| format!("{}: {why}", place.file.display()))?, "was extended by")
+                let named = |why: Failure| Failure::new(place.file.display().to_string()).caused_by(why);
+                (extended.map_err(named)?, "was extended by")
             }
         };
-        let mut add = |name: String, what: &str, text: &SecretString| -> Result<(), String> {
+        let mut add = |name: String, what: &str, text: &SecretString| -> Result<(), Failure> {
             let path = place.beside(&name);
             let state = match files::create(&path, text)? {
                 FileCreation::Created => StepState::Done,
@@ -132,7 +134,8 @@ impl BotTokenRequest {
         }
         // A secret that is there was made by an attempt that did not come to its end.
         if let Some(file) = self.secret_file().filter(|file| !place.beside(file).exists()) {
-            let secret = random_secret().map_err(|error| format!("there are no random numbers: {error}"))?;
+            let secret =
+                random_secret().map_err(|error| Failure::new("there are no random numbers").caused_by(error))?;
             add(file, "a webhook secret", &secret.into())?;
         }
         files::write_config(&place.file, known.as_deref(), &text)?;
@@ -142,18 +145,19 @@ impl BotTokenRequest {
 }
 
 /// Queries the account of the token, and returns a sentence about it.
-async fn whose_token(forge: &ForgeConfig) -> Result<String, String> {
+async fn whose_token(forge: &ForgeConfig) -> Result<String, Failure> {
     let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
     // A server that does not accept the token says so about everything.
     let explained = |error: ForgeError| match error.kind {
-        ForgeErrorKind::Unauthorized => format!(
-            "{} does not accept the token ({}); create one in the bot's account: Settings, Applications",
-            forge.url, error.detail
+        ForgeErrorKind::Unauthorized => Failure::new(format!("{} does not accept the token", forge.url))
+            .with_detail(error.detail)
+            .with_hint("create one in the bot's account: Settings, Applications"),
+        ForgeErrorKind::Denied => Failure::new("the token lacks a permission").caused_by(error).with_hint(
+            "give it the scopes write:repository, write:issue and write:user (the login is created with it)",
         ),
-        ForgeErrorKind::Denied => format!(
-            "{error}; the token needs the scopes write:repository, write:issue and write:user (the login is created with it)"
-        ),
-        _ => format!("{} is no Gitea or Forgejo that can be reached: {error}; check the address", forge.url),
+        _ => Failure::new(format!("{} is no Gitea or Forgejo that can be reached", forge.url))
+            .caused_by(error)
+            .with_hint("check the address"),
     };
     let info = adapter.server_info().await.map_err(explained)?;
     let own = adapter.own_account().await.map_err(explained)?;

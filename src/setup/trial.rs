@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::OperatorFileLocation;
@@ -50,14 +51,15 @@ impl TrialRepository {
     ///
     /// # Errors
     /// The text is neither.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, Failure> {
         let text = text.trim();
         match text.split_once('/') {
             _ if text == "new" => Ok(Self::New),
             Some((owner, name)) if !owner.is_empty() && !name.is_empty() && !name.contains('/') => {
                 Ok(Self::Named(text.to_owned()))
             }
-            _ => Err(format!("`{text}` is not a repository; give OWNER/NAME, or `new` for a new private one")),
+            _ => Err(Failure::new(format!("`{text}` is not a repository"))
+                .with_hint("give OWNER/NAME, or `new` for a new private one")),
         }
     }
 }
@@ -148,7 +150,7 @@ async fn webhook(whole: &Config, forge: &ForgeConfig, adapter: &dyn Forge, repo:
         return Ok(());
     }
     let kept = webhook_secrets::keep(&whole.data_dir, &forge.name, repo.id, ExistingSecret::Keep);
-    let kept = kept.map_err(anyhow::Error::msg)?;
+    let kept = kept.map_err(|problem| anyhow::anyhow!("{problem:#}"))?;
     if let Some(secret) = kept.secrets.first() {
         webhooks.ensure_webhook(repo, &hook_address(public, forge), secret).await?;
     }

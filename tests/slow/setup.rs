@@ -386,7 +386,7 @@ async fn files_in_the_way_are_not_overwritten_and_nothing_is_lost() {
     assert!(!beginning.read("ralph-control.yaml").contains("forges"));
     // A second App is not begun over it, and going on needs the file moved away.
     let second = visitor.post("/setup/github", &fields).await;
-    assert!(second.status == 422 && second.text.contains("go on with it first"), "{second:?}");
+    assert!(second.status == 422 && second.text.contains("continue with it first"), "{second:?}");
     let still = visitor.post("/setup/github/continue", &[]).await;
     assert!(still.status == 409 && still.text.contains("not overwritten"), "{still:?}");
     std::fs::rename(&key, beginning.folder.path().join("kept.pem")).expect("moved");

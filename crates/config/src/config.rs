@@ -32,6 +32,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use url::Url;
 
@@ -364,10 +365,7 @@ impl Config {
     /// # Errors
     /// All problems in this part, in file order.
     pub fn load_for(reach: ConfigScope, path: &Path, env: &Env) -> Result<Self, ConfigProblems> {
-        let text = read_limited(path).map_err(|message| {
-            let file = path.display().to_string();
-            ConfigProblems(vec![ConfigProblem { file, place: SourceLocation::File, key: String::new(), message }])
-        })?;
+        let text = read_limited(path).map_err(|problem| ConfigProblems::of_file(path, &problem))?;
         Self::parse_for(reach, path, &text, env)
     }
 
@@ -429,19 +427,17 @@ impl Config {
     }
 }
 
-/// Reads a file of at most [`FILE_MAX`] bytes. The error is a message for the operator.
-fn read_limited(path: &Path) -> Result<String, String> {
+/// Reads a file of at most [`FILE_MAX`] bytes.
+fn read_limited(path: &Path) -> Result<String, Failure> {
     let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            "file not found; run `ralph-bot init` to create it, or set `--config` or RALPH_CONFIG to another path"
-                .to_owned()
-        }
-        _ => format!("cannot read the file: {error}"),
+        std::io::ErrorKind::NotFound => Failure::new("file not found")
+            .with_hint("run `ralph-bot init` to create it, or set `--config` or RALPH_CONFIG to another path"),
+        _ => Failure::new("cannot read the file").caused_by(error),
     })?;
     if metadata.len() > FILE_MAX {
-        return Err(format!("{} bytes; at most {FILE_MAX} are allowed", metadata.len()));
+        return Err(Failure::new(format!("the file has {} bytes, the maximum is {FILE_MAX}", metadata.len())));
     }
-    std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))
+    std::fs::read_to_string(path).map_err(|error| Failure::new("cannot read the file").caused_by(error))
 }
 
 /// Deserializes a document after removing values that do not match the schema. `None` if no value is readable.

@@ -5,9 +5,23 @@
 //! `docs/research/faults.md` lists the points. Only tests compile them: without the feature `kill-points`, which the root
 //! package enables in its dev-dependencies, the functions are empty and do not read the variable.
 
+use std::fmt;
+
 /// Environment variable that arms a point. Its value is the point's name, optionally followed by a colon and the 1-based
 /// number of the pass, or `full:` and a list of points.
 pub const VARIABLE: &str = "RALPH_KILL";
+
+/// Value of [`VARIABLE`] that is not a kill point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidKillPoint(String);
+
+impl fmt::Display for InvalidKillPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{}`", self.0)
+    }
+}
+
+impl std::error::Error for InvalidKillPoint {}
 
 #[cfg(feature = "kill-points")]
 pub use armed::{arm, disk_is_full, kill_point};
@@ -18,7 +32,7 @@ pub use armed::{arm, disk_is_full, kill_point};
 /// The value is invalid; never without the feature `kill-points`.
 #[cfg(not(feature = "kill-points"))]
 #[inline(always)]
-pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String> {
+pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), InvalidKillPoint> {
     Ok(())
 }
 
@@ -42,7 +56,7 @@ mod armed {
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    use super::VARIABLE;
+    use super::{InvalidKillPoint, VARIABLE};
 
     /// Number of commits that fail after a point fills the disk.
     const FAILED_COMMITS: u32 = 4;
@@ -95,11 +109,9 @@ mod armed {
     ///
     /// # Errors
     /// If the value is invalid.
-    pub fn arm<'a>(read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String> {
+    pub fn arm<'a>(read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), InvalidKillPoint> {
         let Some(text) = read(VARIABLE) else { return Ok(()) };
-        let points = ArmedPoints::parse(text).ok_or_else(|| {
-            format!("{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{text}`")
-        })?;
+        let points = ArmedPoints::parse(text).ok_or_else(|| InvalidKillPoint(text.to_owned()))?;
         tracing::warn!(?points, "this process will kill itself or fail at a kill point; only tests do this");
         let _ = ARMED.set(points);
         Ok(())
@@ -154,7 +166,7 @@ mod armed {
         fn invalid_values_are_refused_and_missing_ones_ignored() {
             assert_eq!(arm(|_| None), Ok(()));
             let refused = arm(|variable| (variable == "RALPH_KILL").then_some("K24:0")).expect_err("refused");
-            assert!(refused.contains("found `K24:0`"), "{refused}");
+            assert!(refused.to_string().contains("found `K24:0`"), "{refused}");
             kill_point("K24");
             assert!(!disk_is_full());
         }

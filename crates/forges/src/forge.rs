@@ -375,10 +375,10 @@ fn number_at_end(address: &str) -> Option<Number> {
     address.rsplit('/').next()?.parse().ok().map(Number)
 }
 
-/// Account on a configured server, with the operations that every loop needs. Optional capabilities are offered by
-/// further accessors. Calls may take long and can be canceled safely.
+/// Account on a configured server, with the operations that every loop needs. [`Capabilities`] has the optional ones. Calls
+/// may take long and can be canceled safely.
 #[async_trait]
-pub trait Forge: Send + Sync {
+pub trait Forge: Capabilities + Send + Sync {
     /// Configured name of the forge.
     fn name(&self) -> &ForgeName;
     /// Returns the counts of requests to the forge; `None` for a forge without requests.
@@ -482,68 +482,5 @@ pub trait Forge: Send + Sync {
     /// Whether a branch is protected. False for a missing branch, and on a forge without protected branches.
     async fn is_protected(&self, _repo: &RepoRef, _branch: &str) -> ForgeResult<bool> {
         Ok(false)
-    }
-
-    /// Returns the webhooks capability. Without it, events are found by polling only.
-    fn webhooks(&self) -> Option<&dyn Webhooks> {
-        None
-    }
-    /// Returns the polling capability. Without it, changes that no delivery reports are not found.
-    fn polling(&self) -> Option<&dyn Polling> {
-        None
-    }
-    /// Returns the teams capability. Without it, `permissions.teams` permits no account.
-    fn teams(&self) -> Option<&dyn Teams> {
-        None
-    }
-    /// Returns the reviews capability. Without it, no reviewers are requested and no missed reviews are found.
-    fn reviews(&self) -> Option<&dyn Reviews> {
-        None
-    }
-    /// Returns the draft capability. Without it, pull requests are created as ready for review.
-    fn drafts(&self) -> Option<&dyn Drafts> {
-        None
-    }
-    /// Returns the capability to merge pull requests automatically. Without it, people merge.
-    fn auto_merge(&self) -> Option<&dyn AutoMerge> {
-        None
-    }
-    /// Returns the capability to read CI results. Without it, CI failures are not reported to the agent.
-    fn ci(&self) -> Option<&dyn Ci> {
-        None
-    }
-    /// Returns the capability to set commit statuses. Without it, branch protection cannot require verified work.
-    fn commit_statuses(&self) -> Option<&dyn CommitStatuses> {
-        None
-    }
-    /// Returns the capability to read label history. Without it, a missed label needs a confirmation.
-    fn history(&self) -> Option<&dyn IssueHistory> {
-        None
-    }
-    /// Returns the reactions capability. Without it, commands are acknowledged by comments only.
-    fn reactions(&self) -> Option<&dyn Reactions> {
-        None
-    }
-    /// Returns the capability to minimize comments. Without it, the text of outdated comments is replaced with one
-    /// line.
-    fn minimizing(&self) -> Option<&dyn Minimizing> {
-        None
-    }
-    /// Returns the capability to download uploaded files. Without it, agents receive no images.
-    fn attachments(&self) -> Option<&dyn Attachments> {
-        None
-    }
-    /// Returns the capability to read files without a clone. Without it, `ralph-bot check` does not examine CI
-    /// workflows.
-    fn files(&self) -> Option<&dyn RepositoryFiles> {
-        None
-    }
-    /// Returns the capability to create repositories. Without it, a trial needs an existing repository.
-    fn own_repositories(&self) -> Option<&dyn OwnRepositories> {
-        None
-    }
-    /// Returns the login capability. Without it, nobody can log in to the dashboard with an account of this forge.
-    fn login(&self) -> Option<&dyn Login> {
-        None
     }
 }

@@ -13,6 +13,8 @@ use names::{SHADOWS, is_assignment, line_definition, word};
 pub(crate) use names::is_built_in_of_c;
 pub(crate) use put_back::put_back;
 
+/// Maximum number of lines that are searched for the start or the end of a block.
+const MAX_BLOCK: usize = 500;
 /// Maximum length of the text that is searched for the name of a definition, in bytes.
 const MAX_HEADER: usize = 600;
 
@@ -194,7 +196,8 @@ fn is_visible(language: SourceLanguage, source: &str, header: &str) -> bool {
 fn assigned_class(before: &str) -> Option<String> {
     let indent = before.len() - before.trim_end_matches([' ', '\t']).len();
     let is_outer = |line: &&str| !line.trim().is_empty() && line.len() - line.trim_start().len() < indent;
-    let line = before.lines().rev().skip(usize::from(indent > 0)).find(is_outer)?.trim_start();
+    let mut lines = before.lines().rev().skip(usize::from(indent > 0)).take(MAX_BLOCK);
+    let line = lines.find(is_outer)?.trim_start();
     let name = word(line);
     (is_assignment(&line[name.len()..]) && line.contains(" do")).then(|| name.to_owned())
 }
@@ -216,13 +219,12 @@ fn first_type(parameters: &str) -> Option<String> {
 
 /// Returns the end of a statement that starts at an offset: its brackets are closed, and so is its block.
 fn statement_end(language: SourceLanguage, source: &str, start: usize) -> usize {
-    const MAX_LINES: usize = 200;
     let indent = start - source[..start].trim_end_matches([' ', '\t']).len();
     let has_end = matches!(language, SourceLanguage::Lua | SourceLanguage::Julia);
     let first = source[start..].lines().next().unwrap_or_default();
     let opens = has_end && mentions_start(first);
     let (mut at, mut depth) = (start, 0_isize);
-    for line in source[start..].split_inclusive('\n').take(MAX_LINES) {
+    for line in source[start..].split_inclusive('\n').take(MAX_BLOCK) {
         let text = line.trim_end();
         for c in text.chars() {
             depth += isize::from("([{".contains(c)) - isize::from(")]}".contains(c));

@@ -102,7 +102,7 @@ async fn ask_command(
     });
     let built = match app::backend(config, name, env) {
         Ok(built) => built,
-        Err(why) => return (vec![CheckFinding::fail(title(name), bare(name, &why), install)], None),
+        Err(why) => return (vec![CheckFinding::fail(title(name), bare(name, &format!("{why:#}")), install)], None),
     };
     let hidden = app::hidden_arguments(config, name, env).into_iter();
     let hidden = hidden.map(|why| CheckFinding::warn(format!("paths of {}", title(name)), bare(name, &why), ""));
@@ -239,7 +239,9 @@ fn login(name: &str, known: &AgentProgram, backend: &BackendConfig) -> Option<Ch
 async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> CheckFinding {
     let client = match app::api(config, name) {
         Ok(client) => client,
-        Err(why) => return CheckFinding::fail(title(name), bare(name, &why), "fix its entry in `backends`"),
+        Err(why) => {
+            return CheckFinding::fail(title(name), bare(name, &format!("{why:#}")), "fix its entry in `backends`");
+        }
     };
     // The built-in agent also needs a shell.
     if backend.settings.roles.contains(&BackendRole::Agent)
@@ -247,7 +249,7 @@ async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env
     {
         return CheckFinding::fail(
             title(name),
-            bare(name, &why),
+            bare(name, &format!("{why:#}")),
             "fix its entry in `backends`, or install the missing program",
         );
     }

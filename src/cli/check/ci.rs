@@ -7,6 +7,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use ralph_types::failure::Failure;
 use regex::Regex;
 use serde_json::Value;
 
@@ -77,7 +78,7 @@ fn judge(name: &str, file: &TextFile, branch_prefix: &str) -> Option<CheckFindin
     let exposed = match exposed(file, branch_prefix) {
         Ok(exposed) => exposed?,
         Err(why) => {
-            let detail = format!("could not parse {}: {why}", file.path);
+            let detail = format!("could not parse {}: {why:#}", file.path);
             let fix = format!("make sure that it has no secrets on branches `{branch_prefix}…`");
             return Some(CheckFinding::warn(name, detail, fix));
         }
@@ -102,8 +103,8 @@ fn judge(name: &str, file: &TextFile, branch_prefix: &str) -> Option<CheckFindin
     Some(CheckFinding::warn(name, detail, fix))
 }
 
-/// Returns the secrets that a workflow exposes to branches of loops; `None` if there are none. The error is a sentence.
-fn exposed(file: &TextFile, branch_prefix: &str) -> Result<Option<ExposedSecrets>, String> {
+/// Returns the secrets that a workflow exposes to branches of loops; `None` if there are none.
+fn exposed(file: &TextFile, branch_prefix: &str) -> Result<Option<ExposedSecrets>, Failure> {
     let workflow = workflows::parse(&file.text)?;
     let triggers = workflows::triggers(&workflow);
     let branch = format!("{branch_prefix}1-a");

@@ -60,7 +60,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         if let Err(why) = app::check_visible(config, env) {
             findings.push(CheckFinding::fail(
                 "visible folders",
-                why,
+                format!("{why:#}"),
                 "move one of the two paths; the service does not start",
             ));
         }
@@ -86,7 +86,7 @@ async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
     let fix = "check its entry in `escalation.channels` and the network connection";
     let sender = match app::channel(channel, &OutboundFilter::default()) {
         Ok(sender) => sender,
-        Err(why) => return CheckFinding::fail(name, why, fix),
+        Err(why) => return CheckFinding::fail(name, format!("{why:#}"), fix),
     };
     let host = sender.host();
     match tokio::time::timeout(ANSWER_TIMEOUT, sender.addresses()).await {

@@ -51,13 +51,13 @@ pub(super) fn create_app(args: &InitArgs, global: &Global, place: OperatorFileLo
     };
     block_on(async {
         let mut signals = Signals::new()?;
-        if setup::pending(&place).map_err(CliError::Failed)?.is_some() {
-            let created = setup::configure(&place).map_err(CliError::Failed)?;
+        if setup::pending(&place).map_err(CliError::failed)?.is_some() {
+            let created = setup::configure(&place).map_err(CliError::failed)?;
             return installed(global, &place, created, &mut signals).await;
         }
         // What is wrong is said before anybody opens a page.
         let nowhere = Url::parse("http://127.0.0.1/").map_err(|error| CliError::Failed(error.to_string()))?;
-        request.clone().start(&place, nowhere, None).map_err(CliError::Usage)?;
+        request.clone().start(&place, nowhere, None).map_err(CliError::usage)?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let server = SetupServer::start(place.clone(), SetupMode::CreateApp(request), listen, Clock::System).await;
         let server = server.map_err(|error| CliError::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
@@ -112,7 +112,8 @@ async fn installed(
             match setup::installed_on(forge).await {
                 Ok(names) if !names.is_empty() => return names,
                 Ok(_) => {}
-                Err(why) => {
+                Err(problem) => {
+                    let why = format!("{problem:#}");
                     if told.as_ref() != Some(&why) {
                         anstream::eprintln!("{why}");
                         told = Some(why);
@@ -139,7 +140,7 @@ pub(super) fn set_up(args: &InitArgs, global: &Global, place: &OperatorFileLocat
     block_on(async {
         let mut report = SetupReport::default();
         if let Some(request) = request {
-            report = request.configure(place).await.map_err(CliError::Failed)?;
+            report = request.configure(place).await.map_err(CliError::failed)?;
         }
         let config = place.config()?;
         let forge = chosen(&config, args.name.as_deref())?;

@@ -29,7 +29,7 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     })?;
     let Some(client) = made else { return Ok(steps_on_github(forge, redirect.as_str())) };
     let client = LoginClientConfig { id: client.id, secret: client.secret };
-    let file = login_clients::keep(&config.data_dir, &forge.name, &client).map_err(|error| failed(&error))?;
+    let file = login_clients::keep(&config.data_dir, &forge.name, &client).map_err(CliError::failed)?;
     let mut lines = vec![
         format!("{}: the application \"{name}\" has the client id {}", forge.name, client.id),
         format!("its secret is in {}; people are sent back to {redirect}", file.display()),

@@ -12,7 +12,7 @@ pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation
     let config = place.config()?;
     block_on(async {
         if let Some(text) = &args.try_in {
-            let wanted = TrialRepository::parse(text).map_err(CliError::Usage)?;
+            let wanted = TrialRepository::parse(text).map_err(CliError::usage)?;
             let forge = chosen(&config, args.name.as_deref())?;
             let say = |line: String| tell(global.json, "event", &line);
             let mut signals = Signals::new()?;

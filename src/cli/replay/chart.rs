@@ -3,6 +3,7 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use ralph_types::failure::Failure;
 
 use crate::domain::model::record::Record;
 use crate::domain::supervision::SupervisionReview;
@@ -38,11 +39,12 @@ struct Panel {
 }
 
 /// Draws the chart as SVG.
-pub(super) fn svg(title: &str, reviews: &[(Record, SupervisionReview)]) -> Result<String, String> {
+pub(super) fn svg(title: &str, reviews: &[(Record, SupervisionReview)]) -> Result<String, Failure> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        draw_svg(&area, title, reviews).map_err(|error| format!("could not draw the chart: {error}"))?;
+        draw_svg(&area, title, reviews)
+            .map_err(|error| Failure::new("could not draw the chart").with_detail(error.to_string()))?;
     }
     Ok(text)
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
+
 use super::problem::{ProblemCollector, SourceLocation};
 use super::removed;
 use super::renamed;
@@ -79,8 +81,8 @@ pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, repor
             report.warn(place, name, warning);
             continue;
         }
-        if let Err(message) = set(root, shape, &steps, text, &place, "") {
-            report.add(place, name, message);
+        if let Err(problem) = set(root, shape, &steps, text, &place, "") {
+            report.add(place, name, format!("{problem:#}"));
         }
     }
 }
@@ -93,7 +95,7 @@ fn set(
     text: &str,
     place: &SourceLocation,
     path: &str,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let Some((step, rest)) = steps.split_first() else {
         *node = YamlNode::from_json(value_of(text, shape), place);
         return Ok(());
@@ -107,7 +109,7 @@ fn set(
         *node = YamlNode { place: place.clone(), value: YamlValue::Map(Vec::new()) };
     }
     let YamlValue::Map(entries) = &mut node.value else {
-        return Err(format!("`{path}` is {} and has no keys", node.value.kind()));
+        return Err(Failure::new(format!("`{path}` is {} and has no keys", node.value.kind())));
     };
     let same = |key: &str| key.to_lowercase().replace('-', "_") == *step;
     let known = entries.iter().map(|e| e.key.clone()).find(|key| same(key));
@@ -116,7 +118,7 @@ fn set(
         None if shape.is_open() => step.clone(),
         None => {
             let place_name = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
-            return Err(format!("unknown key `{step}`{place_name}{}", did_you_mean(step, shape.keys())));
+            return Err(Failure::new(format!("unknown key `{step}`{place_name}{}", did_you_mean(step, shape.keys()))));
         }
     };
     let child_shape = shape.child(&key).unwrap_or(SchemaView::ANY);
@@ -136,26 +138,29 @@ fn item_of<'n>(
     step: &str,
     place: &SourceLocation,
     path: &str,
-) -> Result<&'n mut YamlNode, String> {
+) -> Result<&'n mut YamlNode, Failure> {
     if node.value == YamlValue::Null {
         *node = YamlNode { place: place.clone(), value: YamlValue::List(Vec::new()) };
     }
     let kind = node.value.kind();
     let YamlValue::List(items) = &mut node.value else {
-        return Err(format!("`{path}` is {kind} and has no items"));
+        return Err(Failure::new(format!("`{path}` is {kind} and has no items")));
     };
     let named = |item: &YamlNode| matches!(item.get("name").map(|n| &n.value), Some(YamlValue::Text(name)) if name.to_lowercase().replace('-', "_") == step);
     let index = match step.parse::<usize>() {
         Ok(index) => index,
         Err(_) => items.iter().position(named).ok_or_else(|| {
-            format!("`{path}` has no item named `{step}`; use its name or its number, counted from 0")
+            let problem = Failure::new(format!("`{path}` has no item named `{step}`"));
+            problem.with_hint("use its name or its number, counted from 0")
         })?,
     };
     let count = items.len();
     if index == count {
         items.push(YamlNode { place: place.clone(), value: YamlValue::Null });
     }
-    items.get_mut(index).ok_or_else(|| format!("`{path}` has no item {index}; the next new one is {count}"))
+    items.get_mut(index).ok_or_else(|| {
+        Failure::new(format!("`{path}` has no item {index}")).with_hint(format!("the next new one is {count}"))
+    })
 }
 
 /// Parses a variable's value as JSON, unless the key only accepts text. Invalid JSON is used as text.

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCollector, SourceLocation};
+use ralph_types::failure::Failure;
+
+use super::problem::{ConfigProblems, ProblemCollector};
 use super::schema_check::SchemaView;
 use super::yaml::YamlNode;
 use super::{Env, env, read_limited, renamed, schema};
@@ -122,43 +124,39 @@ impl ForgeEntry {
     /// # Errors
     /// The file's format prevents adding lines, or the file already has a forge with this name or another public address.
     /// The message lists the lines to add manually.
-    pub fn added_to(&self, text: &str) -> Result<String, String> {
-        let by_hand = |why: String| format!("{why}; add it by hand:\n\nforges:\n{}", self.item("  "));
-        let before = read(text).ok_or_else(|| by_hand("the file is not valid YAML".to_owned()))?;
+    pub fn added_to(&self, text: &str) -> Result<String, Failure> {
+        let by_hand =
+            |why: &str| Failure::new(why).with_hint(format!("add it by hand:\n\nforges:\n{}", self.item("  ")));
+        let before = read(text).ok_or_else(|| by_hand("the file is not valid YAML"))?;
         if names(&before).iter().any(|name| name == &self.name) {
-            return Err(format!("there is a forge named `{}` already; choose another name", self.name));
+            let problem = Failure::new(format!("there is a forge named `{}` already", self.name));
+            return Err(problem.with_hint("choose another name"));
         }
         let public = before.pointer("/server/public_url").and_then(serde_json::Value::as_str);
         let mut more = String::new();
         match (&self.public_url, public) {
             (Some(wanted), Some(known)) if wanted.trim_end_matches('/') != known.trim_end_matches('/') => {
-                return Err(format!(
-                    "`server.public_url` is {known}, not {wanted}; change it in the file, or use that one"
-                ));
+                let problem = Failure::new(format!("`server.public_url` is {known}, not {wanted}"));
+                return Err(problem.with_hint("change it in the file, or use that one"));
             }
             (Some(wanted), None) if before.get("server").is_none() => {
                 more.push_str(&format!("\nserver:\n  public_url: {}\n", quoted(wanted)));
             }
             (Some(wanted), None) => {
-                return Err(format!("set `server.public_url: {}` in the file first", quoted(wanted)));
+                return Err(Failure::new(format!("set `server.public_url: {}` in the file first", quoted(wanted))));
             }
             _ => {}
         }
         if before.get("backends").is_none() {
             more.push_str(&format!("\n{}", self.backends()));
         }
-        let lines =
-            with_item(text, self).ok_or_else(|| by_hand("its list `forges` is not one entry a line".to_owned()))?;
+        let lines = with_item(text, self).ok_or_else(|| by_hand("its list `forges` is not one entry a line"))?;
         let extended = format!("{lines}{more}");
-        let after = read(&extended).ok_or_else(|| by_hand("the extended file would not be valid".to_owned()))?;
+        let after = read(&extended).ok_or_else(|| by_hand("the extended file would not be valid"))?;
         let expected: Vec<String> = names(&before).into_iter().chain([self.name.clone()]).collect();
         let unchanged = before.as_object().into_iter().flatten();
         let same = unchanged.filter(|(key, _)| *key != "forges").all(|(key, value)| after.get(key) == Some(value));
-        if names(&after) == expected && same {
-            Ok(extended)
-        } else {
-            Err(by_hand("the entry does not fit in".to_owned()))
-        }
+        if names(&after) == expected && same { Ok(extended) } else { Err(by_hand("the entry does not fit in")) }
     }
 }
 
@@ -217,10 +215,7 @@ fn names(file: &serde_json::Value) -> Vec<String> {
 /// The file cannot be read.
 pub fn has_forge(path: &Path, env: &Env) -> Result<bool, ConfigProblems> {
     let text = if path.exists() {
-        read_limited(path).map_err(|message| {
-            let file = path.display().to_string();
-            ConfigProblems(vec![ConfigProblem { file, place: SourceLocation::File, key: String::new(), message }])
-        })?
+        read_limited(path).map_err(|problem| ConfigProblems::of_file(path, &problem))?
     } else {
         String::new()
     };
@@ -309,7 +304,7 @@ mod tests {
                 "set `server.public_url: \"https://r.example.org\"` in the file",
             ),
         ] {
-            let why = of.added_to(existing).unwrap_err();
+            let why = of.added_to(existing).unwrap_err().to_string();
             assert!(why.contains(says), "{existing}: {why}");
         }
     }

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::webhook_secrets::write_private;
@@ -25,19 +26,20 @@ pub struct LoginClientConfig {
 ///
 /// # Errors
 /// The file cannot be read or is damaged; the message names it.
-pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>, String> {
+pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>, Failure> {
     let path = path(data, forge);
     let text = match std::fs::read_to_string(&path) {
         // If the data folder is a file, the start reports it.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
-        read => read.map_err(|error| format!("cannot read {}: {error}", path.display()))?,
+        read => read.map_err(|error| Failure::new(format!("cannot read {}", path.display())).caused_by(error))?,
     };
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let [id, secret] = lines.as_slice() else {
         let fix = "remove the file and run `ralph-bot init --login` again";
-        return Err(format!("{} has not two lines, a client id and a secret; {fix}", path.display()));
+        let primary = format!("{} has not two lines, a client id and a secret", path.display());
+        return Err(Failure::new(primary).with_hint(fix));
     };
     Ok(Some(LoginClientConfig { id: (*id).to_owned(), secret: SecretString::from(*secret) }))
 }
@@ -46,10 +48,10 @@ pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>,
 ///
 /// # Errors
 /// The file cannot be written; the message names it.
-pub fn keep(data: &Path, forge: &ForgeName, client: &LoginClientConfig) -> Result<PathBuf, String> {
+pub fn keep(data: &Path, forge: &ForgeName, client: &LoginClientConfig) -> Result<PathBuf, Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let path = path(data, forge);
-    let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+    let failed = |error: io::Error| Failure::new(format!("cannot write {}", path.display())).caused_by(error);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER)).map_err(failed)?;
     let draft = data.join(FOLDER).join(format!(".{forge}.new"));
     // Left behind by an interrupted run.
@@ -91,7 +93,7 @@ mod tests {
         std::fs::create_dir(data.path().join(FOLDER)).unwrap();
         for text in ["", "only-an-id\n", "a\nb\nc\n"] {
             std::fs::write(data.path().join(FOLDER).join("work"), text).unwrap();
-            let why = read(data.path(), &ForgeName::new("work")).unwrap_err();
+            let why = read(data.path(), &ForgeName::new("work")).unwrap_err().to_string();
             assert!(why.contains("login-clients/work has not two lines") && why.contains("init --login"), "{why}");
         }
     }

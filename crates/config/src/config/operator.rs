@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 pub use dashboard::{DashboardSection, LoginSection};
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
+use ralph_types::failure::Failure;
 
 use crate::agent::presets;
 use crate::domain::knowledge::intelligence::ContextSettings;
@@ -354,7 +355,7 @@ impl AgentNetwork {
     ///
     /// # Errors
     /// The host that is not valid.
-    pub fn egress(&self) -> Result<Egress, String> {
+    pub fn egress(&self) -> Result<Egress, Failure> {
         Ok(match self {
             Self::Word(NetworkWord::All) => Egress::Everything,
             Self::Word(NetworkWord::None) => Egress::Nothing,

@@ -1,6 +1,9 @@
 //! Problems in a configuration file, with positions, printed like compiler errors.
 
 use std::fmt;
+use std::path::Path;
+
+use ralph_types::failure::Failure;
 
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,6 +44,15 @@ impl fmt::Display for ConfigProblem {
 /// All problems in a configuration, in file order; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblems(pub Vec<ConfigProblem>);
+
+impl ConfigProblems {
+    /// Creates the problems of a file that cannot be read.
+    pub(super) fn of_file(file: &Path, problem: &Failure) -> Self {
+        let mut report = ProblemCollector::new(file.display().to_string());
+        report.add(SourceLocation::File, "", format!("{problem:#}"));
+        report.into_problems()
+    }
+}
 
 impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

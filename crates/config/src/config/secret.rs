@@ -1,7 +1,9 @@
 //! Reads secrets from the environment and from files.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 
 use super::env::Env;
@@ -21,21 +23,22 @@ pub(super) enum SecretSource {
 }
 
 /// Reads a secret without surrounding white space. The error message does not contain the secret.
-pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<SecretString, String> {
+pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<SecretString, Failure> {
     let (text, name) = match source {
         SecretSource::Variable(name) => {
-            let value = env.get(name).ok_or_else(|| format!("environment variable {name} is not set"))?;
+            let value = env.get(name).ok_or_else(|| Failure::new(format!("environment variable {name} is not set")))?;
             (value.to_owned(), format!("environment variable {name}"))
         }
         SecretSource::File(path) => {
             let path = base.join(path);
-            let text = read_file(&path).map_err(|error| format!("cannot read file {}: {error}", path.display()))?;
+            let text = read_file(&path)
+                .map_err(|problem| Failure::new(format!("cannot read file {}", path.display())).caused_by(problem))?;
             (text, format!("file {}", path.display()))
         }
     };
     let trimmed = text.trim();
     if trimmed.is_empty() {
-        return Err(format!("{name} is empty"));
+        return Err(Failure::new(format!("{name} is empty")));
     }
     Ok(SecretString::from(trimmed.to_owned()))
 }
@@ -66,13 +69,14 @@ pub(super) fn of_others(signing: Option<&CommitSigning>, env: &Env) -> Vec<(Stri
     found
 }
 
-fn read_file(path: &Path) -> Result<String, String> {
-    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+fn read_file(path: &Path) -> io::Result<String> {
+    let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
-        return Err("it is not a file".to_owned());
+        return Err(io::Error::other("it is not a file"));
     }
     if metadata.len() > SECRET_FILE_MAX {
-        return Err(format!("it has {} bytes, the maximum is {SECRET_FILE_MAX}", metadata.len()));
+        let why = format!("it has {} bytes, the maximum is {SECRET_FILE_MAX}", metadata.len());
+        return Err(io::Error::other(why));
     }
-    std::fs::read_to_string(path).map_err(|error| error.to_string())
+    std::fs::read_to_string(path)
 }

@@ -83,10 +83,9 @@ pub fn read_tasks(path: &Path) -> Result<Vec<ListedTask>, ConfigProblems> {
     let mut report = ProblemCollector::new(&name);
     match read_limited(path) {
         Ok(text) => parse_tasks(&text, report),
-        Err(message) => {
-            // The advice in the message refers to the operator's file.
-            let message = message.split_once("; ").map_or(message.as_str(), |(first, _)| first);
-            report.add(Default::default(), "", message);
+        Err(problem) => {
+            // The hint refers to the operator's file.
+            report.add(Default::default(), "", format!("{:#}", problem.without_hint()));
             Err(report.into_problems())
         }
     }

@@ -291,10 +291,10 @@ fn network_access_of_agents_must_be_enforceable() {
         ("{ network: [crates.example.org] }", Egress::Only(crates)),
     ] {
         let config = parse(&format!("{script}sandbox: {sandbox}\n")).unwrap_or_else(|why| panic!("{sandbox}: {why}"));
-        assert_eq!(config.sandbox.network.egress(), Ok(reach), "{sandbox}");
+        assert_eq!(config.sandbox.network.egress().expect(sandbox), reach, "{sandbox}");
     }
     let config = with_env(script, &[("RALPH_SANDBOX__NETWORK", "none")]).expect("valid");
-    assert_eq!(config.sandbox.network.egress(), Ok(Egress::Nothing));
+    assert_eq!(config.sandbox.network.egress().expect("valid"), Egress::Nothing);
     assert!(parse(&format!("{SMALL}sandbox: {{ network: [] }}\n")).is_ok(), "the model's servers are always there");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: [] }}\n")), @r"
     conf/ralph-control.yaml:4:37: `sandbox.network`: network access cannot be limited without a sandbox; set `sandbox.required` to `auto`
@@ -331,7 +331,7 @@ fn custom_templates_are_read_from_their_folder() {
             .map_err(|why| why.to_string().replace(&folder.path().display().to_string(), "DIR"))
     };
     let missing = parse().expect_err("there is no folder");
-    assert!(missing.contains("4:12: `templates`: cannot read folder DIR/texts"), "{missing}");
+    assert!(missing.contains("4:12: `templates`: cannot read DIR/texts"), "{missing}");
     write("comment/status.md", b"Status");
     write("prompt/iteration.md", b"Prompt");
     write(".git/config", b"passed over");

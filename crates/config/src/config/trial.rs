@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::problem::{ConfigProblem, ConfigProblems, ProblemCollector, SourceLocation};
+use super::problem::{ConfigProblems, ProblemCollector};
 use super::yaml::YamlNode;
 use super::{Config, Env, read_limited};
 use crate::domain::model::ids::{ForgeName, UserId};
@@ -49,10 +49,7 @@ impl Config {
     /// The file is invalid.
     pub fn for_trial(path: &Path, env: &Env, trial: &TrialSettings) -> Result<Self, ConfigProblems> {
         let whole = Self::load(path, env)?;
-        let text = read_limited(path).map_err(|message| {
-            let file = path.display().to_string();
-            ConfigProblems(vec![ConfigProblem { file, place: SourceLocation::File, key: String::new(), message }])
-        })?;
+        let text = read_limited(path).map_err(|problem| ConfigProblems::of_file(path, &problem))?;
         let mut report = ProblemCollector::new(path.display().to_string());
         let Some(root) = YamlNode::parse(&text, &mut report) else { return Err(report.into_problems()) };
         let mut file = root.to_json();

@@ -142,7 +142,7 @@ impl Validator<'_> {
     /// Adds a problem of the value at `key`.
     fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
         let place = self.root.place_at(key);
-        self.report.add(place, key, format!("`{key}`: {message}"));
+        self.report.add(place, key, format!("`{key}`: {message:#}"));
     }
 
     /// Adds problems of settings with their positions in the file.
@@ -491,17 +491,16 @@ impl Validator<'_> {
     /// Checks that the network access of agents can be enforced.
     fn network(&mut self, file: &OperatorFile) {
         let egress = file.sandbox.network.egress();
-        if let Err(why) = &egress {
-            self.wrong("sandbox.network", why.clone());
-        }
-        if egress == Ok(Egress::Everything) {
-            return;
+        match &egress {
+            Err(why) => self.wrong("sandbox.network", why),
+            Ok(Egress::Everything) => return,
+            Ok(_) => {}
         }
         if file.sandbox.required == SandboxRequired::None && self.root.has("sandbox.network") {
             let why = "network access cannot be limited without a sandbox; set `sandbox.required` to `auto`";
             self.wrong("sandbox.network", why);
         }
-        if egress != Ok(Egress::Nothing) {
+        if !matches!(egress, Ok(Egress::Nothing)) {
             return;
         }
         let calls_out = |(name, backend): &(&String, &BackendSettings)| backend.enabled && presets::is_known(name);

@@ -61,7 +61,7 @@ struct RepositoryValidator<'a> {
 impl RepositoryValidator<'_> {
     fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
         let place = self.root.place_at(key);
-        self.report.add(place, key, format!("`{key}`: {message}"));
+        self.report.add(place, key, format!("`{key}`: {message:#}"));
     }
 
     fn settings(&mut self, file: RepositoryFile) -> RepositorySettings {

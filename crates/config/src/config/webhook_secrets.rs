@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::secret::WEBHOOK_SECRET_MIN;
@@ -41,25 +42,29 @@ pub enum ExistingSecret {
 ///
 /// # Errors
 /// A file cannot be read, its name is not a number, or a secret is too short; the message names the file.
-pub fn read(data: &Path, forge: &ForgeName) -> Result<Vec<RepositorySecrets>, String> {
+pub fn read(data: &Path, forge: &ForgeName) -> Result<Vec<RepositorySecrets>, Failure> {
     let folder = folder(data, forge);
+    let unreadable =
+        |error: io::Error| Failure::new(format!("cannot read the folder {}", folder.display())).caused_by(error);
     let entries = match std::fs::read_dir(&folder) {
         // If the data folder is a file, the start reports it.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
         }
-        Err(error) => return Err(format!("cannot read the folder {}: {error}", folder.display())),
+        Err(error) => return Err(unreadable(error)),
         Ok(entries) => entries,
     };
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|error| format!("cannot read the folder {}: {error}", folder.display()))?.path();
+        let path = entry.map_err(unreadable)?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.starts_with('.') {
             continue;
         }
-        let wrong = || format!("{}: the name is not the number of a repository; remove the file", path.display());
-        let repo = name.parse().map(RepoId).map_err(|_| wrong())?;
+        let repo = name.parse().map(RepoId).map_err(|_| {
+            let primary = format!("{}: the name is not the number of a repository", path.display());
+            Failure::new(primary).with_hint("remove the file")
+        })?;
         found.push(RepositorySecrets { repo, secrets: secrets_in(&path)? });
     }
     found.sort_by_key(|of| of.repo);
@@ -76,10 +81,10 @@ pub fn keep(
     forge: &ForgeName,
     repo: RepoId,
     existing: ExistingSecret,
-) -> Result<RepositorySecrets, String> {
+) -> Result<RepositorySecrets, Failure> {
     let folder = folder(data, forge);
     let path = folder.join(repo.to_string());
-    let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+    let failed = |error: io::Error| Failure::new(format!("cannot write {}", path.display())).caused_by(error);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
     let mut secrets = if path.exists() { secrets_in(&path)? } else { Vec::new() };
     if secrets.is_empty() || existing == ExistingSecret::Replace {
@@ -120,12 +125,14 @@ fn folder(data: &Path, forge: &ForgeName) -> PathBuf {
     data.join(FOLDER).join(forge.as_str())
 }
 
-fn secrets_in(path: &Path) -> Result<Vec<SecretString>, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+fn secrets_in(path: &Path) -> Result<Vec<SecretString>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("cannot read {}", path.display())).caused_by(error))?;
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() || lines.iter().any(|line| line.len() < WEBHOOK_SECRET_MIN) {
         let fix = "remove the file and run `ralph-bot init --webhook` again";
-        return Err(format!("{} has a secret shorter than {WEBHOOK_SECRET_MIN} bytes; {fix}", path.display()));
+        let primary = format!("{} has a secret shorter than {WEBHOOK_SECRET_MIN} bytes", path.display());
+        return Err(Failure::new(primary).with_hint(fix));
     }
     Ok(lines.into_iter().map(SecretString::from).collect())
 }
@@ -171,11 +178,13 @@ mod tests {
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join("7"))), (0o700, 0o600));
         std::fs::write(folder.join("8"), "short\n").unwrap();
-        assert!(read(data.path(), &forge).unwrap_err().contains("webhook-secrets/work/8 has a secret shorter than 32"));
+        let why = read(data.path(), &forge).unwrap_err().to_string();
+        assert!(why.contains("webhook-secrets/work/8 has a secret shorter than 32"));
         std::fs::write(folder.join("8"), "\n").unwrap();
         assert!(read(data.path(), &forge).is_err());
         std::fs::remove_file(folder.join("8")).unwrap();
         std::fs::write(folder.join("name"), "x".repeat(40)).unwrap();
-        assert!(read(data.path(), &forge).unwrap_err().contains("not the number of a repository"));
+        let why = read(data.path(), &forge).unwrap_err().to_string();
+        assert!(why.contains("not the number of a repository"));
     }
 }

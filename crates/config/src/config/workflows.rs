@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use ralph_types::failure::Failure;
+
 /// Returns the folders that a forge searches for workflows; only the first folder with a workflow is used.
 pub fn folders(product: &str) -> &'static [&'static str] {
     match product.split(' ').next() {
@@ -16,9 +18,10 @@ pub fn is_workflow(path: &str) -> bool {
     [".yml", ".yaml"].iter().any(|end| path.ends_with(end))
 }
 
-/// Parses a workflow file. The error is a complete sentence.
-pub fn parse(text: &str) -> Result<Value, String> {
-    serde_saphyr::from_str(text).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+/// Parses a workflow file.
+pub fn parse(text: &str) -> Result<Value, Failure> {
+    serde_saphyr::from_str(text)
+        .map_err(|error| Failure::new(error.to_string().lines().next().unwrap_or("the file is not valid YAML")))
 }
 
 /// Returns the triggers of a workflow.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION};
 use ::http::{HeaderValue, StatusCode};
+use ralph_types::failure::Failure;
 use url::Url;
 
 use super::{DownloadLimits, FetchedImage, ImageFailure};
@@ -50,8 +51,10 @@ impl Downloader {
     ///
     /// # Errors
     /// The TLS roots of the system cannot be used.
-    pub(super) fn new(addresses: AttachmentAddresses) -> Result<Self, String> {
-        let failed = |error: reqwest::Error| error_chain(&error.without_url());
+    pub(super) fn new(addresses: AttachmentAddresses) -> Result<Self, Failure> {
+        let failed = |error: reqwest::Error| {
+            Failure::new("cannot prepare the download of attachments").caused_by(error.without_url())
+        };
         let own = client().connect_timeout(CONNECT_TIMEOUT).build().map_err(failed)?;
         let public = client()
             .connect_timeout(CONNECT_TIMEOUT)

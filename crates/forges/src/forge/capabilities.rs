@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use url::Url;
 
@@ -18,6 +19,54 @@ use crate::domain::model::image::ImageHeader;
 use crate::domain::trust::images::AttachmentAddresses;
 use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::domain::trust::permit::TeamRef;
+
+/// Declares [`Capabilities`]: one row for each capability.
+macro_rules! capability_rows {
+    ($($(#[$doc:meta])+ $name:ident: $Capability:ident,)+) => {
+        /// Optional capabilities of a forge, `None` unless the forge overrides the accessor.
+        pub trait Capabilities {
+            $($(#[$doc])+
+            fn $name(&self) -> Option<&dyn $Capability> {
+                None
+            })+
+        }
+    };
+}
+
+capability_rows! {
+    /// Returns the webhooks capability. Without it, events are found by polling only.
+    webhooks: Webhooks,
+    /// Returns the polling capability. Without it, changes that no delivery reports are not found.
+    polling: Polling,
+    /// Returns the teams capability. Without it, `permissions.teams` permits no account.
+    teams: Teams,
+    /// Returns the reviews capability. Without it, no reviewers are requested and no missed reviews are found.
+    reviews: Reviews,
+    /// Returns the draft capability. Without it, pull requests are created as ready for review.
+    drafts: Drafts,
+    /// Returns the capability to merge pull requests automatically. Without it, people merge.
+    auto_merge: AutoMerge,
+    /// Returns the capability to read CI results. Without it, CI failures are not reported to the agent.
+    ci: Ci,
+    /// Returns the capability to set commit statuses. Without it, branch protection cannot require verified work.
+    commit_statuses: CommitStatuses,
+    /// Returns the capability to read label history. Without it, a missed label needs a confirmation.
+    history: IssueHistory,
+    /// Returns the reactions capability. Without it, commands are acknowledged by comments only.
+    reactions: Reactions,
+    /// Returns the capability to minimize comments. Without it, the text of outdated comments is replaced with one
+    /// line.
+    minimizing: Minimizing,
+    /// Returns the capability to download uploaded files. Without it, agents receive no images.
+    attachments: Attachments,
+    /// Returns the capability to read files without a clone. Without it, `ralph-bot check` does not examine CI
+    /// workflows.
+    files: RepositoryFiles,
+    /// Returns the capability to create repositories. Without it, a trial needs an existing repository.
+    own_repositories: OwnRepositories,
+    /// Returns the login capability. Without it, nobody can log in to the dashboard with an account of this forge.
+    login: Login,
+}
 
 /// Queries for single objects that deliveries report. A delivery's signature proves only that its sender knows the
 /// secret, so each object is queried before the delivery takes effect.
@@ -332,7 +381,7 @@ pub trait Login: Send + Sync {
     ///
     /// # Errors
     /// A phrase, if the response contains no account.
-    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String>;
+    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, Failure>;
     /// Returns the id of the login client with this name and redirect address; `None` if there is none, or if the
     /// forge does not report it.
     async fn find_login_client(&self, _name: &str, _redirect: &Url) -> ForgeResult<Option<String>> {

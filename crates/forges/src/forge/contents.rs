@@ -1,5 +1,6 @@
 //! Contents API that GitHub and Gitea share: entries of a folder, and files in base64.
 
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -55,11 +56,11 @@ impl FileContents {
     ///
     /// # Errors
     /// A message for people, if the content is not valid base64.
-    pub(super) fn text(&self) -> Result<String, String> {
+    pub(super) fn text(&self) -> Result<String, Failure> {
         let base64: String = self.content.iter().flat_map(|text| text.split_whitespace()).collect();
         let bytes = data_encoding::BASE64
             .decode(base64.as_bytes())
-            .map_err(|error| format!("invalid file content: {error}"))?;
+            .map_err(|error| Failure::new("invalid file content").caused_by(error))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

@@ -37,9 +37,8 @@ use super::http::{
     json as read,
 };
 use super::{
-    Attachments, AutoMerge, Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory,
-    LabelSpec, Login, NewIssue, NewPull, OwnRepositories, Permission, Polling, Reactions, Repository, RepositoryFiles,
-    Reviews, ServerInfo, Teams, Webhooks, refused_scope,
+    Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission, Repository, ServerInfo,
+    refused_scope,
 };
 use crate::clock::Clock;
 use crate::domain::model::authorship::CommitAuthor;
@@ -62,20 +61,6 @@ const STATUSES_SUBSCRIBED: (u32, u32, u32) = (1, 24, 0);
 const STATUSES_DELIVERED: (u32, u32, u32) = (1, 23, 0);
 /// First version of Gitea that does not lose accepted automatic merges.
 const MERGES_KEPT: (u32, u32, u32) = (1, 24, 3);
-/// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
-const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
-/// Events that a webhook must have, as the server lists them; a name includes events for which it is a prefix.
-/// `status` is also required if the version can subscribe to it.
-const NEEDED_EVENTS: [&str; 8] = [
-    "issues",
-    "issue_label",
-    "issue_comment",
-    "pull_request",
-    "pull_request_comment",
-    "pull_request_review",
-    "pull_request_sync",
-    "push",
-];
 /// User name for git, which the server ignores.
 const GIT_USER: &str = "ralph-bot";
 
@@ -151,7 +136,7 @@ impl Gitea {
         let layer = RequestLayer::new(transport, clock, settings.rates, MutationPace::UNLIMITED).metered(meter.clone());
         let client = GiteaClient::new(&settings.url, &settings.token, layer)?;
         let downloads = Downloader::new(AttachmentAddresses::Gitea(client.address(&[])))
-            .map_err(|detail| error(Bug, "start the HTTP client", detail))?;
+            .map_err(|failure| error(Bug, "start the HTTP client", format!("{failure:#}")))?;
         Ok(Self {
             settings,
             downloads,
@@ -493,11 +478,5 @@ impl Forge for Gitea {
         let url = self.client.address(&[&repo.owner, &format!("{}.git", repo.name)]);
         let token = SecretString::from(self.settings.token.expose_secret());
         Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)), settling_ms: 0 })
-    }
-
-    capabilities! {
-        webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
-        commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, attachments: Attachments, auto_merge: AutoMerge,
-        files: RepositoryFiles, login: Login, own_repositories: OwnRepositories,
     }
 }

@@ -10,12 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use pulldown_cmark::{Event, Options, Parser, html};
+use ralph_types::failure::Failure;
 use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{
-    Drafts, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission,
-    Polling, Repository, ServerInfo,
+    Capabilities, Drafts, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull,
+    Permission, Polling, Repository, ServerInfo,
 };
 use crate::clock::Clock;
 use crate::domain::loops::{Loop, LoopState};
@@ -108,13 +109,13 @@ impl Local {
         home: &str,
         clock: Clock,
         listener: MessageListener,
-    ) -> Result<Self, String> {
-        let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
+    ) -> Result<Self, Failure> {
+        let dir = dir.canonicalize().map_err(|error| Failure::new(dir.display().to_string()).caused_by(error))?;
         let OpenedRepository { git_dir, branch, branch_ref, author } = repository::opened(&dir, &path, home).await?;
         // The name is that of the folder; branches are in the common git directory of all work trees.
         let folder = if git_dir.ends_with(".git") { git_dir.parent().unwrap_or(&git_dir) } else { &git_dir };
         let url = Url::from_file_path(&git_dir)
-            .map_err(|()| format!("{} cannot be converted to an address", git_dir.display()))?;
+            .map_err(|()| Failure::new(format!("{} cannot be converted to an address", git_dir.display())))?;
         let repo = RepoRef {
             forge: ForgeName::new(NAME),
             id: id_of(&git_dir),
@@ -233,10 +234,10 @@ impl Local {
     }
 
     async fn git(&self, args: &[&str]) -> ForgeResult<String> {
-        git(&self.git_dir, &self.path, &self.home, args).await.map_err(|detail| ForgeError {
+        git(&self.git_dir, &self.path, &self.home, args).await.map_err(|failure| ForgeError {
             kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
             what: format!("git {} in {}", args.first().copied().unwrap_or_default(), self.git_dir.display()),
-            detail,
+            detail: format!("{failure:#}"),
         })
     }
 
@@ -512,7 +513,9 @@ impl Forge for Local {
     async fn git_access(&self, _repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
         Ok(GitAccess { url: self.url.clone(), credential: None, settling_ms: 0 })
     }
+}
 
+impl Capabilities for Local {
     capabilities! { polling: Polling, drafts: Drafts }
 }
 
@@ -563,7 +566,7 @@ mod tests {
         git(dir, &PATH.into(), "/", &all).await.expect("git runs");
     }
 
-    async fn open(dir: &Path) -> Result<(Local, Arc<Mutex<Vec<LocalMessage>>>), String> {
+    async fn open(dir: &Path) -> Result<(Local, Arc<Mutex<Vec<LocalMessage>>>), Failure> {
         let messages = Arc::new(Mutex::new(Vec::new()));
         let sink = messages.clone();
         let listener = Box::new(move |listener| sink.lock().expect("not poisoned").push(listener));
@@ -573,7 +576,7 @@ mod tests {
     #[tokio::test]
     async fn folder_without_commit_or_repository_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
-        let why = async |dir: &Path| open(dir).await.map(drop).expect_err("refused");
+        let why = async |dir: &Path| format!("{:#}", open(dir).await.map(drop).expect_err("refused"));
         assert!(why(&folder.path().join("gone")).await.contains("No such file"));
         assert!(why(folder.path()).await.contains("is not in a git repository"));
         run(folder.path(), &["init", "--quiet"]).await;

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
+use ralph_types::failure::Failure;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -13,14 +14,14 @@ use crate::domain::trust::bounds::{JSON_DEPTH, JSON_VALUES};
 ///
 /// # Errors
 /// The cause, in one line.
-pub fn parse_untrusted(body: &[u8]) -> Result<Value, String> {
-    let text = std::str::from_utf8(body).map_err(|error| format!("the body is not UTF-8: {error}"))?;
+pub fn parse_untrusted(body: &[u8]) -> Result<Value, Failure> {
+    let text = std::str::from_utf8(body).map_err(|error| Failure::new("the body is not UTF-8").caused_by(error))?;
     let values = Cell::new(0);
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Guard { depth: 0, values: &values }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
-        .map_err(|error| format!("the body is not valid JSON: {error}"))?;
+        .map_err(|error| Failure::new("the body is not valid JSON").caused_by(error))?;
     Ok(value)
 }
 
@@ -135,7 +136,7 @@ mod tests {
             (many.as_bytes(), "more than 1000000 values"),
         ];
         for (body, expected) in cases {
-            let refusal = parse_untrusted(body).unwrap_err();
+            let refusal = format!("{:#}", parse_untrusted(body).unwrap_err());
             assert!(refusal.contains(expected), "{refusal} lacks {expected:?}");
         }
     }

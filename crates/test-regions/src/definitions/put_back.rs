@@ -7,8 +7,10 @@ use super::{VerdictDefinition, find, last};
 use crate::language::SourceLanguage;
 use crate::merge::{Edit, Judgement, MergePlan, Side};
 use crate::scan::{mentions, squeezed, text_start};
-use crate::{RegionKind, RegionName};
+use crate::{Reason, RegionKind, RegionName};
 
+/// Maximum number of changed definitions that are put back.
+const MAX_CHANGED: usize = 500;
 /// Words of a task that asks for a comparison.
 const COMPARES: [&str; 11] =
     ["equal", "==", "compar", "identical", "distinct", "duplicate", "unique", "hash", "sort", "newer", "older"];
@@ -92,11 +94,15 @@ impl<'p> FileDefinitions<'p> {
 /// does one that the text of the task asks for.
 pub(crate) fn put_back(plans: &mut [MergePlan<'_>], task: &str) {
     let mut edits: Vec<(usize, Edit)> = Vec::new();
+    let mut not_judged: Vec<(usize, RegionName)> = Vec::new();
     {
         let of = |(file, plan)| FileDefinitions::of(file, plan);
         let files: Vec<FileDefinitions<'_>> = plans.iter().enumerate().filter_map(of).collect();
         let change = ChangedDefinitions { files: &files, task: &task.to_lowercase() };
-        change.edits(&mut edits);
+        change.edits(&mut edits, &mut not_judged);
+    }
+    for (file, name) in not_judged {
+        plans[file].not_judged.push((name, Reason::Ambiguous));
     }
     for (file, edit) in edits {
         plans[file].definitions.push(edit);
@@ -110,13 +116,15 @@ struct ChangedDefinitions<'p> {
 }
 
 impl ChangedDefinitions<'_> {
-    fn edits(&self, edits: &mut Vec<(usize, Edit)>) {
-        // Texts of the base's definitions by type and name, each with its file.
-        let mut known: HashMap<(&str, &str), Vec<(usize, &str)>> = HashMap::new();
+    /// Adds the edits, and the definitions that are too many to be put back.
+    fn edits(&self, edits: &mut Vec<(usize, Edit)>, not_judged: &mut Vec<(usize, RegionName)>) {
+        // Texts of the base's definitions by type and name, each with its file and without its white space.
+        let mut known: HashMap<(&str, &str), Vec<(usize, &str, String)>> = HashMap::new();
         for file in self.files {
             for one in &file.old {
                 let texts = known.entry((&one.of, &one.name)).or_default();
-                texts.push((file.file, &file.base.text[one.range.clone()]));
+                let text = &file.base.text[one.range.clone()];
+                texts.push((file.file, text, squeezed(text)));
             }
         }
         let mut changed = Vec::new();
@@ -124,17 +132,19 @@ impl ChangedDefinitions<'_> {
             let text = squeezed(&file.branch.text[one.range.clone()]);
             let texts = known.get_mut(&(one.of.as_str(), one.name.as_str()));
             let same = texts.and_then(|texts| {
-                let at = texts.iter().position(|(_, other)| squeezed(other) == text)?;
+                let at = texts.iter().position(|(.., other)| *other == text)?;
                 Some(texts.swap_remove(at))
             });
             if same.is_none() {
                 changed.push((file, one));
             }
         }
+        let rest = changed.split_off(changed.len().min(MAX_CHANGED));
+        not_judged.extend(rest.into_iter().map(|(file, one)| (file.file, one.region_name())));
         for (file, one) in changed {
             let text = &file.branch.text[one.range.clone()];
             let old = known.get_mut(&(one.of.as_str(), one.name.as_str())).and_then(|texts| {
-                let at = texts.iter().position(|(other, _)| *other == file.file).unwrap_or(0);
+                let at = texts.iter().position(|(other, ..)| *other == file.file).unwrap_or(0);
                 (!texts.is_empty()).then(|| texts.swap_remove(at).1)
             });
             if self.is_asked_for(one) {

@@ -121,6 +121,11 @@ fn long_files_take_less_than_two_seconds() {
         "def a(): 1\n",
         "\"\"\"\n>>> a\n\"\"\"\n",
         "#[cfg(all(any(",
+        "def ==(a) 1\n",
+        "__eq__ = a\n",
+        "x: int = field(compare=False)\n",
+        "bool operator==(a b);\n",
+        "JSON.parse = a\n",
     ];
     for case in corpus() {
         for piece in pieces {

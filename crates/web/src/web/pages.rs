@@ -2,9 +2,12 @@
 
 mod ansi;
 mod answers;
+mod audit_page;
+mod backends_page;
 mod charts;
 mod costs_page;
 mod data;
+mod deliveries_page;
 mod diff;
 mod home;
 mod iteration_page;
@@ -12,48 +15,57 @@ mod layout;
 mod live;
 mod loop_page;
 mod memory_page;
-mod operator;
+mod page_def;
 #[cfg(test)]
 mod query_plans;
 mod repositories;
 mod search_page;
+#[cfg(test)]
+mod tests;
 mod tokens_page;
 
 use std::sync::Arc;
 
 use axum::{Router, middleware};
 
+use self::page_def::PageDef;
 use super::routes::{WebRoute, router_of};
 use super::{WebState, assets, markup};
 
-/// Returns the routes of the pages.
+/// Rows of all pages, in the order of the navigation.
+static PAGES: [&PageDef; 11] = [
+    &home::PAGE,
+    &loop_page::PAGE,
+    &iteration_page::PAGE,
+    &search_page::PAGE,
+    &costs_page::PAGE,
+    &memory_page::PAGE,
+    &backends_page::PAGE,
+    &repositories::PAGE,
+    &deliveries_page::PAGE,
+    &audit_page::PAGE,
+    &tokens_page::PAGE,
+];
+
+/// Returns the routes of the pages, and of their forms, files and event streams.
 pub(super) fn routes() -> Vec<WebRoute> {
-    vec![
-        WebRoute::get("/", home::show),
-        WebRoute::get("/loops/{id}", loop_page::show),
+    let mut routes: Vec<WebRoute> = PAGES.iter().map(|page| WebRoute::page(page.route, (page.show)(page))).collect();
+    routes.extend([
         WebRoute::get("/events", live::all),
         WebRoute::get("/loops/{id}/events", live::of_loop),
         WebRoute::get("/loops/{id}/audit.json", loop_page::audit),
         WebRoute::post("/loops/{id}/commands", loop_page::command),
-        WebRoute::get("/loops/{id}/iterations/{number}", iteration_page::show),
         WebRoute::get("/loops/{id}/iterations/{number}/{part}", iteration_page::text),
-        WebRoute::get("/search", search_page::show),
-        WebRoute::get("/costs", costs_page::show),
         WebRoute::get("/costs.csv", costs_page::csv),
-        WebRoute::get("/tokens", tokens_page::show),
         WebRoute::post("/tokens", tokens_page::make),
         WebRoute::post("/tokens/{token}/revoke", tokens_page::revoke),
-        WebRoute::get("/memory", memory_page::show),
         WebRoute::post("/memory/forget", memory_page::forget),
         WebRoute::post("/memory/proposals/{number}", memory_page::answer),
-        WebRoute::get("/backends", operator::backends),
-        WebRoute::post("/backends/{name}/enable", operator::enable),
-        WebRoute::get("/repositories", repositories::repositories),
-        WebRoute::get("/deliveries", operator::deliveries),
-        WebRoute::post("/deliveries/{id}/retry", operator::retry),
-        WebRoute::get("/audit", operator::audit),
+        WebRoute::post("/backends/{name}/enable", backends_page::enable),
+        WebRoute::post("/deliveries/{id}/retry", deliveries_page::retry),
         WebRoute::get("/assets/{hash}/{*name}", assets::file),
-    ]
+    ]);
+    routes
 }
 
 /// Returns the router of the pages.

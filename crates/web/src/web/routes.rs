@@ -23,6 +23,11 @@ impl WebRoute {
         Self { method: "GET", path, handler: routing::get(handler) }
     }
 
+    /// Creates the route of a page from the handler of its row.
+    pub(super) fn page(path: &'static str, handler: MethodRouter<Arc<WebState>>) -> Self {
+        Self { method: "GET", path, handler }
+    }
+
     /// Creates a route that makes a change.
     pub(super) fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<WebState>>) -> Self {
         Self { method: "POST", path, handler: routing::post(handler) }

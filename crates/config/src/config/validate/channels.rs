@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
@@ -263,53 +264,55 @@ fn is_mailbox(_: &str) -> bool {
     true
 }
 
+/// Returns the problem of an address that is not public, for this reason.
+fn not_allowed(why: &str) -> Failure {
+    Failure::new(format!("the address is not public ({why})")).with_hint("`allow_private: true` allows it")
+}
+
 /// Checks a mail server's address; the error message does not contain the address.
-fn mail_server(text: &str, starttls: bool, allow_private: bool) -> Result<(), String> {
+fn mail_server(text: &str, starttls: bool, allow_private: bool) -> Result<(), Failure> {
     let expected = "expected a mail server such as smtp://mail.example.org or smtps://mail.example.org";
-    let url = Url::parse(text).map_err(|_| expected.to_owned())?;
+    let url = Url::parse(text).map_err(|_| expected)?;
     if !matches!(url.scheme(), "smtp" | "smtps") || url.host_str().is_none_or(str::is_empty) {
-        return Err(expected.to_owned());
+        return Err(expected.into());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(
-            "the address must not contain a user or password; set `user`, and `secret_env` or `secret_file`".into()
-        );
+        return Err(Failure::new("the address must not contain a user or password")
+            .with_hint("set `user`, and `secret_env` or `secret_file`"));
     }
     if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
-        return Err("the address must end after host and port".to_owned());
+        return Err(Failure::new("the address must end after host and port"));
     }
     if url.scheme() == "smtp" && !starttls && !allow_private {
-        return Err("mail without STARTTLS is not encrypted and needs `allow_private: true`".to_owned());
+        return Err(Failure::new("mail without STARTTLS is not encrypted and needs `allow_private: true`"));
     }
     // The URL parser does not parse hosts of this scheme as IP addresses.
     let literal = url.host_str().and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
     match literal.and_then(not_public) {
-        Some(what) if !allow_private => {
-            Err(format!("the address is not public ({what}); `allow_private: true` allows it"))
-        }
+        Some(what) if !allow_private => Err(not_allowed(what)),
         _ => Ok(()),
     }
 }
 
 /// Checks a channel's address; the error message does not contain the address.
-fn address(text: &str, allow_private: bool) -> Result<(), String> {
-    let url = Url::parse(text).map_err(|_| "expected an address such as https://hooks.example.org/ralph".to_owned())?;
+fn address(text: &str, allow_private: bool) -> Result<(), Failure> {
+    let url = Url::parse(text).map_err(|_| "expected an address such as https://hooks.example.org/ralph")?;
     let literal = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
         Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
         Some(Host::Domain(_)) => None,
-        None => return Err("the address has no host".to_owned()),
+        None => return Err(Failure::new("the address has no host")),
     };
     match (url.scheme(), literal.and_then(not_public)) {
         _ if !url.username().is_empty() || url.password().is_some() => {
-            Err("the address must not contain a user or password".to_owned())
+            Err(Failure::new("the address must not contain a user or password"))
         }
-        ("https", Some(what)) if !allow_private => {
-            Err(format!("the address is not public ({what}); `allow_private: true` allows it"))
-        }
+        ("https", Some(what)) if !allow_private => Err(not_allowed(what)),
         ("https", _) => Ok(()),
         ("http", _) if allow_private => Ok(()),
-        ("http", _) => Err("the address must begin with https://; http:// needs `allow_private: true`".to_owned()),
-        _ => Err("the address must begin with https://".to_owned()),
+        ("http", _) => {
+            Err(Failure::new("the address must begin with https://").with_hint("http:// needs `allow_private: true`"))
+        }
+        _ => Err(Failure::new("the address must begin with https://")),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::client::under;
 use super::map::{self, WireComment, WireHook, WireIssue, WireReview, WireReviewComment};
 use super::webhook;
-use super::{Gitea, HOOK_EVENTS, NEEDED_EVENTS, OwnHook, lock, locked_is_conflict, rfc3339};
+use super::{Gitea, OwnHook, lock, locked_is_conflict, rfc3339};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::outbound::{BodyText, Outbound};
@@ -16,14 +16,23 @@ use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
-    Ci, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment, LabelChange,
-    ParsedDelivery, PathFilter, Polling, PullReview, Reaction, Reactions, RecordedChanges, RepositoryFiles,
-    ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, hook_problems, signature,
+    Attachments, AutoMerge, Capabilities, Ci, CiState, CommitStatuses, Confirmations, Drafts, ForgeError, ForgeResult,
+    IssueEdit, IssueHistory, LabelAssignment, LabelChange, Login, OwnRepositories, ParsedDelivery, PathFilter, Polling,
+    PullReview, Reaction, Reactions, RecordedChanges, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams,
+    TextFile, Webhooks, hook_problems, signature,
 };
 
 /// Time before a reported label change from which the issue's history is searched, in milliseconds, because clocks may
 /// differ.
 const SLACK_MS: i64 = 60_000;
+
+impl Capabilities for Gitea {
+    capabilities! {
+        webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
+        commit_statuses: CommitStatuses, history: IssueHistory, reactions: Reactions, attachments: Attachments, auto_merge: AutoMerge,
+        files: RepositoryFiles, login: Login, own_repositories: OwnRepositories,
+    }
+}
 
 #[async_trait]
 impl Confirmations for Gitea {
@@ -90,7 +99,7 @@ impl Webhooks for Gitea {
                 let body = json!({
                     "type": "gitea",
                     "config": { "url": url, "content_type": "json", "secret": secret.expose_secret() },
-                    "events": HOOK_EVENTS,
+                    "events": webhook::subscribed(),
                     "active": true,
                 });
                 let answer = self.client.send(&what, Method::POST, &path, &body).await?;
@@ -127,7 +136,7 @@ impl Webhooks for Gitea {
         let same_url = hooks.into_iter().filter(|hook| setting(hook, "url", url));
         let found: Vec<_> =
             same_url.map(|hook| (hook.active, setting(&hook, "content_type", "json"), hook.events)).collect();
-        let mut needed = NEEDED_EVENTS.to_vec();
+        let mut needed = webhook::needed();
         if self.probed().await?.subscribes_to_statuses {
             needed.push("status");
         }

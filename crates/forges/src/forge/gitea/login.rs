@@ -2,6 +2,7 @@
 
 use ::http::Method;
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
@@ -45,8 +46,9 @@ impl Login for Gitea {
         }
     }
 
-    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String> {
-        let owner: GiteaTokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
+    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, Failure> {
+        let owner: GiteaTokenOwner = serde_json::from_slice(answer)
+            .map_err(|error| Failure::new("the answer has no account").caused_by(error))?;
         let suspended = owner.active == Some(false) || owner.prohibit_login == Some(true);
         Ok(LoginAccount { user: owner.user.account(), suspended })
     }

@@ -12,7 +12,10 @@ use crate::domain::trust::outbound::Outbound;
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::contract::{ContractSpec, ContractTransport, contract_file, contract_folder};
 use crate::forge::http::Timeouts;
-use crate::forge::{CiState, ForgeErrorKind, ParsedDelivery, Reaction, TeamVisibility, TextFile};
+use crate::forge::{
+    AutoMerge, Capabilities, Ci, CiState, Drafts, ForgeErrorKind, IssueHistory, ParsedDelivery, Polling, Reaction,
+    Reactions, RepositoryFiles, Reviews, TeamVisibility, Teams, TextFile, Webhooks,
+};
 
 const SHA: &str = "67b56589a45103f891bdee7c0546e5d40bc02001";
 const MOMENT: &str = "2025-03-09T16:19:00+09:00";

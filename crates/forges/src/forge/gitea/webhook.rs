@@ -1,6 +1,7 @@
 //! Converts verified deliveries of Gitea and Forgejo to forge-independent events, without I/O. The event header is not
 //! signed, so the shape of the body determines the event.
 
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -14,16 +15,119 @@ use crate::forge::payload::parse_untrusted;
 /// Fields that identify deliveries which are not used.
 const UNUSED_FIELDS: [&str; 6] = ["release", "forkee", "package", "page", "workflow", "ref_type"];
 
+/// Event that `parse` handles. The shape of a body determines the event.
+struct EventShape {
+    /// Description of the shape.
+    shape: &'static str,
+    /// Whether a body has the shape; the first row that fits is used.
+    fits: fn(&GiteaDelivery) -> bool,
+    /// Whether an event header belongs to the shape. Headers form families, such as `issues` and `issue_label`, or
+    /// `pull_request` and `pull_request_approved`.
+    header: fn(&str) -> bool,
+    /// Converts a body of this shape.
+    convert: fn(GiteaDelivery) -> Result<ParsedDelivery, Failure>,
+    /// Events that a webhook subscribes to. `issues` and `pull_request` include comments, labels and reviews.
+    subscribed: &'static [&'static str],
+    /// Events that a webhook must have, as the server lists them; a name includes events for which it is a prefix.
+    needed: &'static [&'static str],
+}
+
+/// Handled events. `status` is also needed if the server's version can subscribe to it.
+const EVENTS: [EventShape; 9] = [
+    EventShape {
+        shape: "an issue",
+        fits: |body| body.has("issue") && !body.has("comment") && !body.has("pull_request"),
+        header: |event| event.starts_with("issue") && !event.ends_with("_comment"),
+        convert: issue,
+        subscribed: &["issues"],
+        needed: &["issues", "issue_label"],
+    },
+    EventShape {
+        shape: "a comment",
+        fits: |body| body.has("comment") && body.has("issue"),
+        header: |event| event.ends_with("_comment"),
+        convert: comment,
+        subscribed: &[],
+        needed: &["issue_comment", "pull_request_comment"],
+    },
+    EventShape {
+        shape: "a pull request",
+        fits: |body| body.has("pull_request") && !body.has("review"),
+        header: |event| event.starts_with("pull_request"),
+        convert: pull,
+        subscribed: &["pull_request"],
+        needed: &["pull_request", "pull_request_sync"],
+    },
+    EventShape {
+        shape: "a pull request",
+        fits: |body| body.has("pull_request"),
+        header: |event| event.starts_with("pull_request"),
+        convert: review,
+        subscribed: &[],
+        needed: &["pull_request_review"],
+    },
+    EventShape {
+        shape: "a push",
+        fits: |body| body.has("after") && body.has("ref"),
+        header: |event| event == "push",
+        convert: push,
+        subscribed: &["push"],
+        needed: &["push"],
+    },
+    EventShape {
+        shape: "a deletion",
+        fits: |body| body.text("ref_type") == "branch" && body.has("pusher_type"),
+        header: |_| true,
+        convert: deletion,
+        subscribed: &["delete"],
+        needed: &[],
+    },
+    EventShape {
+        shape: "a workflow",
+        fits: |body| body.has("workflow_run") || body.has("workflow_job"),
+        header: |_| true,
+        convert: workflow,
+        subscribed: &["workflow_run"],
+        needed: &[],
+    },
+    EventShape {
+        shape: "a status",
+        fits: |body| body.has("sha") && body.has("state"),
+        header: |_| true,
+        convert: status,
+        subscribed: &["status"],
+        needed: &[],
+    },
+    EventShape {
+        shape: "a repository",
+        fits: |body| !body.action.is_empty() && !UNUSED_FIELDS.iter().any(|field| body.fields.contains_key(*field)),
+        header: |_| true,
+        convert: repository,
+        subscribed: &["repository"],
+        needed: &[],
+    },
+];
+
+/// Returns the events that a webhook subscribes to.
+pub(super) fn subscribed() -> Vec<&'static str> {
+    EVENTS.iter().flat_map(|row| row.subscribed).copied().collect()
+}
+
+/// Returns the events that a webhook must have.
+pub(super) fn needed() -> Vec<&'static str> {
+    EVENTS.iter().flat_map(|row| row.needed).copied().collect()
+}
+
 /// Parses a verified body. `event` is the event header, which is used only in messages and for the family check.
 pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     let payload = match parse_untrusted(body) {
         Ok(Value::Object(payload)) => payload,
         Ok(_) => return ParsedDelivery::Malformed("the body is not a JSON object".to_owned()),
-        Err(wrong) => return ParsedDelivery::Malformed(wrong),
+        Err(wrong) => return ParsedDelivery::Malformed(format!("{wrong:#}")),
     };
     match read(forge, event, payload) {
         Ok(parsed) => parsed,
-        Err(wrong) => ParsedDelivery::Malformed(format!("{} event: {wrong}", printable(event))),
+        Err(wrong) => ParsedDelivery::Malformed(format!("{} event: {wrong:#}", printable(event))),
     }
 }
 
@@ -40,36 +144,9 @@ impl GiteaDelivery {
         self.fields.get(field).is_some_and(|value| !value.is_null())
     }
 
-    fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, String> {
+    fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, Failure> {
         let value = self.fields.remove(field).ok_or_else(|| format!("the field {field} is missing"))?;
-        serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
-    }
-
-    /// Fails if the shape of the body belongs to another event than the header. Headers form families, such as
-    /// `issues` and `issue_label`, or `pull_request` and `pull_request_approved`.
-    fn fits(&self, event: &str) -> Result<(), String> {
-        let shape = if self.has("comment") && self.has("issue") {
-            "a comment"
-        } else if self.has("pull_request") {
-            "a pull request"
-        } else if self.has("issue") {
-            "an issue"
-        } else if self.has("after") && self.has("ref") {
-            "a push"
-        } else {
-            return Ok(());
-        };
-        let fits = match shape {
-            "a comment" => event.ends_with("_comment"),
-            "a pull request" => event.starts_with("pull_request"),
-            "an issue" => event.starts_with("issue") && !event.ends_with("_comment"),
-            _ => event == "push",
-        };
-        if fits {
-            Ok(())
-        } else {
-            Err(format!("the header is that of another event, the body has the shape of {shape}"))
-        }
+        serde_json::from_value(value).map_err(|error| Failure::new(field).caused_by(error))
     }
 
     fn text(&self, field: &str) -> &str {
@@ -77,44 +154,48 @@ impl GiteaDelivery {
     }
 }
 
-fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Result<ParsedDelivery, String> {
+fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Result<ParsedDelivery, Failure> {
     let Some(repository) = fields.remove("repository").filter(|value| !value.is_null()) else {
         return Ok(ParsedDelivery::Ignored(format!("{} event without a repository", printable(event))));
     };
-    let repository: WireRepository = serde_json::from_value(repository).map_err(|e| format!("repository: {e}"))?;
+    let repository: WireRepository =
+        serde_json::from_value(repository).map_err(|error| Failure::new("repository").caused_by(error))?;
     let repo = repository.reference(forge).ok_or("repository: id or owner is missing")?;
-    let sender: Option<WireUser> =
-        fields.remove("sender").map_or(Ok(None), serde_json::from_value).map_err(|e| format!("sender: {e}"))?;
+    let sender: Option<WireUser> = fields
+        .remove("sender")
+        .map_or(Ok(None), serde_json::from_value)
+        .map_err(|error| Failure::new("sender").caused_by(error))?;
     let action = match fields.remove("action") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(action)) => action,
-        Some(_) => return Err("action: not a string".to_owned()),
+        Some(_) => return Err(Failure::new("action: not a string")),
     };
     let sender = sender.map_or_else(map::ghost, WireUser::account);
     let delivery = GiteaDelivery { repo, sender, action, fields };
-    delivery.fits(event)?;
-
-    if delivery.has("comment") && delivery.has("issue") {
-        comment(delivery)
-    } else if delivery.has("pull_request") {
-        if delivery.has("review") { review(delivery) } else { pull(delivery) }
-    } else if delivery.has("issue") {
-        issue(delivery)
-    } else if delivery.has("after") && delivery.has("ref") {
-        push(delivery)
-    } else if delivery.text("ref_type") == "branch" && delivery.has("pusher_type") {
-        let branch = delivery.branch()?;
-        Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after: None, sender: delivery.sender }))
-    } else if delivery.has("workflow_run") || delivery.has("workflow_job") {
-        workflow(delivery)
-    } else if delivery.has("sha") && delivery.has("state") {
-        let sha = Sha::parse(delivery.text("sha")).ok_or("sha: not a commit id")?;
-        Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch: None }))
-    } else if !delivery.action.is_empty() && !UNUSED_FIELDS.iter().any(|field| delivery.fields.contains_key(*field)) {
-        Ok(event_of(ForgeEvent::RepositoryChanged { repo: delivery.repo, action: delivery.action }))
-    } else {
-        Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))))
+    let Some(row) = EVENTS.iter().find(|row| (row.fits)(&delivery)) else {
+        return Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))));
+    };
+    if !(row.header)(event) {
+        return Err(Failure::new(format!(
+            "the header is that of another event, the body has the shape of {}",
+            row.shape
+        )));
     }
+    (row.convert)(delivery)
+}
+
+fn deletion(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
+    let branch = delivery.branch()?;
+    Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after: None, sender: delivery.sender }))
+}
+
+fn status(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
+    let sha = Sha::parse(delivery.text("sha")).ok_or("sha: not a commit id")?;
+    Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch: None }))
+}
+
+fn repository(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
+    Ok(event_of(ForgeEvent::RepositoryChanged { repo: delivery.repo, action: delivery.action }))
 }
 
 impl GiteaDelivery {
@@ -128,14 +209,14 @@ impl GiteaDelivery {
     }
 
     /// Returns the branch of a `delete` event.
-    fn branch(&self) -> Result<String, String> {
+    fn branch(&self) -> Result<String, Failure> {
         let name = self.text("ref");
         let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
-        if branch.is_empty() { Err("ref: empty".to_owned()) } else { Ok(branch.to_owned()) }
+        if branch.is_empty() { Err(Failure::new("ref: empty")) } else { Ok(branch.to_owned()) }
     }
 }
 
-fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     if delivery.action != "created" {
         return Ok(ignored("comment", &delivery.action));
     }
@@ -146,7 +227,7 @@ fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     Ok(event_of(ForgeEvent::CommentCreated { repo: delivery.repo, issue, comment, sender: delivery.sender }))
 }
 
-fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     let issue: WireIssue = delivery.take("issue")?;
     let GiteaDelivery { repo, sender, action, .. } = delivery;
     let number = issue.number();
@@ -162,7 +243,7 @@ fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     }))
 }
 
-fn pull(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn pull(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     match delivery.action.as_str() {
         "label_updated" | "label_cleared" => {
             let issue = delivery.take::<WirePull>("pull_request")?.issue();
@@ -189,7 +270,7 @@ struct WireVerdict {
     content: Option<String>,
 }
 
-fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     if delivery.action != "reviewed" {
         return Ok(ignored("review", &delivery.action));
     }
@@ -209,7 +290,7 @@ fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     Ok(event_of(ForgeEvent::ReviewSubmitted { repo, pull, id: None, verdict, body, sender, at }))
 }
 
-fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     let Some(branch) = delivery.text("ref").strip_prefix("refs/heads/").filter(|branch| !branch.is_empty()) else {
         return Ok(ParsedDelivery::Ignored("the push is not to a branch".to_owned()));
     };
@@ -220,7 +301,7 @@ fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after, sender: delivery.sender }))
 }
 
-fn workflow(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
+fn workflow(delivery: GiteaDelivery) -> Result<ParsedDelivery, Failure> {
     if delivery.action != "completed" {
         return Ok(ignored("workflow", &delivery.action));
     }

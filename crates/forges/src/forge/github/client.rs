@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, IF_NONE_MATCH};
 use http::{Method, Request, Response};
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -40,7 +41,7 @@ pub(super) struct ApiCall<'a> {
     scope: Scope<'a>,
     method: Method,
     /// Path or address; the error is a message if it cannot be built.
-    address: Result<String, String>,
+    address: Result<String, Failure>,
     body: Option<Value>,
     priority: RequestPriority,
     read_only: bool,
@@ -142,12 +143,12 @@ impl<'a> ApiCall<'a> {
     }
 }
 
-fn path_of(segments: &[&str]) -> Result<String, String> {
+fn path_of(segments: &[&str]) -> Result<String, Failure> {
     let mut path = String::new();
     for segment in segments {
         // A server would resolve these to another path.
         if matches!(*segment, "" | "." | "..") {
-            return Err(format!("`{segment}` cannot be part of an address"));
+            return Err(Failure::new(format!("`{segment}` cannot be part of an address")));
         }
         path.push('/');
         for byte in segment.bytes() {
@@ -407,11 +408,11 @@ impl GitHubClient {
     async fn deliver(&self, call: &ApiCall<'_>, grant: &Grant) -> ForgeResult<Response<Bytes>> {
         let request = self
             .request(call, grant)
-            .map_err(|detail| error(ForgeErrorKind::Bug, &call.what, format!("not sent: {detail}")))?;
+            .map_err(|detail| error(ForgeErrorKind::Bug, &call.what, format!("not sent: {detail:#}")))?;
         grant.layer.call(&call.what, request).await
     }
 
-    fn request(&self, call: &ApiCall<'_>, grant: &Grant) -> Result<Request<Bytes>, String> {
+    fn request(&self, call: &ApiCall<'_>, grant: &Grant) -> Result<Request<Bytes>, Failure> {
         let address = call.address.as_ref().map_err(Clone::clone)?;
         let uri = if address.starts_with('/') { format!("{}{address}", self.base()) } else { address.clone() };
         let mut builder = Request::builder()
@@ -427,7 +428,7 @@ impl GitHubClient {
         }
         if let Some(secret) = &grant.secret {
             let bearer = HeaderValue::try_from(format!("Bearer {}", secret.expose_secret()));
-            let mut bearer = bearer.map_err(|_| "the token contains invalid characters".to_owned())?;
+            let mut bearer = bearer.map_err(|_| Failure::new("the token contains invalid characters"))?;
             bearer.set_sensitive(true);
             builder = builder.header(AUTHORIZATION, bearer);
         }
@@ -438,7 +439,8 @@ impl GitHubClient {
             }
             None => Bytes::new(),
         };
-        let mut request = builder.body(body).map_err(|failure| failure.to_string())?;
+        let mut request =
+            builder.body(body).map_err(|failure| Failure::new("the request is not valid").caused_by(failure))?;
         request.extensions_mut().insert(call.priority);
         if call.read_only {
             request.extensions_mut().insert(ReadOnly);
@@ -535,7 +537,8 @@ impl GitHubClient {
                 return Err(with_installation_advice(failure));
             }
         };
-        let expires_at = wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, wrong))?;
+        let expires_at =
+            wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("{wrong:#}")))?;
         let token =
             InstallationToken { token: SecretString::from(answer.token), expires_at, minted_at: self.clock.now() };
         *held = Some(token.clone());

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use http::Method;
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -274,8 +275,9 @@ impl GitHub {
                 return Ok(Vec::new());
             };
             let history = data.pointer_mut("/repository/issueOrPullRequest").map(Value::take).unwrap_or_default();
-            let history: EditHistory =
-                parsed(&what, serde_json::from_value(history).map_err(|failure| failure.to_string()))?;
+            let history = serde_json::from_value(history);
+            let history = history.map_err(|error| Failure::new("the edit history is not valid").caused_by(error));
+            let history: EditHistory = parsed(&what, history)?;
             created = Some(parsed(&what, wire::moment(&history.created_at))?);
             let Some(page) = history.user_content_edits else { break };
             for node in page.nodes.into_iter().flatten() {
@@ -377,7 +379,7 @@ impl GitHub {
         }
         let wanted = if draft { "a draft" } else { "ready" };
         let what = format!("mark pull request #{number} as {wanted} on");
-        let node = pull.node_id.ok_or("the pull request has no node id".to_owned());
+        let node = pull.node_id.ok_or(Failure::new("the pull request has no node id"));
         let call = ApiCall::on(repo, Method::POST, &[], &what);
         let mutation = if draft { DRAFT } else { READY };
         if self.graphql_if_available(call, mutation, json!({ "id": parsed(&what, node)? })).await?.is_some() {

@@ -1,6 +1,7 @@
 //! Login with GitHub accounts, through the App's own OAuth client or an OAuth app.
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use url::Url;
@@ -36,8 +37,9 @@ impl Login for GitHub {
         }
     }
 
-    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, String> {
-        let owner: GitHubTokenOwner = serde_json::from_slice(answer).map_err(|failure| failure.to_string())?;
+    fn login_account(&self, answer: &[u8]) -> Result<LoginAccount, Failure> {
+        let owner: GitHubTokenOwner = serde_json::from_slice(answer)
+            .map_err(|error| Failure::new("the answer has no account").caused_by(error))?;
         Ok(LoginAccount { user: owner.user.account(), suspended: owner.suspended_at.is_some() })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::http::header::{ACCEPT, CONTENT_LENGTH, LOCATION};
 use ::http::{Request, Response, StatusCode};
 use bytes::Bytes;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -58,8 +59,9 @@ impl AppPlan {
     ///
     /// # Errors
     /// The built-in manifest is invalid, which a test rules out.
-    pub fn manifest(&self) -> Result<String, String> {
-        let mut manifest: Value = serde_saphyr::from_str(MANIFEST).map_err(|error| error.to_string())?;
+    pub fn manifest(&self) -> Result<String, Failure> {
+        let mut manifest: Value = serde_saphyr::from_str(MANIFEST)
+            .map_err(|error| Failure::new("the manifest is not valid YAML").caused_by(error))?;
         let below = |base: &Url, path: &str| format!("{}{path}", base.as_str().trim_end_matches('/'));
         manifest["name"] = json!(self.name);
         manifest["url"] = json!(self.public.as_ref().unwrap_or(&self.web).as_str());
@@ -139,10 +141,14 @@ impl CreatedApp {
     ///
     /// # Errors
     /// A phrase without secrets, if parts of the response are missing.
-    pub fn read(answer: &[u8]) -> Result<Self, String> {
+    pub fn read(answer: &[u8]) -> Result<Self, Failure> {
         let read: Conversion = serde_json::from_slice(answer).map_err(|error| {
             // The message of an error about a type can quote the value.
-            format!("the answer does not describe an App (line {}, column {})", error.line(), error.column())
+            Failure::new("the answer does not describe an App").with_detail(format!(
+                "line {}, column {}",
+                error.line(),
+                error.column()
+            ))
         })?;
         Ok(Self {
             id: read.id,
@@ -322,7 +328,7 @@ mod tests {
         assert_eq!((app.id, app.private_key.expose_secret()), (7, "KEY"));
         assert!(app.webhook_secret.is_none() && !format!("{app:?}").contains("SECRET"));
         for wrong in ["", "[]", "{\"id\":\"SECRET\"}", "<html>SECRET</html>"] {
-            let why = CreatedApp::read(wrong.as_bytes()).unwrap_err();
+            let why = CreatedApp::read(wrong.as_bytes()).unwrap_err().to_string();
             assert!(!why.contains("SECRET"), "{why}");
         }
     }

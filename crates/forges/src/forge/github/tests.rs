@@ -13,8 +13,13 @@ use serde::Deserialize;
 
 use super::*;
 use crate::domain::model::ids::{AccountKind, RepoId, UserId};
+use crate::domain::trust::permit::TeamRef;
 use crate::forge::contract::{ContractSpec, ContractTransport};
 use crate::forge::http::{RateSettings, Transport};
+use crate::forge::{
+    Capabilities, Ci, Drafts, IssueHistory, Minimizing, Reaction, Reactions, RepositoryFiles, Reviews, TeamVisibility,
+    Teams, Webhooks,
+};
 
 /// 2026-01-01T00:00:00Z.
 const START: Timestamp = Timestamp(1_767_225_600_000);
@@ -94,7 +99,7 @@ fn manifest_requests_the_needed_permissions() {
     let mut events: Vec<String> = listed.to_lowercase().split(", ").map(|event| event.replace(' ', "_")).collect();
     events.sort();
     assert_eq!(events, EVENTS, "docs/guides/install-github.md lists the same events");
-    assert!(webhook::IMPLICIT.iter().all(|event| !EVENTS.contains(event)));
+    assert!(webhook::IMPLICIT.iter().all(|row| !EVENTS.contains(&row.name)));
 }
 
 /// See docs/research/threats.md#s8.

@@ -3,6 +3,7 @@
 //! The event header is not signed, so the shape of the body determines the event. A delivery with a different header
 //! is rejected.
 
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,51 +12,169 @@ use crate::domain::model::event::{ForgeEvent, IssueSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
 use crate::forge::{ParsedDelivery, VERIFIED_STATUS, payload};
 
-/// Events that `parse` handles and that a webhook subscribes to.
-pub(super) const HANDLED: &[&str] = &[
-    "check_run",
-    "check_suite",
-    "issue_comment",
-    "issues",
-    "pull_request",
-    "pull_request_review",
-    "pull_request_review_comment",
-    "push",
-    "repository",
-    "status",
-    "workflow_run",
+/// Event that `parse` handles. The shape of a body determines the event.
+pub(super) struct EventRow {
+    /// Name in the event header.
+    pub(super) name: &'static str,
+    /// Whether a body has the event's shape.
+    fits: fn(&DeliveryShape<'_>) -> bool,
+    /// Converts a body of this shape.
+    convert: fn(&ForgeName, Value) -> ParseResult,
+}
+
+/// Events that a webhook subscribes to.
+const SUBSCRIBED: [EventRow; 11] = [
+    EventRow {
+        name: "check_run",
+        fits: |shape| shape.subject == "check_run",
+        convert: |forge, body| checks(forge, typed(body)?),
+    },
+    EventRow {
+        name: "check_suite",
+        fits: |shape| shape.subject == "check_suite",
+        convert: |forge, body| checks(forge, typed(body)?),
+    },
+    EventRow {
+        name: "issue_comment",
+        fits: |shape| shape.subject == "issue" && shape.object("comment"),
+        convert: |forge, body| issue_comment(forge, typed(body)?),
+    },
+    EventRow {
+        name: "issues",
+        fits: |shape| shape.subject == "issue" && !shape.object("comment"),
+        convert: |forge, body| issues(forge, typed(body)?),
+    },
+    EventRow {
+        name: "pull_request",
+        fits: |shape| shape.subject == "pull_request" && !shape.object("review") && !shape.object("comment"),
+        convert: |forge, body| pull_request(forge, typed(body)?),
+    },
+    EventRow {
+        name: "pull_request_review",
+        fits: |shape| shape.subject == "pull_request" && shape.object("review"),
+        convert: |forge, body| review(forge, typed(body)?),
+    },
+    EventRow {
+        name: "pull_request_review_comment",
+        fits: |shape| shape.subject == "pull_request" && !shape.object("review") && shape.object("comment"),
+        convert: |forge, body| review_comment(forge, typed(body)?),
+    },
+    EventRow { name: "push", fits: |shape| shape.subject == "push", convert: |forge, body| push(forge, typed(body)?) },
+    EventRow {
+        name: "repository",
+        fits: |shape| shape.subject == "repository" && describes_only_repository(shape.body),
+        convert: |forge, body| repository(forge, typed(body)?),
+    },
+    EventRow {
+        name: "status",
+        fits: |shape| shape.subject == "status",
+        convert: |forge, body| status(forge, typed(body)?),
+    },
+    EventRow {
+        name: "workflow_run",
+        fits: |shape| shape.subject == "workflow_run",
+        convert: |forge, body| checks(forge, typed(body)?),
+    },
 ];
 
 /// Events that every App receives without a subscription.
-pub(super) const IMPLICIT: &[&str] = &["installation", "installation_repositories", "ping"];
+pub(super) const IMPLICIT: [EventRow; 3] = [
+    EventRow {
+        name: "installation",
+        fits: |shape| shape.subject == "installation",
+        convert: |_, body| installation("", typed(body)?),
+    },
+    EventRow {
+        name: "installation_repositories",
+        fits: |shape| shape.subject == "installation_repositories",
+        convert: |_, body| installation("repositories_", typed(body)?),
+    },
+    EventRow {
+        name: "ping",
+        fits: |shape| shape.subject == "ping",
+        convert: |_, _| Ok(ParsedDelivery::Ignored("ping".to_owned())),
+    },
+];
+
+/// Names of the events that a webhook subscribes to.
+pub(super) const SUBSCRIBED_NAMES: [&str; SUBSCRIBED.len()] = {
+    let mut names = [""; SUBSCRIBED.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = SUBSCRIBED[at].name;
+        at += 1;
+    }
+    names
+};
+
+/// Returns the rows of all handled events.
+fn rows() -> impl Iterator<Item = EventRow> {
+    SUBSCRIBED.into_iter().chain(IMPLICIT)
+}
+
+/// Body with its subject: the object that the event is about.
+struct DeliveryShape<'a> {
+    body: &'a Value,
+    subject: &'static str,
+}
+
+impl<'a> DeliveryShape<'a> {
+    fn of(body: &'a Value) -> Self {
+        let has = |key: &str| body.get(key).is_some_and(|value| !value.is_null());
+        let object = |key: &str| body.get(key).is_some_and(Value::is_object);
+        let unused = ["deployment", "deployment_status", "workflow_job", "thread"];
+        let objects = ["check_run", "check_suite", "workflow_run", "pull_request", "issue"];
+        let subject = if unused.into_iter().any(has) {
+            ""
+        } else if let Some(subject) = objects.into_iter().find(|key| object(key)) {
+            subject
+        } else if has("zen") && object("hook") {
+            "ping"
+        } else if has("sha") && has("context") && has("state") {
+            "status"
+        } else if has("ref") && has("before") && has("after") {
+            "push"
+        } else if object("installation") && body.get("repositories_added").is_some_and(Value::is_array) {
+            "installation_repositories"
+        } else if has("action") && object("repository") {
+            "repository"
+        } else if has("action") && body.pointer("/installation/account").is_some() {
+            "installation"
+        } else {
+            ""
+        };
+        Self { body, subject }
+    }
+
+    fn object(&self, key: &str) -> bool {
+        self.body.get(key).is_some_and(Value::is_object)
+    }
+}
 
 /// Parsed delivery, or a description of the problem.
-type ParseResult = Result<ParsedDelivery, String>;
+type ParseResult = Result<ParsedDelivery, Failure>;
 
 /// Parses a delivery of the forge named `forge`.
 pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     if event == "merge_group" {
         return ParsedDelivery::Ignored("a merge queue tests a group of pull requests".to_owned());
     }
-    if !HANDLED.contains(&event) && !IMPLICIT.contains(&event) {
+    let Some(row) = rows().find(|row| row.name == event) else {
         return ParsedDelivery::Ignored(format!("event {} is not used", printable(event)));
-    }
+    };
     let value = match payload::parse_untrusted(body) {
         Ok(value) => value,
-        Err(wrong) => return ParsedDelivery::Malformed(wrong),
+        Err(wrong) => return ParsedDelivery::Malformed(format!("{wrong:#}")),
     };
-    match shape(&value) {
-        Some(found) if found == event => {}
-        Some(found) => {
-            return ParsedDelivery::Malformed(format!(
-                "the header says `{event}`, the body has the shape of `{found}`"
-            ));
-        }
-        None => {
-            return ParsedDelivery::Malformed(format!("the header says `{event}`, the body does not have its shape"));
-        }
+    let shape = DeliveryShape::of(&value);
+    if !(row.fits)(&shape) {
+        let other = rows().find(|row| (row.fits)(&shape));
+        return ParsedDelivery::Malformed(match other {
+            Some(other) => format!("the header says `{event}`, the body has the shape of `{}`", other.name),
+            None => format!("the header says `{event}`, the body does not have its shape"),
+        });
     }
-    convert(forge, event, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong}")))
+    (row.convert)(forge, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong:#}")))
 }
 
 /// Returns the installation that a body names; `None` if it names none.
@@ -77,50 +196,6 @@ fn printable(word: &str) -> String {
     format!("`{plain}`")
 }
 
-/// Returns the event whose top-level objects match those of a body; `None` if no handled event does.
-fn shape(body: &Value) -> Option<&'static str> {
-    let has = |key: &str| body.get(key).is_some_and(|value| !value.is_null());
-    let object = |key: &str| body.get(key).is_some_and(Value::is_object);
-    if has("deployment") || has("deployment_status") || has("workflow_job") || has("thread") {
-        return None;
-    }
-    if object("check_run") {
-        return Some("check_run");
-    }
-    if object("check_suite") {
-        return Some("check_suite");
-    }
-    if object("workflow_run") {
-        return Some("workflow_run");
-    }
-    if object("pull_request") {
-        return Some(match (object("review"), object("comment")) {
-            (true, _) => "pull_request_review",
-            (false, true) => "pull_request_review_comment",
-            (false, false) => "pull_request",
-        });
-    }
-    if object("issue") {
-        return Some(if object("comment") { "issue_comment" } else { "issues" });
-    }
-    if has("zen") && object("hook") {
-        return Some("ping");
-    }
-    if has("sha") && has("context") && has("state") {
-        return Some("status");
-    }
-    if has("ref") && has("before") && has("after") {
-        return Some("push");
-    }
-    if object("installation") && body.get("repositories_added").is_some_and(Value::is_array) {
-        return Some("installation_repositories");
-    }
-    if has("action") && object("repository") {
-        return describes_only_repository(body).then_some("repository");
-    }
-    (has("action") && body.pointer("/installation/account").is_some()).then_some("installation")
-}
-
 /// Whether the body describes only a repository. Many unused events consist of an action, a repository and their own
 /// object. Without this check, a removed star would look like a deleted repository.
 fn describes_only_repository(body: &Value) -> bool {
@@ -130,26 +205,8 @@ fn describes_only_repository(body: &Value) -> bool {
     fields.is_some_and(|fields| !fields.contains_key("starred_at") && !fields.iter().any(described))
 }
 
-fn convert(forge: &ForgeName, event: &str, body: Value) -> ParseResult {
-    match event {
-        "issues" => issues(forge, typed(body)?),
-        "issue_comment" => issue_comment(forge, typed(body)?),
-        "pull_request" => pull_request(forge, typed(body)?),
-        "pull_request_review" => review(forge, typed(body)?),
-        "pull_request_review_comment" => review_comment(forge, typed(body)?),
-        "check_run" | "check_suite" | "workflow_run" => checks(forge, typed(body)?),
-        "status" => status(forge, typed(body)?),
-        "push" => push(forge, typed(body)?),
-        "repository" => repository(forge, typed(body)?),
-        "installation" => installation("", typed(body)?),
-        "installation_repositories" => installation("repositories_", typed(body)?),
-        "ping" => Ok(ParsedDelivery::Ignored("ping".to_owned())),
-        _ => Ok(ParsedDelivery::Ignored(format!("event {} is not used", printable(event)))),
-    }
-}
-
-fn typed<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, String> {
-    serde_json::from_value(body).map_err(|error| error.to_string())
+fn typed<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, Failure> {
+    serde_json::from_value(body).map_err(|error| Failure::new("a field is not valid").caused_by(error))
 }
 
 fn event(event: ForgeEvent) -> ParseResult {

@@ -3,6 +3,7 @@
 //! Parsing is tolerant: unused fields may be missing, invalid or new. Fields that GitHub documents as nullable, such
 //! as a deleted account or an empty body, are optional.
 
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -14,15 +15,15 @@ use crate::domain::model::ids::{
 use crate::forge::{PullReview, Repository, ReviewComment, number_at_end};
 
 /// Parses an RFC 3339 time.
-pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, Failure> {
     match text.parse::<jiff::Timestamp>() {
         Ok(at) => Ok(Timestamp(at.as_millisecond())),
-        Err(_) => Err(format!("`{text}` is not a time")),
+        Err(error) => Err(Failure::new(format!("`{text}` is not a time")).caused_by(error)),
     }
 }
 
-fn commit(text: &str) -> Result<Sha, String> {
-    Sha::parse(text).ok_or_else(|| format!("`{text}` is not a commit id"))
+fn commit(text: &str) -> Result<Sha, Failure> {
+    Sha::parse(text).ok_or_else(|| Failure::new(format!("`{text}` is not a commit id")))
 }
 
 /// An account.
@@ -89,7 +90,7 @@ impl GitHubIssue {
         self.pull_request.is_some()
     }
 
-    pub(super) fn snapshot(self) -> Result<IssueSnapshot, String> {
+    pub(super) fn snapshot(self) -> Result<IssueSnapshot, Failure> {
         Ok(IssueSnapshot {
             number: Number(self.number),
             is_pull: self.pull_request.is_some(),
@@ -150,7 +151,7 @@ impl GitHubComment {
         number_at_end(self.pull_request_url.as_deref()?)
     }
 
-    pub(super) fn snapshot(self) -> Result<CommentSnapshot, String> {
+    pub(super) fn snapshot(self) -> Result<CommentSnapshot, Failure> {
         let created_at = moment(&self.created_at)?;
         Ok(CommentSnapshot {
             id: CommentId(self.id),
@@ -164,7 +165,7 @@ impl GitHubComment {
     }
 
     /// Converts to a review comment. An outdated comment keeps its original line.
-    pub(super) fn review_comment(mut self) -> Result<ReviewComment, String> {
+    pub(super) fn review_comment(mut self) -> Result<ReviewComment, Failure> {
         let path = self.path.take().unwrap_or_default();
         let line = self.line.or(self.original_line);
         let (lines, review) = (self.commented_lines(), self.pull_request_review_id);
@@ -216,7 +217,7 @@ pub(super) struct GitHubPull {
 }
 
 impl GitHubPull {
-    pub(super) fn snapshot(self) -> Result<PullSnapshot, String> {
+    pub(super) fn snapshot(self) -> Result<PullSnapshot, Failure> {
         Ok(PullSnapshot {
             number: Number(self.number),
             head_sha: commit(&self.head.sha)?,
@@ -258,7 +259,7 @@ impl GitHubReview {
     }
 
     /// Converts a submitted review; `None` for a pending one.
-    pub(super) fn submitted(self) -> Result<Option<PullReview>, String> {
+    pub(super) fn submitted(self) -> Result<Option<PullReview>, Failure> {
         let (Some(verdict), Some(at)) = (self.verdict(), self.submitted_at.as_deref()) else { return Ok(None) };
         Ok(Some(PullReview {
             id: self.id,
@@ -292,14 +293,14 @@ pub(super) struct GitHubRepository {
 }
 
 impl GitHubRepository {
-    pub(super) fn reference(self, forge: &ForgeName) -> Result<RepoRef, String> {
+    pub(super) fn reference(self, forge: &ForgeName) -> Result<RepoRef, Failure> {
         let owner = self.owner.login.or(self.owner.name).ok_or("the repository has no owner")?;
         Ok(RepoRef { forge: forge.clone(), id: RepoId(self.id), owner, name: self.name })
     }
 
     /// Converts to [`Repository`]. `empty` is an estimate, because GitHub's `size` is in KiB, rounded, and lags behind
     /// pushes.
-    pub(super) fn facts(self, forge: &ForgeName) -> Result<Repository, String> {
+    pub(super) fn facts(self, forge: &ForgeName) -> Result<Repository, Failure> {
         Ok(Repository {
             default_branch: self.default_branch.clone().unwrap_or_else(|| "main".to_owned()),
             private: self.private.unwrap_or(true),

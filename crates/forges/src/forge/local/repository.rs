@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 use super::Local;
@@ -19,15 +20,17 @@ const HOOKS: [&str; 3] = ["pre-receive", "update", "reference-transaction"];
 ///
 /// # Errors
 /// The line of git's message that states the cause, and advice if git gives any.
-pub(super) async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, String> {
+pub(super) async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, Failure> {
     let mut spec = ProcessSpec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home);
     spec = spec.env("LC_ALL", "C").env("GIT_OPTIONAL_LOCKS", "0");
     spec.limits = ProcessLimits { wall: GIT_LIMIT, ..ProcessLimits::default() };
-    let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|error| error.to_string())?;
+    let finished = process::run(spec, &CancellationToken::new(), None)
+        .await
+        .map_err(|error| Failure::new("could not run git").caused_by(error))?;
     if finished.success() {
         return Ok(finished.stdout.text().trim_end().to_owned());
     }
-    Err(cause(&finished.stderr.text()))
+    Err(cause(&finished.stderr.text()).into())
 }
 
 /// Returns the lines of git's error message that state the cause and the advice.
@@ -55,30 +58,34 @@ pub(super) struct OpenedRepository {
 ///
 /// # Errors
 /// A message for people: no repository, no branch checked out, no commit, missing objects, or a path that cannot be used.
-pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<OpenedRepository, String> {
+pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<OpenedRepository, Failure> {
     let ask = async |args: &[&str]| git(dir, path, home, args).await;
     let shown = dir.display();
     if dir.to_str().is_none() {
-        return Err(format!("the path of {shown} is not UTF-8; clone the repository to another folder"));
+        return Err(Failure::new(format!("the path of {shown} is not UTF-8"))
+            .with_hint("clone the repository to another folder"));
     }
     let git_dir = match ask(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await {
         Ok(text) => PathBuf::from(text),
-        Err(why) if why.contains("safe.directory") => return Err(format!("{shown} cannot be used: {why}")),
-        Err(why) => return Err(format!("{shown} is not in a git repository: {why}")),
+        Err(why) if why.to_string().contains("safe.directory") => {
+            return Err(Failure::new(format!("{shown} cannot be used")).caused_by(why));
+        }
+        Err(why) => return Err(Failure::new(format!("{shown} is not in a git repository")).caused_by(why)),
     };
     if !git_dir.is_dir() {
-        return Err(format!(
-            "the path of the git directory of {shown} is not UTF-8; clone the repository to another folder"
-        ));
+        let problem = Failure::new(format!("the path of the git directory of {shown} is not UTF-8"));
+        return Err(problem.with_hint("clone the repository to another folder"));
     }
     // The short form is not the name of the branch if a tag has the same name.
     let head = ask(&["symbolic-ref", "--quiet", "HEAD"]).await;
     let branch = head.ok().and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
-    let branch = branch.ok_or_else(|| format!("{shown} has no branch checked out; run `git switch BRANCH`"))?;
+    let branch = branch.ok_or_else(|| {
+        Failure::new(format!("{shown} has no branch checked out")).with_hint("run `git switch BRANCH`")
+    })?;
     let branch_ref = ask(&["symbolic-ref", "--short", "HEAD"]).await.unwrap_or_else(|_| branch.clone());
     let tip = format!("refs/heads/{branch}^{{commit}}");
     if ask(&["rev-parse", "--verify", "--quiet", &tip]).await.is_err() {
-        return Err(format!("{shown} has no commit; create a first one"));
+        return Err(Failure::new(format!("{shown} has no commit")).with_hint("create a first one"));
     }
     if ask(&["config", "--get-regexp", r"^remote\..*\.promisor$"]).await.is_ok() {
         let listed = ask(&["rev-list", "--objects", "--missing=print", &format!("refs/heads/{branch}")]).await;
@@ -86,10 +93,9 @@ pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<Op
         let missing = listed.unwrap_or_default();
         let missing = missing.lines().filter(|line| line.starts_with('?')).count();
         if missing > 0 {
-            return Err(format!(
-                "{shown} is a partial clone that lacks {missing} files of its history; use a complete clone: `git clone {} DIR`",
-                ask(&["remote", "get-url", "origin"]).await.unwrap_or_else(|_| "URL".into())
-            ));
+            let origin = ask(&["remote", "get-url", "origin"]).await.unwrap_or_else(|_| "URL".into());
+            let problem = Failure::new(format!("{shown} is a partial clone that lacks {missing} files of its history"));
+            return Err(problem.with_hint(format!("use a complete clone: `git clone {origin} DIR`")));
         }
     }
     let value = async |key: &str| ask(&["config", key]).await.unwrap_or_default();
@@ -102,23 +108,24 @@ impl Local {
     ///
     /// # Errors
     /// A message for people: the repository is read-only, or a branch or a hook is in the way.
-    pub async fn check_push(&self, prefix: &str) -> Result<(), String> {
+    pub async fn check_push(&self, prefix: &str) -> Result<(), Failure> {
         let dir = self.git_dir.display();
         // In the format `reftable`, there is no second folder.
         for folder in ["objects", "refs/heads"].into_iter().filter(|folder| self.git_dir.join(folder).is_dir()) {
             // git ignores files with this ending.
             let probe = self.git_dir.join(folder).join(format!("ralph-check-{}.lock", std::process::id()));
             if let Err(error) = std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)) {
-                return Err(format!("{dir} cannot be written to, so no branch can be created: {error}"));
+                return Err(
+                    Failure::new(format!("{dir} cannot be written to, so no branch can be created")).caused_by(error)
+                );
             }
         }
         let parts: Vec<&str> = prefix.split('/').collect();
         for end in 1..parts.len() {
             let name = parts[..end].join("/");
             if self.head_of(&name).await.is_ok_and(|head| head.is_some()) {
-                return Err(format!(
-                    "the branch `{name}` prevents branches such as `{prefix}1-…`; rename it: `git branch -m {name} {name}-old`"
-                ));
+                let problem = Failure::new(format!("the branch `{name}` prevents branches such as `{prefix}1-…`"));
+                return Err(problem.with_hint(format!("rename it: `git branch -m {name} {name}-old`")));
             }
         }
         let Ok(hooks) = self.git(&["rev-parse", "--path-format=absolute", "--git-path", "hooks"]).await else {
@@ -132,15 +139,14 @@ impl Local {
             self.git(&["push", "--quiet", "--no-verify", "--force", &url, &refspec]).await
         };
         if let Err(error) = push(format!("{from}:{to}")).await {
-            let detail = error.detail;
-            return Err(format!(
-                "the hook {hooks}/{hook} refuses the branch `{branch}`, as it would the work: {detail}"
-            ));
+            let problem =
+                Failure::new(format!("the hook {hooks}/{hook} refuses the branch `{branch}`, as it would the work"));
+            return Err(problem.with_detail(error.detail));
         }
         push(format!(":{to}"))
             .await
             .map(drop)
-            .map_err(|error| format!("the branch `{branch}` cannot be deleted: {}", error.detail))
+            .map_err(|error| Failure::new(format!("the branch `{branch}` cannot be deleted")).with_detail(error.detail))
     }
 
     /// Returns the number of files with uncommitted changes in `dir`, which are not part of a run.
@@ -174,7 +180,7 @@ mod tests {
         folder
     }
 
-    async fn open(dir: &Path) -> Result<Local, String> {
+    async fn open(dir: &Path) -> Result<Local, Failure> {
         Local::open(dir, PATH.into(), "/", Clock::System, Box::new(|_| {})).await
     }
 
@@ -190,11 +196,11 @@ mod tests {
     async fn branch_or_hook_in_the_way_is_found_before_a_run() {
         let folder = repository().await;
         let local = open(folder.path()).await.expect("opened");
-        assert_eq!(local.check_push("ralph/").await, Ok(()));
+        local.check_push("ralph/").await.expect("nothing is in the way");
         run(folder.path(), &["branch", "ralph"]).await;
-        let why = local.check_push("ralph/").await.expect_err("a branch is in the way");
+        let why = format!("{:#}", local.check_push("ralph/").await.expect_err("a branch is in the way"));
         assert!(why.contains("`git branch -m ralph ralph-old`"), "{why}");
-        assert_eq!(local.check_push("bot-").await, Ok(()));
+        local.check_push("bot-").await.expect("the hook accepts");
         let hook = folder.path().join("own-hooks/update");
         std::fs::create_dir(folder.path().join("own-hooks")).expect("made");
         let script = |code: u8| {
@@ -204,13 +210,13 @@ mod tests {
         script(1);
         let hooks = folder.path().join("own-hooks");
         run(folder.path(), &["config", "core.hooksPath", hooks.to_str().expect("UTF-8")]).await;
-        let why = local.check_push("bot-").await.expect_err("the hook refuses");
+        let why = format!("{:#}", local.check_push("bot-").await.expect_err("the hook refuses"));
         assert!(
             why.contains("own-hooks/update refuses the branch `bot-0-test`") && why.contains("only by review"),
             "{why}"
         );
         script(0);
-        assert_eq!(local.check_push("bot-").await, Ok(()));
+        local.check_push("bot-").await.expect("the hook accepts");
         assert_eq!(local.head_of("bot-0-test").await.expect("asked"), None, "the test branch is deleted");
     }
 
@@ -232,7 +238,7 @@ mod tests {
         let dir = folder.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
         std::fs::create_dir(&dir).expect("made");
         run(&dir, &["init", "--quiet"]).await;
-        let why = open(&dir).await.map(drop).expect_err("refused");
+        let why = format!("{:#}", open(&dir).await.map(drop).expect_err("refused"));
         assert!(why.contains("is not UTF-8; clone the repository to another folder"), "{why}");
     }
 

@@ -6,16 +6,25 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde::{Deserialize, Serialize};
 
 use super::charts;
-use super::layout::{self, PageError, PageFrame};
+use super::layout::{self, PageDef, PageError, PageFrame, PageNav, PageRights, opened, page_template};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::money::{date_of, day_of};
 use crate::store::costs::{CostGroup, DailyCost, daily};
 use crate::web::visible::visible;
 use crate::web::{Viewer, WebState};
+
+/// Row of the page.
+pub(super) static PAGE: PageDef = PageDef {
+    route: "/costs",
+    template: page_template!("costs.html"),
+    title: "Costs",
+    nav: PageNav::Entry("Costs"),
+    rights: PageRights::Viewer,
+    show: |page| opened(page, show),
+};
 
 /// Selectable ranges, in days; the second is the default.
 const RANGES: [i64; 3] = [7, 30, 90];
@@ -52,19 +61,55 @@ struct CostSum {
     tokens_out: u64,
 }
 
+/// Data of the page. Costs are in millionths of a dollar.
+#[derive(Debug, Serialize)]
+struct CostsView {
+    by: &'static str,
+    groups: [&'static str; CostGroup::ALL.len()],
+    days: i64,
+    ranges: [i64; RANGES.len()],
+    from: String,
+    to: String,
+    total: i64,
+    calls: u64,
+    /// Number of sums, of which the page shows the highest.
+    count: usize,
+    /// Highest sum.
+    most: i64,
+    /// Names in the chart's legend.
+    keys: Vec<String>,
+    /// Whether the chart combines further names.
+    others: bool,
+    sums: Vec<SumLine>,
+    by_day: Vec<DayLine>,
+}
+
+/// Sums of a name over all days.
+#[derive(Debug, Serialize)]
+struct SumLine {
+    of: String,
+    calls: u64,
+    cost: i64,
+    tokens_in: u64,
+    tokens_out: u64,
+}
+
+/// Sums of a day over all names.
+#[derive(Debug, PartialEq, Serialize)]
+struct DayLine {
+    day: String,
+    calls: u64,
+    cost: i64,
+}
+
 /// Returns the page.
-pub(super) async fn show(
-    State(state): State<Arc<WebState>>,
+async fn show(
+    state: Arc<WebState>,
     viewer: Viewer,
     Query(query): Query<CostsPageQuery>,
-) -> Response {
-    match content(&state, &viewer, &query).await {
-        Ok((context, chart)) => {
-            let frame = PageFrame::still("Costs", "costs");
-            layout::page(&state, &viewer, "costs.html", &frame, context, vec![("chart", chart)])
-        }
-        Err(error) => error.page(&state, &viewer),
-    }
+) -> Result<Response, PageError> {
+    let (view, chart) = content(&state, &viewer, &query).await?;
+    Ok(layout::page_in(&state, &viewer, &PAGE, &PageFrame::still(PAGE.title), &view, vec![("chart", chart)]))
 }
 
 /// Returns the costs visible to the viewer, with the first and last day.
@@ -79,7 +124,7 @@ async fn read(
     Ok((state.engine.store.read(move |c| daily(c, &scope, by, first, last)).await?, first, last))
 }
 
-async fn content(state: &WebState, viewer: &Viewer, query: &CostsPageQuery) -> Result<(Json, String), PageError> {
+async fn content(state: &WebState, viewer: &Viewer, query: &CostsPageQuery) -> Result<(CostsView, String), PageError> {
     let (rows, first, last) = read(state, viewer, query).await?;
     let (by, days) = (query.by(), query.days());
     let sums = sums(&rows);
@@ -87,29 +132,30 @@ async fn content(state: &WebState, viewer: &Viewer, query: &CostsPageQuery) -> R
     let most = sums.first().map_or(1, |sum| sum.cost.0.max(1));
     let name = |of: &str| if of.is_empty() { "not known".to_owned() } else { of.to_owned() };
     let drawn: Vec<&str> = sums.iter().take(charts::STACKED).map(|sum| sum.of.as_str()).collect();
-    let context = json!({
-        "by": by.as_str(),
-        "groups": CostGroup::ALL.map(CostGroup::as_str),
-        "days": days,
-        "ranges": RANGES,
-        "from": date_of(first),
-        "to": date_of(last),
-        "total": total.0,
-        "calls": sums.iter().map(|sum| sum.calls).sum::<u64>(),
-        "count": sums.len(),
-        "most": most,
-        "keys": drawn.iter().map(|of| name(of)).collect::<Vec<_>>(),
-        "others": sums.len() > drawn.len(),
-        "sums": sums.iter().take(SUMS_SHOWN).map(|sum| json!({
-            "of": name(&sum.of),
-            "calls": sum.calls,
-            "cost": sum.cost.0,
-            "tokens_in": sum.tokens_in,
-            "tokens_out": sum.tokens_out,
-        })).collect::<Vec<_>>(),
-        "by_day": by_day(&rows),
-    });
-    Ok((context, charts::stacked(first, days, &rows, &drawn)))
+    let line = |sum: &CostSum| SumLine {
+        of: name(&sum.of),
+        calls: sum.calls,
+        cost: sum.cost.0,
+        tokens_in: sum.tokens_in,
+        tokens_out: sum.tokens_out,
+    };
+    let view = CostsView {
+        by: by.as_str(),
+        groups: CostGroup::ALL.map(CostGroup::as_str),
+        days,
+        ranges: RANGES,
+        from: date_of(first),
+        to: date_of(last),
+        total: total.0,
+        calls: sums.iter().map(|sum| sum.calls).sum(),
+        count: sums.len(),
+        most,
+        keys: drawn.iter().map(|of| name(of)).collect(),
+        others: sums.len() > drawn.len(),
+        sums: sums.iter().take(SUMS_SHOWN).map(line).collect(),
+        by_day: by_day(&rows),
+    };
+    Ok((view, charts::stacked(first, days, &rows, &drawn)))
 }
 
 /// Returns the sums over all days, highest first.
@@ -133,11 +179,11 @@ fn sums(rows: &[DailyCost]) -> Vec<CostSum> {
 }
 
 /// Returns the sums per day with calls, newest first.
-fn by_day(rows: &[DailyCost]) -> Vec<Json> {
+fn by_day(rows: &[DailyCost]) -> Vec<DayLine> {
     rows.chunk_by(|a, b| a.day == b.day)
         .map(|day| {
             let cost = day.iter().fold(Money(0), |total, row| total.plus(row.cost));
-            json!({ "day": date_of(day[0].day), "calls": day.iter().map(|row| row.calls).sum::<u64>(), "cost": cost.0 })
+            DayLine { day: date_of(day[0].day), calls: day.iter().map(|row| row.calls).sum(), cost: cost.0 }
         })
         .collect()
 }
@@ -191,7 +237,7 @@ mod tests {
         assert_eq!(shown, [("a", 4, 1200), ("b", 2, 500), ("", 2, 0)]);
         let days = by_day(&rows);
         assert_eq!(days.len(), 2);
-        assert_eq!(days[0], json!({ "day": "1970-01-10", "calls": 4, "cost": 800 }));
+        assert_eq!(days[0], DayLine { day: "1970-01-10".into(), calls: 4, cost: 800 });
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::response::Response;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde::{Deserialize, Serialize};
 
-use super::layout::{self, PageError, PageFrame, beginning, segment};
+use super::answers::AnswerForm;
+use super::layout::{
+    self, PageDef, PageError, PageFrame, PageNav, PageRights, beginning, opened, page_template, segment,
+};
 use super::{answers, live};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{RepoRef, Timestamp};
@@ -18,6 +20,16 @@ use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::{self, LoopFilter, LoopRow, RepoScope};
 use crate::store::{StoreResult, calls, loops};
 use crate::web::{Viewer, WebState};
+
+/// Row of the page.
+pub(super) static PAGE: PageDef = PageDef {
+    route: "/",
+    template: page_template!("home.html"),
+    title: "Loops",
+    nav: PageNav::Entry("Loops"),
+    rights: PageRights::Viewer,
+    show: |page| opened(page, show),
+};
 
 /// Maximum number of waiting loops per page. The page reads each of them completely.
 const WAITING_SHOWN: usize = 8;
@@ -88,19 +100,137 @@ pub(super) async fn visible(state: &WebState, viewer: &Viewer) -> Result<Vec<(Re
     Ok(repositories.into_iter().zip(rights).filter(|(_, right)| *right >= ViewRight::Read).collect())
 }
 
-/// Returns the page.
-pub(super) async fn show(
-    State(state): State<Arc<WebState>>,
-    viewer: Viewer,
-    Query(query): Query<HomeQuery>,
-) -> Response {
-    match content(&state, &viewer, &query).await {
-        Ok((frame, context)) => layout::page(&state, &viewer, "home.html", &frame, context, Vec::new()),
-        Err(error) => error.page(&state, &viewer),
-    }
+/// Data of the page. Addresses of previous and next pages are empty if there are none.
+#[derive(Debug, Serialize)]
+struct HomeView<'a> {
+    waiting: Vec<WaitingLoop<'a>>,
+    /// Number of waiting loops that match the filters.
+    waiting_count: i64,
+    waiting_previous: String,
+    waiting_next: String,
+    /// Number of all waiting loops.
+    all_waiting: u64,
+    absent: Vec<AbsentForge>,
+    stopped: Vec<StoppedBackend<'a>>,
+    lists: Vec<LoopList<'a>>,
+    query: HomeChoice<'a>,
+    forges: Vec<&'a str>,
+    repositories: Vec<String>,
+    states: [&'static str; LoopState::ALL.len()],
 }
 
-async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result<(PageFrame, Json), PageError> {
+/// Selected filters; empty values select everything.
+#[derive(Debug, Serialize)]
+struct HomeChoice<'a> {
+    forge: &'a str,
+    repository: &'a str,
+    state: &'a str,
+    person: &'a str,
+}
+
+/// List of loops.
+#[derive(Debug, Serialize)]
+struct LoopList<'a> {
+    title: &'static str,
+    rows: Vec<LoopLine<'a>>,
+    count: i64,
+    shown: usize,
+    previous: String,
+    next: String,
+}
+
+/// Row of a list. The cost is in millionths of a dollar, and the time in milliseconds.
+#[derive(Debug, Serialize)]
+struct LoopLine<'a> {
+    id: &'a str,
+    state: &'static str,
+    title: &'a str,
+    repository: String,
+    issue: u64,
+    iteration: u32,
+    max_iterations: u32,
+    cost: i64,
+    person: &'a str,
+    updated_at: i64,
+}
+
+/// Unavailable forge.
+#[derive(Debug, Serialize)]
+struct AbsentForge {
+    forge: String,
+    /// Whether the forge rejects the credential.
+    refused: bool,
+    /// Whether its deliveries wait.
+    waits: bool,
+    /// Response of the forge; empty for viewers who are not operators.
+    detail: String,
+}
+
+/// Backend that is cooling down, or disabled until a person acts.
+#[derive(Debug, Serialize)]
+struct StoppedBackend<'a> {
+    name: &'a str,
+    state: &'static str,
+    /// End of the cool-down, in milliseconds.
+    until: Option<i64>,
+    reason: String,
+}
+
+/// Loop that waits for a person.
+#[derive(Debug, Serialize)]
+struct WaitingLoop<'a> {
+    id: &'a str,
+    state: String,
+    title: &'a str,
+    repository: String,
+    issue: u64,
+    url: &'a str,
+    headline: String,
+    person: &'a str,
+    iteration: u32,
+    max_iterations: u32,
+    percent: u8,
+    cost: i64,
+    since: i64,
+    /// Address of the pull request.
+    pull: Option<&'a str>,
+    detections: Vec<WaitingDetection>,
+    checks: Vec<FailedCheckLine<'a>>,
+    /// Task to confirm; empty if there is none or the viewer must not read it.
+    task_text: String,
+    plan: Option<ShownPlan>,
+    answers: Vec<AnswerForm>,
+}
+
+/// Open detection.
+#[derive(Debug, Serialize)]
+struct WaitingDetection {
+    level: String,
+    title: String,
+    severity: String,
+    evidence: String,
+}
+
+/// Failed check.
+#[derive(Debug, Serialize)]
+struct FailedCheckLine<'a> {
+    name: &'a str,
+    why: String,
+    /// End of the output; empty if the viewer must not read it.
+    output: String,
+}
+
+/// Plan that waits for approval.
+#[derive(Debug, Serialize)]
+struct ShownPlan {
+    plan_text: String,
+}
+
+/// Returns the page.
+async fn show(state: Arc<WebState>, viewer: Viewer, Query(query): Query<HomeQuery>) -> Result<Response, PageError> {
+    let state = &*state;
+    let viewer = &viewer;
+    let query = &query;
     let position = live::position(state).await?;
     let visible = visible(state, viewer).await?;
     let chosen = visible.iter().filter(|(repo, _)| {
@@ -122,23 +252,14 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         all_waits.iter().copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known)).collect();
     let unfiltered = LoopFilter { states: all_waits, ..LoopFilter::of(whole_scope(viewer, &visible)) };
     let (page, page_of_waiting) = (query.page.max(1), query.waiting.max(1));
-    let groups: Vec<(&'static str, Vec<LoopState>, bool)> = GROUPS
-        .iter()
-        .map(|group| {
-            let states = group.states.iter().copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known));
-            (group.title, states.collect::<Vec<_>>(), group.paged)
-        })
-        // Omit a list that the state filter excludes.
-        .filter(|(_, states, _)| !states.is_empty())
-        .collect();
-    let read_filter = filter;
+    let groups = groups(wanted);
     let read = state.engine.store.read(move |c| {
         let in_states = |states: Vec<LoopState>, offset: usize, limit: usize| -> StoreResult<(Vec<LoopRow>, i64)> {
             // A filter without states selects all of them.
             if states.is_empty() {
                 return Ok((Vec::new(), 0));
             }
-            let filter = LoopFilter { states, ..read_filter.clone() };
+            let filter = LoopFilter { states, ..filter.clone() };
             let count: u64 = listing::counts(c, &filter)?.iter().map(|(_, count)| count).sum();
             Ok((listing::slice(c, &filter, offset, limit)?, i64::try_from(count).unwrap_or(i64::MAX)))
         };
@@ -165,55 +286,71 @@ async fn content(state: &WebState, viewer: &Viewer, query: &HomeQuery) -> Result
         found.map_or(ViewRight::None, |(_, right)| *right)
     };
     let icon = if all_waiting > 0 { "icon-waiting.svg" } else { icon_of_lists(&lists) };
-    let context = json!({
-        "waiting": waiting.iter().zip(presses).map(|(current, presses)| asked(current, right_of(&current.place.repo), presses, now)).collect::<Vec<_>>(),
-        "waiting_count": waiting_count,
-        "waiting_previous": previous(page_of_waiting, |p| query.address(page, p)),
-        "waiting_next": next(page_of_waiting, WAITING_SHOWN, waiting_count, |p| query.address(page, p)),
-        "all_waiting": all_waiting,
-        "absent": absent(state, viewer),
-        "stopped": if viewer.operator { stopped(state, &backends, now) } else { Vec::new() },
-        "lists": lists.iter().map(|(title, rows, count, paged)| json!({
-            "title": title,
-            "rows": rows.iter().map(row).collect::<Vec<_>>(),
-            "count": count,
-            "shown": rows.len(),
-            "previous": if *paged { previous(page, |p| query.address(p, page_of_waiting)) } else { String::new() },
-            "next": if *paged { next(page, ROWS_SHOWN, *count, |p| query.address(p, page_of_waiting)) } else { String::new() },
-        })).collect::<Vec<_>>(),
-        "query": { "forge": query.forge, "repository": query.repository, "state": query.state, "person": query.person },
-        "forges": forges(&visible),
-        "repositories": visible.iter().map(|(repo, _)| repo.to_string()).collect::<Vec<_>>(),
-        "states": LoopState::ALL.map(LoopState::as_str),
+    let waiting = waiting.iter().zip(presses);
+    let lists = lists.iter().map(|(title, rows, count, paged)| LoopList {
+        title,
+        rows: rows.iter().map(line).collect(),
+        count: *count,
+        shown: rows.len(),
+        previous: if *paged { previous(page, |p| query.address(p, page_of_waiting)) } else { String::new() },
+        next: match paged {
+            true => next(page, ROWS_SHOWN, *count, |p| query.address(p, page_of_waiting)),
+            false => String::new(),
+        },
     });
+    let view = HomeView {
+        waiting: waiting
+            .filter_map(|(current, presses)| asked(current, right_of(&current.place.repo), presses, now))
+            .collect(),
+        waiting_count,
+        waiting_previous: previous(page_of_waiting, |p| query.address(page, p)),
+        waiting_next: next(page_of_waiting, WAITING_SHOWN, waiting_count, |p| query.address(page, p)),
+        all_waiting,
+        absent: absent(state, viewer),
+        stopped: if viewer.operator { stopped(state, &backends, now) } else { Vec::new() },
+        lists: lists.collect(),
+        query: HomeChoice {
+            forge: &query.forge,
+            repository: &query.repository,
+            state: &query.state,
+            person: &query.person,
+        },
+        forges: forges(&visible),
+        repositories: visible.iter().map(|(repo, _)| repo.to_string()).collect(),
+        states: LoopState::ALL.map(LoopState::as_str),
+    };
     let title = match all_waiting {
-        0 => "Loops".to_owned(),
+        0 => PAGE.title.to_owned(),
         count => format!("({count}) Loops"),
     };
-    let frame = PageFrame {
-        title,
-        nav: "home",
-        here: query.address(page, page_of_waiting),
-        feed: live::address("", position),
-        icon,
-    };
-    Ok((frame, context))
+    let frame =
+        PageFrame { title, here: query.address(page, page_of_waiting), feed: live::address("", position), icon };
+    Ok(layout::page_in(state, viewer, &PAGE, &frame, &view, Vec::new()))
 }
 
-/// Returns the template data of a row.
-fn row(row: &LoopRow) -> Json {
-    json!({
-        "id": row.id,
-        "state": row.state.as_str(),
-        "title": row.title,
-        "repository": row.repo.to_string(),
-        "issue": row.issue.0,
-        "iteration": row.iterations,
-        "max_iterations": row.max_iterations,
-        "cost": row.cost.0,
-        "person": row.person.login,
-        "updated_at": row.updated_at.0,
-    })
+/// Returns the title and states of each list, and whether it is paginated. Omits lists that the state filter excludes.
+fn groups(wanted: Option<LoopState>) -> Vec<(&'static str, Vec<LoopState>, bool)> {
+    let is_wanted = |known: &LoopState| wanted.is_none_or(|wanted| wanted == *known);
+    let groups = GROUPS.iter().map(|group| {
+        let states = group.states.iter().copied().filter(is_wanted);
+        (group.title, states.collect::<Vec<_>>(), group.paged)
+    });
+    groups.filter(|(_, states, _)| !states.is_empty()).collect()
+}
+
+fn line(row: &LoopRow) -> LoopLine<'_> {
+    LoopLine {
+        id: row.id.as_str(),
+        state: row.state.as_str(),
+        title: &row.title,
+        repository: row.repo.to_string(),
+        issue: row.issue.0,
+        iteration: row.iterations,
+        max_iterations: row.max_iterations,
+        cost: row.cost.0,
+        person: &row.person.login,
+        updated_at: row.updated_at.0,
+    }
 }
 
 fn icon_of_lists(lists: &[(&'static str, Vec<LoopRow>, i64, bool)]) -> &'static str {
@@ -240,20 +377,22 @@ fn whole_scope(viewer: &Viewer, visible: &[(RepoRef, ViewRight)]) -> RepoScope {
 }
 
 /// Returns the unavailable forges, for operators and for people of such a forge. Only operators see the forge's response.
-fn absent(state: &WebState, viewer: &Viewer) -> Vec<Json> {
+fn absent(state: &WebState, viewer: &Viewer) -> Vec<AbsentForge> {
     let absences = state.engine.absent_forges().into_iter().filter(|absence| viewer.hears_of(&absence.forge));
     let shown = absences.map(|absence| {
         let detail = if viewer.operator { absence.detail } else { String::new() };
-        json!({
-            "forge": absence.forge.as_str(), "refused": absence.refused, "waits": absence.waits,
-            "detail": beginning(&detail, LINE_SHOWN),
-        })
+        AbsentForge {
+            forge: absence.forge.to_string(),
+            refused: absence.refused,
+            waits: absence.waits,
+            detail: beginning(&detail, LINE_SHOWN),
+        }
     });
     shown.collect()
 }
 
 /// Returns the backends that are cooling down or disabled until a person acts.
-fn stopped(state: &WebState, backends: &Backends, now: Timestamp) -> Vec<Json> {
+fn stopped<'a>(state: &WebState, backends: &'a Backends, now: Timestamp) -> Vec<StoppedBackend<'a>> {
     let configured = &state.engine.settings.backends.backends;
     let known = backends.backends.iter().filter(|(name, _)| configured.contains_key(*name));
     let stopped = known.filter_map(|(name, backend)| {
@@ -262,9 +401,7 @@ fn stopped(state: &WebState, backends: &Backends, now: Timestamp) -> Vec<Json> {
             BackendStatus::Disabled { reason, .. } => (None, reason),
             _ => return None,
         };
-        Some(json!({
-            "name": name, "state": backend.status.word(now), "until": until, "reason": beginning(reason, LINE_SHOWN),
-        }))
+        Some(StoppedBackend { name, state: backend.status.word(now), until, reason: beginning(reason, LINE_SHOWN) })
     });
     stopped.collect()
 }
@@ -289,46 +426,45 @@ pub(super) fn next(page: usize, shown: usize, count: i64, address: impl Fn(usize
 }
 
 /// Returns the data of a waiting loop, with the evidence for its reason and the answers that are useful now.
-fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Json {
-    let View::Status(status) = report::status(current, "", now) else { return Json::Null };
+fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Option<WaitingLoop<'_>> {
+    let View::Status(status) = report::status(current, "", now) else { return None };
     let writes = right >= ViewRight::Write;
     let failing = current.latest_checks().into_iter().flat_map(|report| &report.outcomes).filter(|check| !check.holds);
-    let checks: Vec<Json> = failing
-        .take(3)
-        .map(|check| {
-            let output = if writes { last_part(&check.output) } else { String::new() };
-            json!({ "name": check.name, "why": beginning(&check.why, LINE_SHOWN), "output": output })
-        })
-        .collect();
-    json!({
-        "id": current.id,
-        "state": status.state,
-        "title": current.task.title,
-        "repository": current.place.repo.to_string(),
-        "issue": current.place.issue.0,
-        "url": current.task.url,
-        "headline": beginning(&status.headline, LINE_SHOWN),
-        "person": current.requested_by.login,
-        "iteration": status.iteration,
-        "max_iterations": status.max_iterations,
-        "percent": status.completion_percent,
-        "cost": current.spent.cost.0,
-        "since": current.updated_at.0,
-        "pull": current.pull.as_ref().map(|pull| pull.url.clone()),
-        "detections": status.detections.iter().take(ENTRIES_SHOWN).map(|found| json!({
-            "level": found.level, "title": found.title, "severity": found.severity,
-            "evidence": beginning(&found.evidence, LINE_SHOWN),
-        })).collect::<Vec<_>>(),
-        "checks": checks,
-        "task_text": if current.state == LoopState::NeedsConfirm && writes {
-            beginning(&status.task_text, TEXT_SHOWN)
-        } else {
-            String::new()
+    let checks = failing.take(3).map(|check| FailedCheckLine {
+        name: &check.name,
+        why: beginning(&check.why, LINE_SHOWN),
+        output: if writes { last_part(&check.output) } else { String::new() },
+    });
+    let detections = status.detections.iter().take(ENTRIES_SHOWN).map(|found| WaitingDetection {
+        level: found.level.clone(),
+        title: found.title.clone(),
+        severity: found.severity.clone(),
+        evidence: beginning(&found.evidence, LINE_SHOWN),
+    });
+    let plan = status.plan.as_ref().filter(|_| writes);
+    Some(WaitingLoop {
+        id: current.id.as_str(),
+        state: status.state.clone(),
+        title: &current.task.title,
+        repository: current.place.repo.to_string(),
+        issue: current.place.issue.0,
+        url: &current.task.url,
+        headline: beginning(&status.headline, LINE_SHOWN),
+        person: &current.requested_by.login,
+        iteration: status.iteration,
+        max_iterations: status.max_iterations,
+        percent: status.completion_percent,
+        cost: current.spent.cost.0,
+        since: current.updated_at.0,
+        pull: current.pull.as_ref().map(|pull| pull.url.as_str()),
+        detections: detections.collect(),
+        checks: checks.collect(),
+        task_text: match current.state == LoopState::NeedsConfirm && writes {
+            true => beginning(&status.task_text, TEXT_SHOWN),
+            false => String::new(),
         },
-        "plan": status.plan.as_ref().filter(|_| writes).map(|plan| json!({
-            "plan_text": beginning(&plan.plan_text, TEXT_SHOWN),
-        })),
-        "answers": if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
+        plan: plan.map(|plan| ShownPlan { plan_text: beginning(&plan.plan_text, TEXT_SHOWN) }),
+        answers: if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
     })
 }
 

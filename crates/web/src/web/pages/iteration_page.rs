@@ -7,21 +7,34 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde::{Deserialize, Serialize};
 
 use super::ansi::{AnsiReader, StyledText};
-use super::diff::{self, PatchRoom};
-use super::layout::{self, PageError, PageFrame, beginning, markup_size, require, segment};
+use super::diff::{self, FilePatch, PatchRoom};
+use super::layout::{
+    self, PageDef, PageError, PageFrame, PageNav, PageRights, beginning, markup_size, opened, page_template, require,
+    segment,
+};
 use super::{live, loop_page};
 use crate::domain::knowledge::session::SessionEvent;
 use crate::domain::knowledge::session::transcript::{self, TranscriptPart};
-use crate::domain::loops::{GuidanceSource, Iteration, Loop};
+use crate::domain::loops::{GuidanceSource, Iteration, IterationJudgement, Loop};
 use crate::domain::model::ids::{LoopId, Sha};
+use crate::domain::model::task::TestCounts;
 use crate::domain::report::{self, control_words};
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::session::{self, TextRow};
 use crate::web::{Viewer, WebState};
+
+/// Row of the page.
+pub(super) static PAGE: PageDef = PageDef {
+    route: "/loops/{id}/iterations/{number}",
+    template: page_template!("iteration.html"),
+    title: "Iteration",
+    nav: PageNav::Below("/"),
+    rights: PageRights::Viewer,
+    show: |page| opened(page, show),
+};
 
 /// Number of transcript lines per page.
 const LINES_SHOWN: usize = 200;
@@ -72,21 +85,159 @@ impl IterationQuery {
     }
 }
 
+/// Data of the page. Times are in milliseconds, and the cost is in millionths of a dollar.
+#[derive(Debug, Serialize)]
+struct IterationPageView<'a> {
+    id: &'a LoopId,
+    n: u32,
+    title: &'a str,
+    state: &'static str,
+    running: bool,
+    discarded: bool,
+    approach: String,
+    summary: String,
+    problem: String,
+    learnings: Vec<String>,
+    blockers: Vec<String>,
+    next_steps: Vec<String>,
+    started_at: i64,
+    ended_at: Option<i64>,
+    attempt: u32,
+    percent: u8,
+    cost: i64,
+    backend: &'a str,
+    model: Option<&'a str>,
+    /// Phrases about changes of the backend.
+    switched: &'a [String],
+    tools: ToolCounts,
+    commit: Option<&'a str>,
+    checks: Vec<CheckResultLine<'a>>,
+    files: Vec<ChangedFileLine<'a>>,
+    guidance: Vec<GuidanceLine<'a>>,
+    findings: Vec<FindingLine>,
+    restored: Vec<String>,
+    refused_hosts: Vec<String>,
+    judged: Option<JudgementView<'a>>,
+    /// Whether the viewer has write access, which the transcript and the change require.
+    writes: bool,
+    transcript: Option<TranscriptWindow>,
+    patch: Option<PatchView>,
+    /// Whether the page shows the change of the whole branch.
+    total: bool,
+    address: String,
+    previous: Option<u32>,
+    next: Option<u32>,
+}
+
+/// Calls of tools by the agent.
+#[derive(Debug, Serialize)]
+struct ToolCounts {
+    calls: u32,
+    errors: u32,
+    names: Vec<String>,
+}
+
+/// Result of a check.
+#[derive(Debug, Serialize)]
+struct CheckResultLine<'a> {
+    name: &'a str,
+    holds: bool,
+    why: String,
+    command: String,
+    ms: u64,
+    tests: Option<TestCounts>,
+    /// Whether the check passed, but its tests were not understood.
+    unread: bool,
+    /// Transcript line of the output.
+    line: Option<usize>,
+}
+
+/// Changed file.
+#[derive(Debug, Serialize)]
+struct ChangedFileLine<'a> {
+    path: &'a str,
+    added: u64,
+    removed: u64,
+}
+
+/// Guidance for the iteration. It quotes reviews and CI output.
+#[derive(Debug, Serialize)]
+struct GuidanceLine<'a> {
+    who: &'a str,
+    source: &'static str,
+    text: String,
+}
+
+/// Change of tests or checks.
+#[derive(Debug, Serialize)]
+struct FindingLine {
+    path: String,
+    line: Option<u32>,
+    evidence: String,
+}
+
+/// Assessment of the iteration.
+#[derive(Debug, Serialize)]
+struct JudgementView<'a> {
+    lines: Vec<String>,
+    reasoning: &'a str,
+    moved: &'a [String],
+    stops: Option<&'a str>,
+    found: Vec<JudgedDetectionLine<'a>>,
+}
+
+/// Detection after the iteration.
+#[derive(Debug, Serialize)]
+struct JudgedDetectionLine<'a> {
+    title: &'static str,
+    severity: String,
+    level: &'static str,
+    evidence: String,
+    recommendations: &'a [String],
+}
+
+/// Part of a change.
+#[derive(Debug, Serialize)]
+struct PatchView {
+    files: Vec<FilePatch>,
+    /// Number of omitted files.
+    more: usize,
+    truncated: bool,
+}
+
+/// Part of a transcript.
+#[derive(Debug, Serialize)]
+struct TranscriptWindow {
+    lines: VecDeque<TranscriptLine>,
+    /// Number of all lines.
+    count: usize,
+    first: usize,
+    last: usize,
+    /// First line of the previous and of the next page; 0 if there is none.
+    earlier: usize,
+    later: usize,
+}
+
+/// Line of a transcript with its 1-based number.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum TranscriptLine {
+    /// Title of the part at this index.
+    Title { n: usize, title: String, part: usize },
+    /// Line of a text; `cut` if it was longer.
+    Text { n: usize, pieces: Vec<StyledText>, cut: bool },
+}
+
 /// Returns the page.
-pub(super) async fn show(
-    State(state): State<Arc<WebState>>,
+async fn show(
+    state: Arc<WebState>,
     viewer: Viewer,
-    Path((id, number)): Path<(String, u32)>,
-    Query(query): Query<IterationQuery>,
-) -> Response {
+    (Path((id, number)), Query(query)): (Path<(String, u32)>, Query<IterationQuery>),
+) -> Result<Response, PageError> {
     let id = LoopId::new(id);
-    let shown = match TextRow::parse(&query.text) {
+    match TextRow::parse(&query.text) {
         Some(row) => found_line(&state, &viewer, &id, number, (row, query.line.unwrap_or(1))).await,
         None => content(&state, &viewer, &id, number, &query).await,
-    };
-    match shown {
-        Ok(response) => response,
-        Err(error) => error.page(&state, &viewer),
     }
 }
 
@@ -155,6 +306,13 @@ async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total
     Some((state.engine.outbound.masked(&patch.text), patch.truncated))
 }
 
+fn patch_view(text: &str, truncated: bool) -> PatchView {
+    let mut files = diff::files(text, PATCH_ROOM);
+    let more = files.len().saturating_sub(FILES_SHOWN);
+    files.truncate(FILES_SHOWN);
+    PatchView { files, more, truncated }
+}
+
 async fn part_text(
     state: &WebState,
     viewer: &Viewer,
@@ -198,90 +356,118 @@ async fn content(
     let total = query.diff == "total";
     let address = format!("/loops/{}/iterations/{number}", segment(id.as_str()));
     let running = iteration.ended_at.is_none() && current.state.is_open();
-    let (mut shown, mut patch) = (Json::Null, Json::Null);
+    let mut shown = None;
+    let mut patch = None;
     let mut line_of_check: HashMap<&str, usize> = HashMap::new();
     if writes {
         let (parts, _) = transcript_of(state, &current, number).await?;
         let names = iteration.checks.outcomes.iter().map(|check| check.name.as_str());
         line_of_check = names.filter_map(|name| Some((name, transcript::line_of_check(&parts, name)?))).collect();
-        shown = window(&parts, query.first(), running);
-        if let Some((text, truncated)) = patch_of(state, &current, iteration, total).await {
-            let mut files = diff::files(&text, PATCH_ROOM);
-            let more = files.len().saturating_sub(FILES_SHOWN);
-            files.truncate(FILES_SHOWN);
-            patch = json!({ "files": files, "more": more, "truncated": truncated });
-        }
+        shown = Some(window(&parts, query.first(), running));
+        let found = patch_of(state, &current, iteration, total).await;
+        patch = found.map(|(text, truncated)| patch_view(&text, truncated));
     }
-    let judged = iteration.judged.as_ref();
-    let short = |text: &str| beginning(text, TEXT_SHOWN);
-    let listed = |texts: &[String]| texts.iter().take(ENTRIES_SHOWN).map(|text| short(text)).collect::<Vec<_>>();
-    let context = json!({
-        "id": current.id,
-        "n": number,
-        "title": current.task.title,
-        "state": current.state.as_str(),
-        "running": running,
-        "discarded": iteration.discarded,
-        "approach": short(&report::approach(iteration)),
-        "summary": short(&iteration.report.summary),
-        "problem": short(&iteration.agent_problem),
-        "learnings": listed(&iteration.report.learnings),
-        "blockers": listed(&iteration.report.blockers),
-        "next_steps": listed(&iteration.report.next_steps),
-        "started_at": iteration.started_at.0,
-        "ended_at": iteration.ended_at.map(|at| at.0),
-        "attempt": iteration.attempt,
-        "percent": iteration.completion.whole_percent(),
-        "cost": iteration.cost.0,
-        "backend": iteration.served.backend,
-        "model": iteration.served.model,
-        "switched": iteration.served.switched,
-        "tools": { "calls": iteration.tool_calls, "errors": iteration.tool_errors, "names": listed(&iteration.tools) },
-        "commit": iteration.commit.as_ref().map(|commit| commit.short()),
-        "checks": iteration.checks.outcomes.iter().map(|check| json!({
-            "name": check.name, "holds": check.holds, "why": short(&check.why), "command": short(&check.command),
-            "ms": check.duration_ms, "tests": check.tests, "unread": check.holds && check.objection.is_some(), "line": line_of_check.get(check.name.as_str()),
-        })).collect::<Vec<_>>(),
-        "files": iteration.stat.files.iter().take(FILES_SHOWN).map(|file| json!({
-            "path": file.path, "added": file.added, "removed": file.removed,
-        })).collect::<Vec<_>>(),
-        // Guidance quotes reviews and CI output.
-        "guidance": iteration.guidance.iter().filter(|_| writes).take(ENTRIES_SHOWN).map(|guidance| json!({
-            "who": guidance.who, "source": source_words(guidance.source), "text": short(&guidance.text),
-        })).collect::<Vec<_>>(),
-        "findings": iteration.findings.iter().take(ENTRIES_SHOWN).map(|found| json!({
-            "path": short(&found.path), "line": found.line, "evidence": short(&found.evidence),
-        })).collect::<Vec<_>>(),
-        "restored": listed(&iteration.restored),
-        "refused_hosts": listed(&iteration.refused_hosts),
-        "judged": judged.map(|judged| json!({
-            "lines": control_words::lines(judged),
-            "reasoning": judged.reasoning,
-            "moved": judged.moved,
-            "stops": judged.stops,
-            "found": judged.found.iter().map(|found| json!({
-                "title": found.kind.title(), "severity": found.severity.to_string(), "level": found.level.name(),
-                "evidence": short(&found.evidence), "recommendations": found.recommendations,
-            })).collect::<Vec<_>>(),
-        })),
-        "writes": writes,
-        "transcript": shown,
-        "patch": patch,
-        "total": total,
-        "address": address,
-        "previous": current.iterations.iter().filter(|i| i.number < number).map(|i| i.number).max(),
-        "next": current.iterations.iter().filter(|i| i.number > number).map(|i| i.number).min(),
+    let checks = iteration.checks.outcomes.iter().map(|check| CheckResultLine {
+        name: &check.name,
+        holds: check.holds,
+        why: short(&check.why),
+        command: short(&check.command),
+        ms: check.duration_ms,
+        tests: check.tests,
+        unread: check.holds && check.objection.is_some(),
+        line: line_of_check.get(check.name.as_str()).copied(),
     });
+    let guidance = iteration.guidance.iter().filter(|_| writes).take(ENTRIES_SHOWN).map(|guidance| GuidanceLine {
+        who: &guidance.who,
+        source: source_words(guidance.source),
+        text: short(&guidance.text),
+    });
+    let findings = iteration.findings.iter().take(ENTRIES_SHOWN).map(|found| FindingLine {
+        path: short(&found.path),
+        line: found.line,
+        evidence: short(&found.evidence),
+    });
+    let view = IterationPageView {
+        id: &current.id,
+        n: number,
+        title: &current.task.title,
+        state: current.state.as_str(),
+        running,
+        discarded: iteration.discarded,
+        approach: short(&report::approach(iteration)),
+        summary: short(&iteration.report.summary),
+        problem: short(&iteration.agent_problem),
+        learnings: listed(&iteration.report.learnings),
+        blockers: listed(&iteration.report.blockers),
+        next_steps: listed(&iteration.report.next_steps),
+        started_at: iteration.started_at.0,
+        ended_at: iteration.ended_at.map(|at| at.0),
+        attempt: iteration.attempt,
+        percent: iteration.completion.whole_percent(),
+        cost: iteration.cost.0,
+        backend: &iteration.served.backend,
+        model: iteration.served.model.as_deref(),
+        switched: &iteration.served.switched,
+        tools: ToolCounts {
+            calls: iteration.tool_calls,
+            errors: iteration.tool_errors,
+            names: listed(&iteration.tools),
+        },
+        commit: iteration.commit.as_ref().map(|commit| commit.short()),
+        checks: checks.collect(),
+        files: changed_files(iteration),
+        guidance: guidance.collect(),
+        findings: findings.collect(),
+        restored: listed(&iteration.restored),
+        refused_hosts: listed(&iteration.refused_hosts),
+        judged: iteration.judged.as_ref().map(judgement),
+        writes,
+        transcript: shown,
+        patch,
+        total,
+        address: address.clone(),
+        previous: current.iterations.iter().filter(|i| i.number < number).map(|i| i.number).max(),
+        next: current.iterations.iter().filter(|i| i.number > number).map(|i| i.number).min(),
+    };
     let here = query.address(&address);
     let feed = live::address(&format!("/loops/{}", segment(id.as_str())), position) + &format!("&iteration={number}");
     let frame = PageFrame {
         title: format!("Iteration {number} · {}", current.task.title),
-        nav: "home",
         here: if running { here } else { String::new() },
         feed: if running { feed } else { String::new() },
         icon: layout::icon_of(current.state),
     };
-    Ok(layout::page(state, viewer, "iteration.html", &frame, context, Vec::new()))
+    Ok(layout::page_in(state, viewer, &PAGE, &frame, &view, Vec::new()))
+}
+
+fn short(text: &str) -> String {
+    beginning(text, TEXT_SHOWN)
+}
+
+fn listed(texts: &[String]) -> Vec<String> {
+    texts.iter().take(ENTRIES_SHOWN).map(|text| short(text)).collect()
+}
+
+fn changed_files(iteration: &Iteration) -> Vec<ChangedFileLine<'_>> {
+    let files = iteration.stat.files.iter().take(FILES_SHOWN);
+    files.map(|file| ChangedFileLine { path: &file.path, added: file.added, removed: file.removed }).collect()
+}
+
+fn judgement(judged: &IterationJudgement) -> JudgementView<'_> {
+    let found = judged.found.iter().map(|found| JudgedDetectionLine {
+        title: found.kind.title(),
+        severity: found.severity.to_string(),
+        level: found.level.name(),
+        evidence: short(&found.evidence),
+        recommendations: &found.recommendations,
+    });
+    JudgementView {
+        lines: control_words::lines(judged),
+        reasoning: &judged.reasoning,
+        moved: &judged.moved,
+        stops: judged.stops.as_deref(),
+        found: found.collect(),
+    }
 }
 
 /// Returns the name of a guidance source for people.
@@ -297,7 +483,7 @@ fn source_words(source: GuidanceSource) -> &'static str {
 
 /// Returns the lines from a 1-based line number on. Without a number, returns the last lines of a running iteration or the
 /// first lines of a finished one.
-fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json {
+fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> TranscriptWindow {
     // A title counts as a line, as in the plain text.
     let count: usize = parts.iter().map(|part| 1 + part.text.lines().count()).sum();
     let is_end = from.is_none() && running;
@@ -321,7 +507,7 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
             let (line, size) = if is_title {
                 let text = beginning(text, LINE_SHOWN);
                 let size = PART_MARKUP + markup_size(&text);
-                (json!({ "n": number, "title": text, "part": at }), size)
+                (TranscriptLine::Title { n: number, title: text, part: at }, size)
             } else {
                 shown_line(number, pieces)
             };
@@ -335,34 +521,40 @@ fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json 
         }
     }
     let last = first + shown.len();
-    json!({
-        "lines": shown.into_iter().map(|(line, _)| line).collect::<Vec<_>>(),
-        "count": count,
-        "first": first + 1,
-        "last": last,
-        "earlier": if first > 0 { first.saturating_sub(LINES_SHOWN) + 1 } else { 0 },
-        "later": if last < count { last + 1 } else { 0 },
-    })
+    TranscriptWindow {
+        lines: shown.into_iter().map(|(line, _)| line).collect(),
+        count,
+        first: first + 1,
+        last,
+        earlier: if first > 0 { first.saturating_sub(LINES_SHOWN) + 1 } else { 0 },
+        later: if last < count { last + 1 } else { 0 },
+    }
 }
 
-/// Returns the template data of a line, cut to the maximum length, and its HTML size in bytes.
-fn shown_line(number: usize, pieces: Vec<StyledText>) -> (Json, usize) {
-    let (mut left, mut size) = (LINE_SHOWN, LINE_MARKUP);
-    let pieces: Vec<Json> = pieces
-        .into_iter()
-        .map(|piece| {
-            let text: String = piece.text.chars().take(left).collect();
-            left -= text.chars().count();
-            size += PIECE_MARKUP + markup_size(&text);
-            json!({ "class": piece.class, "text": text })
-        })
-        .collect();
-    (json!({ "n": number, "pieces": pieces, "cut": left == 0 }), size)
+/// Returns a line, cut to the maximum length, and its HTML size in bytes.
+fn shown_line(number: usize, pieces: Vec<StyledText>) -> (TranscriptLine, usize) {
+    let mut left = LINE_SHOWN;
+    let mut size = LINE_MARKUP;
+    let cut_piece = |piece: StyledText| {
+        let text: String = piece.text.chars().take(left).collect();
+        left -= text.chars().count();
+        size += PIECE_MARKUP + markup_size(&text);
+        StyledText { text, ..piece }
+    };
+    let pieces = pieces.into_iter().map(cut_piece).collect();
+    (TranscriptLine::Text { n: number, pieces, cut: left == 0 }, size)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value as Json, json};
+
     use super::*;
+
+    /// Returns the window as its template receives it.
+    fn window(parts: &[TranscriptPart], from: Option<usize>, running: bool) -> Json {
+        json!(super::window(parts, from, running))
+    }
 
     fn numbers(shown: &Json) -> (u64, u64, usize) {
         let lines = shown["lines"].as_array().expect("lines");

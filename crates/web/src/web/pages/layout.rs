@@ -1,25 +1,49 @@
 //! Layout of the pages: frame, checks of rights, and errors.
 
+use std::sync::{Arc, LazyLock};
+
+use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use axum::routing::{self, MethodRouter};
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use super::PAGES;
+pub(super) use super::page_def::{PageDef, PageNav, PageRights};
 use crate::domain::loops::LoopState;
 use crate::domain::report;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreError;
-use crate::web::markup::{POLICY, beside_tasks, error_context, rendered, with_status};
+use crate::web::markup::{POLICY, Templates, beside_tasks, error_context, rendered, templates, with_status};
 use crate::web::{Viewer, WebState, assets};
 
-pub(super) use crate::web::markup::{beginning, markup_size, segment};
+pub(super) use crate::web::markup::{beginning, markup_size, page_template, segment};
 
-/// Frame of a page: title, navigation and addresses for updates.
+/// Returns the handler of a page: rejects viewers without the page's rights, then runs `show`. An error becomes a page.
+pub(super) fn opened<A, Shown, Answer>(page: &'static PageDef, show: Shown) -> MethodRouter<Arc<WebState>>
+where
+    A: FromRequestParts<Arc<WebState>> + Send + 'static,
+    Shown: Fn(Arc<WebState>, Viewer, A) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Result<Response, PageError>> + Send + 'static,
+{
+    routing::get(move |State(state): State<Arc<WebState>>, viewer: Viewer, asked: A| async move {
+        let shown = match page.admits(&viewer) {
+            true => show(state.clone(), viewer.clone(), asked).await,
+            false => Err(ONLY_OPERATORS),
+        };
+        shown.unwrap_or_else(|error| error.page(&state, &viewer))
+    })
+}
+
+/// Environment with the templates of all pages.
+pub(super) static TEMPLATES: LazyLock<Templates> = LazyLock::new(|| templates(PAGES.iter().map(|page| page.template)));
+
+/// Frame of a page: title, and addresses for updates.
 #[derive(Debug, Clone)]
 pub(super) struct PageFrame {
     /// Title.
     pub title: String,
-    /// Name of the current navigation entry.
-    pub nav: &'static str,
     /// Address of the page with its query. Scripts reload changed parts from it. Empty for a static page.
     pub here: String,
     /// Address of the event stream; empty for a static page.
@@ -30,8 +54,8 @@ pub(super) struct PageFrame {
 
 impl PageFrame {
     /// Creates the frame of a static page.
-    pub fn still(title: &str, nav: &'static str) -> Self {
-        Self { title: title.to_owned(), nav, here: String::new(), feed: String::new(), icon: "icon-rest.svg" }
+    pub fn still(title: impl Into<String>) -> Self {
+        Self { title: title.into(), here: String::new(), feed: String::new(), icon: "icon-rest.svg" }
     }
 }
 
@@ -46,32 +70,57 @@ pub(super) fn icon_of(state: LoopState) -> &'static str {
     }
 }
 
-/// Renders a page and masks secrets in `context`. The texts in `trusted` are the service's HTML and are inserted unescaped.
-pub(super) fn page(
+/// Renders a static page with its own title; see [`page_in`].
+pub(super) fn page(state: &WebState, viewer: &Viewer, page: &PageDef, view: &impl Serialize) -> Response {
+    page_in(state, viewer, page, &PageFrame::still(page.title), view, Vec::new())
+}
+
+/// Renders a page and masks secrets in `view`. The texts in `trusted` are the service's HTML and are inserted unescaped.
+pub(super) fn page_in(
     state: &WebState,
     viewer: &Viewer,
-    template: &str,
+    page: &PageDef,
     frame: &PageFrame,
-    context: Json,
+    view: &impl Serialize,
+    trusted: Vec<(&'static str, String)>,
+) -> Response {
+    framed(state, viewer, Some(page), frame, json!(view), trusted)
+}
+
+/// Renders a page, or the page for errors.
+fn framed(
+    state: &WebState,
+    viewer: &Viewer,
+    page: Option<&PageDef>,
+    frame: &PageFrame,
+    view: Json,
     trusted: Vec<(&'static str, String)>,
 ) -> Response {
     let name = viewer.account.as_ref().map_or("operator", |(_, user)| user.login.as_str());
+    let template = page.map_or("error.html", |page| page.template.name);
+    let marked = page.map_or("", PageDef::marked);
+    let navigation = PAGES.iter().filter(|entry| entry.admits(viewer)).filter_map(|entry| match entry.nav {
+        PageNav::Entry(label) => {
+            Some(json!({ "address": entry.route, "label": label, "current": entry.route == marked }))
+        }
+        PageNav::Below(_) | PageNav::Hidden => None,
+    });
     let frame = json!({
         "title": state.engine.outbound.masked(&frame.title),
-        "nav": frame.nav,
+        "route": page.map_or("", |page| page.route),
         "here": frame.here,
         "feed": frame.feed,
         "icon": assets::address(frame.icon),
         "csrf": viewer.csrf,
         "viewer": name,
-        "operator": viewer.operator,
+        "navigation": navigation.collect::<Vec<_>>(),
     });
     beside_tasks(|| {
-        let all = match state.engine.outbound.masked_json(context) {
+        let all = match state.engine.outbound.masked_json(view) {
             Json::Object(map) => map,
             _ => serde_json::Map::new(),
         };
-        rendered(template, frame, all, trusted, POLICY.to_owned())
+        rendered(&TEMPLATES, template, frame, all, trusted, POLICY.to_owned())
     })
 }
 
@@ -94,6 +143,9 @@ pub(super) enum PageError {
     #[error("The database could not be read; the log of the service says why.")]
     Store(StoreError),
 }
+
+/// Error for viewers who are not operators.
+const ONLY_OPERATORS: PageError = PageError::Forbidden("Only operators see this page.");
 
 impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
@@ -134,8 +186,8 @@ impl PageError {
             tracing::error!(%error, "a page could not be read");
         }
         let context = error_context(&[&self.to_string()], "", links);
-        let frame = PageFrame::still(self.title(), "");
-        with_status(page(state, viewer, "error.html", &frame, context, Vec::new()), self.status())
+        let frame = PageFrame::still(self.title());
+        with_status(framed(state, viewer, None, &frame, context, Vec::new()), self.status())
     }
 }
 
@@ -150,10 +202,7 @@ pub(super) fn require(has: ViewRight, needs: ViewRight) -> Result<(), PageError>
 
 /// Fails unless the viewer is an operator.
 pub(super) fn require_operator(viewer: &Viewer) -> Result<(), PageError> {
-    match viewer.operator {
-        true => Ok(()),
-        false => Err(PageError::Forbidden("Only operators see this page.")),
-    }
+    if viewer.operator { Ok(()) } else { Err(ONLY_OPERATORS) }
 }
 
 /// Compares a form's token with the viewer's token in constant time; fails if they differ.

@@ -6,10 +6,15 @@ use axum::extract::{Form, Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::layout::{self, PageError, PageFrame, beginning, require, require_token, segment};
+use super::answers::AnswerForm;
+use super::data::StepRow;
+use super::layout::{
+    self, PageDef, PageError, PageFrame, PageNav, PageRights, beginning, opened, page_template, require, require_token,
+    segment,
+};
 use super::{answers, charts, data, live};
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{LoopId, Timestamp};
@@ -17,9 +22,21 @@ use crate::domain::report::view::{CommandReply, StatusView, View};
 use crate::domain::report::{self, control_words};
 use crate::domain::trust::viewer::ViewRight;
 use crate::engine::{CommandPath, DashboardAuthor, DashboardCommandError, DashboardOutcome};
+use crate::store::audit::AuditLine;
+use crate::store::calls::CallRecord;
 use crate::store::{audit, calls, loops};
 use crate::web::markup::beside_tasks;
 use crate::web::{Viewer, WebState};
+
+/// Row of the page.
+pub(super) static PAGE: PageDef = PageDef {
+    route: "/loops/{id}",
+    template: page_template!("loop.html"),
+    title: "Loop",
+    nav: PageNav::Below("/"),
+    rights: PageRights::Viewer,
+    show: |page| opened(page, show),
+};
 
 /// Number of log steps on the page.
 const STEPS_SHOWN: usize = 30;
@@ -72,17 +89,110 @@ pub(super) async fn seen(
     Ok((current, right))
 }
 
+/// Data of the page. Costs are in millionths of a dollar, and times in milliseconds.
+#[derive(Debug, Serialize)]
+struct LoopView<'a> {
+    id: &'a LoopId,
+    writes: bool,
+    title: &'a str,
+    repository: String,
+    issue: u64,
+    url: &'a str,
+    state: &'a str,
+    open: bool,
+    /// Data of the status comment.
+    status: Json,
+    created_at: i64,
+    updated_at: i64,
+    person: &'a str,
+    /// Login of the person whose rights the loop uses.
+    authority: &'a str,
+    cost: i64,
+    cost_limit: i64,
+    tokens_in: u64,
+    tokens_out: u64,
+    answers: Vec<AnswerForm>,
+    /// Whether the viewer may give commands.
+    presses: bool,
+    who_may: String,
+    /// Text of the command field.
+    command: String,
+    reply: Option<CommandReply>,
+    checks: Vec<LoopCheckLine<'a>>,
+    /// Number of iterations.
+    count: usize,
+    timeline: Vec<IterationLine<'a>>,
+    iterations: Vec<IterationLine<'a>>,
+    /// Newest iteration of the table's previous and next page.
+    later: Option<u32>,
+    earlier: Option<u32>,
+    steps: Vec<StepRow>,
+    step_count: i64,
+    audit: Vec<AuditLine>,
+    audit_count: usize,
+    calls: Vec<CallRecord>,
+    calls_count: usize,
+    has_charts: bool,
+    has_alarms: bool,
+}
+
+/// Result of a check.
+#[derive(Debug, Serialize)]
+struct LoopCheckLine<'a> {
+    name: &'a str,
+    command: String,
+    holds: bool,
+    why: String,
+}
+
+/// Iteration in the timeline and the table. People with read access may see it.
+#[derive(Debug, Serialize)]
+struct IterationLine<'a> {
+    n: u32,
+    approach: String,
+    summary: String,
+    problem: String,
+    running: bool,
+    started_at: i64,
+    seconds: i64,
+    percent: u8,
+    held: usize,
+    checks: usize,
+    all_held: bool,
+    files: usize,
+    added: u64,
+    removed: u64,
+    cost: i64,
+    backend: &'a str,
+    model: Option<&'a str>,
+    commit: Option<&'a str>,
+    discarded: bool,
+    signal: Option<String>,
+    p: Option<String>,
+    i: Option<String>,
+    d: Option<String>,
+    gains: Option<String>,
+    profile: Option<String>,
+    alarms: Vec<String>,
+    found: Vec<FoundLine>,
+    strategy: Option<&'a str>,
+}
+
+/// Detection in an iteration.
+#[derive(Debug, Serialize)]
+struct FoundLine {
+    level: &'static str,
+    title: &'static str,
+    evidence: String,
+}
+
 /// Returns the page.
-pub(super) async fn show(
-    State(state): State<Arc<WebState>>,
+async fn show(
+    state: Arc<WebState>,
     viewer: Viewer,
-    Path(id): Path<String>,
-    Query(query): Query<LoopQuery>,
-) -> Response {
-    match content(&state, &viewer, &LoopId::new(id), &query, None).await {
-        Ok(response) => response,
-        Err(error) => error.page(&state, &viewer),
-    }
+    (Path(id), Query(query)): (Path<String>, Query<LoopQuery>),
+) -> Result<Response, PageError> {
+    content(&state, &viewer, &LoopId::new(id), &query, None).await
 }
 
 /// Sends a command to the loop and shows the result on the page.
@@ -182,62 +292,64 @@ async fn content(
     let newest = current.iterations.len();
     let from = current.iterations.iter().rev().position(|i| query.until.is_none_or(|until| i.number <= until));
     let from = from.unwrap_or(newest);
-    let rows = |from: usize, count: usize| -> Vec<Json> {
-        current.iterations.iter().rev().skip(from).take(count).map(|i| row(&current, i, now)).collect()
+    let rows = |from: usize, count: usize| -> Vec<IterationLine<'_>> {
+        current.iterations.iter().rev().skip(from).take(count).map(|i| line(&current, i, now)).collect()
     };
     let at = |place: usize| current.iterations.iter().rev().nth(place).map(|i| i.number);
-    let context = json!({
-        "id": current.id,
-        "writes": writes,
-        "title": current.task.title,
-        "repository": current.place.repo.to_string(),
-        "issue": current.place.issue.0,
-        "url": current.task.url,
-        "state": status.state,
-        "open": current.state.is_open(),
-        "status": shown(&status, writes),
-        "created_at": current.created_at.0,
-        "updated_at": current.updated_at.0,
-        "person": current.requested_by.login,
-        "authority": current.authority.login,
-        "cost": current.spent.cost.0,
-        "cost_limit": current.limits.cost.0,
-        "tokens_in": current.spent.tokens_in,
-        "tokens_out": current.spent.tokens_out,
-        "answers": if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
-        "presses": presses,
-        "who_may": report::who_may(&current.policy),
-        "command": typed,
-        "reply": reply,
-        "checks": current.latest_checks().map(|report| report.outcomes.iter().map(|check| json!({
-            "name": check.name, "command": beginning(&check.command, LINE_SHOWN), "holds": check.holds,
-            "why": beginning(&check.why, LINE_SHOWN),
-        })).collect::<Vec<_>>()).unwrap_or_default(),
-        "count": newest,
-        "timeline": rows(0, TIMELINE_SHOWN),
-        "iterations": rows(from, TABLE_SHOWN),
-        "later": if from > 0 { at(from.saturating_sub(TABLE_SHOWN)) } else { None },
-        "earlier": at(from + TABLE_SHOWN),
-        "steps": steps,
-        "step_count": steps_count,
-        "audit": trail,
-        "audit_count": audit_count,
-        "calls": calls,
-        "calls_count": calls_count,
-        "has_charts": !drawn.progress.is_empty(),
-        "has_alarms": drawn.has_alarms,
+    let checks = current.latest_checks().into_iter().flat_map(|report| &report.outcomes).map(|check| LoopCheckLine {
+        name: &check.name,
+        command: beginning(&check.command, LINE_SHOWN),
+        holds: check.holds,
+        why: beginning(&check.why, LINE_SHOWN),
     });
+    let view = LoopView {
+        id: &current.id,
+        writes,
+        title: &current.task.title,
+        repository: current.place.repo.to_string(),
+        issue: current.place.issue.0,
+        url: &current.task.url,
+        state: &status.state,
+        open: current.state.is_open(),
+        status: shown(&status, writes),
+        created_at: current.created_at.0,
+        updated_at: current.updated_at.0,
+        person: &current.requested_by.login,
+        authority: &current.authority.login,
+        cost: current.spent.cost.0,
+        cost_limit: current.limits.cost.0,
+        tokens_in: current.spent.tokens_in,
+        tokens_out: current.spent.tokens_out,
+        answers: if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
+        presses,
+        who_may: report::who_may(&current.policy),
+        command: typed,
+        reply,
+        checks: checks.collect(),
+        count: newest,
+        timeline: rows(0, TIMELINE_SHOWN),
+        iterations: rows(from, TABLE_SHOWN),
+        later: if from > 0 { at(from.saturating_sub(TABLE_SHOWN)) } else { None },
+        earlier: at(from + TABLE_SHOWN),
+        steps,
+        step_count: steps_count,
+        audit: trail,
+        audit_count,
+        calls,
+        calls_count,
+        has_charts: !drawn.progress.is_empty(),
+        has_alarms: drawn.has_alarms,
+    };
     let address = format!("/loops/{}", segment(id.as_str()));
     let frame = PageFrame {
         title: format!("{} · {}", status.state.replace('_', " "), current.task.title),
-        nav: "home",
         feed: live::address(&address, position),
         here: query.until.map_or(address.clone(), |until| format!("{address}?until={until}")),
         icon: layout::icon_of(current.state),
     };
     let svg =
         vec![("progress", drawn.progress), ("terms", drawn.terms), ("gains", drawn.gains), ("cost_chart", drawn.cost)];
-    Ok(layout::page(state, viewer, "loop.html", &frame, context, svg))
+    Ok(layout::page_in(state, viewer, &PAGE, &frame, &view, svg))
 }
 
 /// Returns a loop's state with texts cut to their maximum size. Includes texts that require write access only if `writes` is
@@ -259,45 +371,46 @@ fn shown(status: &StatusView, writes: bool) -> Json {
     status_json
 }
 
-/// Returns an iteration's data for the timeline and tables. People with read access may see it.
-fn row(current: &Loop, iteration: &Iteration, now: Timestamp) -> Json {
+fn line<'a>(current: &Loop, iteration: &'a Iteration, now: Timestamp) -> IterationLine<'a> {
     let (added, removed) = iteration.stat.lines();
-    let held = iteration.checks.held();
     let end = iteration.ended_at.unwrap_or(if current.state.is_open() { now } else { current.updated_at });
     let judged = iteration.judged.as_ref();
     let said = [&iteration.report.summary, &iteration.message].into_iter().find(|text| !text.trim().is_empty());
-    json!({
-        "n": iteration.number,
-        "approach": beginning(&report::approach(iteration), LINE_SHOWN),
-        "summary": said.map_or_else(String::new, |text| beginning(text.lines().next().unwrap_or_default(), LINE_SHOWN)),
-        "problem": beginning(&iteration.agent_problem, LINE_SHOWN),
-        "running": iteration.ended_at.is_none() && current.state.is_open(),
-        "started_at": iteration.started_at.0,
-        "seconds": end.since(iteration.started_at) / 1000,
-        "percent": iteration.completion.whole_percent(),
-        "held": held,
-        "checks": iteration.checks.outcomes.len(),
-        "all_held": iteration.checks.all_hold() && !iteration.checks.outcomes.is_empty(),
-        "files": iteration.stat.files.len(),
-        "added": added,
-        "removed": removed,
-        "cost": iteration.cost.0,
-        "backend": iteration.served.backend,
-        "model": iteration.served.model,
-        "commit": iteration.commit.as_ref().map(|commit| commit.short()),
-        "discarded": iteration.discarded,
-        "signal": judged.map(|judged| format!("{:.2}", judged.signal)),
-        "p": judged.map(|judged| format!("{:.2}", judged.p)),
-        "i": judged.map(|judged| format!("{:.2}", judged.i)),
-        "d": judged.map(|judged| format!("{:+.2}", judged.d)),
-        "gains": judged.map(control_words::gains),
-        "profile": judged.map(|judged| judged.profile.clone()),
-        "alarms": judged.map(control_words::alarms).unwrap_or_default(),
-        "found": judged.map(|judged| judged.found.iter().map(|found| json!({
-            "level": found.level.name(), "title": found.kind.title(), "evidence": beginning(&found.evidence, LINE_SHOWN),
-        })).collect::<Vec<_>>()).unwrap_or_default(),
-        "strategy": judged.map(|judged| judged.reasoning.clone()),
-    })
+    let found = judged.into_iter().flat_map(|judged| &judged.found).map(|found| FoundLine {
+        level: found.level.name(),
+        title: found.kind.title(),
+        evidence: beginning(&found.evidence, LINE_SHOWN),
+    });
+    IterationLine {
+        n: iteration.number,
+        approach: beginning(&report::approach(iteration), LINE_SHOWN),
+        summary: said.map_or_else(String::new, |text| beginning(text.lines().next().unwrap_or_default(), LINE_SHOWN)),
+        problem: beginning(&iteration.agent_problem, LINE_SHOWN),
+        running: iteration.ended_at.is_none() && current.state.is_open(),
+        started_at: iteration.started_at.0,
+        seconds: end.since(iteration.started_at) / 1000,
+        percent: iteration.completion.whole_percent(),
+        held: iteration.checks.held(),
+        checks: iteration.checks.outcomes.len(),
+        all_held: iteration.checks.all_hold() && !iteration.checks.outcomes.is_empty(),
+        files: iteration.stat.files.len(),
+        added,
+        removed,
+        cost: iteration.cost.0,
+        backend: &iteration.served.backend,
+        model: iteration.served.model.as_deref(),
+        commit: iteration.commit.as_ref().map(|commit| commit.short()),
+        discarded: iteration.discarded,
+        signal: judged.map(|judged| format!("{:.2}", judged.signal)),
+        p: judged.map(|judged| format!("{:.2}", judged.p)),
+        i: judged.map(|judged| format!("{:.2}", judged.i)),
+        d: judged.map(|judged| format!("{:+.2}", judged.d)),
+        gains: judged.map(control_words::gains),
+        profile: judged.map(|judged| judged.profile.clone()),
+        alarms: judged.map(control_words::alarms).unwrap_or_default(),
+        found: found.collect(),
+        strategy: judged.map(|judged| judged.reasoning.as_str()),
+    }
 }
 
 /// Returns the audit log as JSON: decisions, steps and their inputs. It requires write access, because inputs contain

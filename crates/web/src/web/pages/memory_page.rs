@@ -1,5 +1,7 @@
 //! Memory page: search and delete learnings, and answer proposals of conventions.
 
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::extract::{Form, Path, Query, State};
@@ -7,9 +9,10 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
 
-use super::layout::{self, PageError, PageFrame, require, require_token, segment};
+use super::layout::{
+    self, PageDef, PageError, PageNav, PageRights, opened, page_template, require, require_token, segment,
+};
 use super::loop_page;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
@@ -22,6 +25,16 @@ use crate::store::memory::{self, StepMemory, proposals};
 use crate::store::sql::Connection;
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
+
+/// Row of the page.
+pub(super) static PAGE: PageDef = PageDef {
+    route: "/memory",
+    template: page_template!("memory.html"),
+    title: "Memory",
+    nav: PageNav::Entry("Memory"),
+    rights: PageRights::Viewer,
+    show: |page| opened(page, show),
+};
 
 /// Number of learnings on the page.
 const LEARNINGS_SHOWN: usize = 50;
@@ -48,7 +61,7 @@ struct LearningChoice {
 
 impl LearningChoice {
     fn filter(&self) -> Result<LearningFilter, PageError> {
-        fn set<T>(name: &str, text: &str, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, PageError> {
+        fn set<T, E: Display>(name: &str, text: &str, parse: fn(&str) -> Result<T, E>) -> Result<Option<T>, PageError> {
             let text = Some(text.trim()).filter(|text| !text.is_empty());
             let parsed = text.map(parse).transpose();
             parsed.map_err(|expected| PageError::Invalid(format!("The {name} is invalid: {expected}.")))
@@ -56,7 +69,7 @@ impl LearningChoice {
         Ok(LearningFilter {
             kind: set("kind", &self.kind, LearningFilter::parse_kind)?,
             task_type: set("task type", &self.task_type, LearningFilter::parse_task_type)?,
-            repository: set("repository", &self.repository, |name| Ok(name.to_owned()))?,
+            repository: set("repository", &self.repository, |name| Ok::<_, Infallible>(name.to_owned()))?,
             min_confidence: set("confidence", &self.min_confidence, LearningFilter::parse_share)?,
             min_success_rate: None,
         })
@@ -125,22 +138,67 @@ async fn require_change(state: &WebState, viewer: &Viewer, repo: &RepoRef) -> Re
     }
 }
 
-/// Returns the page.
-pub(super) async fn show(
-    State(state): State<Arc<WebState>>,
-    viewer: Viewer,
-    Query(query): Query<MemoryPageQuery>,
-) -> Response {
-    match content(&state, &viewer, &query).await {
-        Ok(context) => {
-            let frame = PageFrame::still("Memory", "memory");
-            layout::page(&state, &viewer, "memory.html", &frame, context, Vec::new())
-        }
-        Err(error) => error.page(&state, &viewer),
-    }
+/// Data of the page.
+#[derive(Debug, Serialize)]
+struct MemoryView<'a> {
+    choice: &'a LearningChoice,
+    kinds: [&'static str; LearningKind::ALL.len()],
+    task_types: [&'static str; TaskType::ALL.len()],
+    /// Loop whose reflections the page shows; empty for none.
+    loop_id: &'a str,
+    reflections: Vec<Reflection>,
+    learnings: Vec<LearningLine>,
+    proposals: Vec<ProposalLine>,
+    /// Address of the next page; empty on the last page.
+    next: String,
 }
 
-async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> Result<Json, PageError> {
+/// Learning of a repository.
+#[derive(Debug, Serialize)]
+struct LearningLine {
+    id: String,
+    kind: &'static str,
+    task_type: &'static str,
+    state: &'static str,
+    repository: String,
+    text: String,
+    confidence: String,
+    seen: u32,
+    uses: u64,
+    uplift: Option<String>,
+    /// Loops that the learning comes from.
+    sources: Vec<String>,
+    /// Whether the viewer may delete it.
+    presses: bool,
+}
+
+/// Proposal of a convention.
+#[derive(Debug, Serialize)]
+struct ProposalLine {
+    number: u64,
+    repository: String,
+    text: String,
+    loops: u32,
+    loop_id: LoopId,
+    /// Whether the viewer may answer it.
+    presses: bool,
+}
+
+/// Returns the page.
+async fn show(
+    state: Arc<WebState>,
+    viewer: Viewer,
+    Query(query): Query<MemoryPageQuery>,
+) -> Result<Response, PageError> {
+    let view = content(&state, &viewer, &query).await?;
+    Ok(layout::page(&state, &viewer, &PAGE, &view))
+}
+
+async fn content<'a>(
+    state: &WebState,
+    viewer: &Viewer,
+    query: &'a MemoryPageQuery,
+) -> Result<MemoryView<'a>, PageError> {
     let (words, after, filter) = (query.choice.q.trim().to_owned(), query.after.clone(), query.choice.filter()?);
     let reflections = reflections_of(state, viewer, query.r#loop.trim()).await?;
     let (settings, now) = (state.engine.settings.memory.clone(), state.engine.clock.now());
@@ -160,50 +218,43 @@ async fn content(state: &WebState, viewer: &Viewer, query: &MemoryPageQuery) -> 
     });
     let (learnings, open) = read.await?;
     let settings = &state.engine.settings.memory;
-    let (mut rows, mut last) = (Vec::new(), String::new());
+    let mut seen: Vec<&(Learning, Option<String>)> = Vec::new();
     let mut more = false;
-    for (learning, uplift) in &learnings {
-        if !sees(state, viewer, &learning.repository).await {
+    for found in &learnings {
+        if !sees(state, viewer, &found.0.repository).await {
             continue;
         }
-        if rows.len() == LEARNINGS_SHOWN {
+        if seen.len() == LEARNINGS_SHOWN {
             more = true;
             break;
         }
-        last.clone_from(&learning.id);
-        let row = learning_row(learning, learning.confidence_at(now, settings), uplift.as_deref());
-        rows.push((learning.repository.clone(), row));
+        seen.push(found);
     }
-    let mut asked = Vec::new();
+    let mut asked: Vec<&Proposal> = Vec::new();
     for proposal in &open {
         if sees(state, viewer, &proposal.repository).await {
-            asked.push((proposal.repository.clone(), proposal_row(proposal)));
+            asked.push(proposal);
         }
     }
-    let places: Vec<RepoRef> = rows.iter().chain(&asked).map(|(repo, _)| RepoRef::clone(repo)).collect();
+    let of_seen = seen.iter().map(|(learning, _)| learning.repository.clone());
+    let places: Vec<RepoRef> = of_seen.chain(asked.iter().map(|proposal| proposal.repository.clone())).collect();
     let presses = state.access.may_press(&state.engine, viewer, &places).await;
-    let with_buttons = |((_, mut row), presses): ((RepoRef, Json), &bool)| {
-        row["presses"] = json!(presses);
-        row
-    };
-    let (of_rows, of_asked) = presses.split_at(rows.len());
-    let rows: Vec<Json> = rows.into_iter().zip(of_rows).map(with_buttons).collect();
-    let asked: Vec<Json> = asked.into_iter().zip(of_asked).map(with_buttons).collect();
-    let next = if more && query.choice.q.trim().is_empty() && !last.is_empty() {
-        query.choice.address(&last)
-    } else {
-        String::new()
-    };
-    Ok(json!({
-        "choice": query.choice,
-        "kinds": LearningKind::ALL.map(LearningKind::as_str),
-        "task_types": TaskType::ALL.map(TaskType::as_str),
-        "loop_id": query.r#loop,
-        "reflections": reflections,
-        "learnings": rows,
-        "proposals": asked,
-        "next": next,
-    }))
+    let (of_learnings, of_proposals) = presses.split_at(seen.len());
+    let last = seen.last().filter(|_| more && query.choice.q.trim().is_empty());
+    let learnings = seen.iter().zip(of_learnings).map(|((learning, uplift), presses)| {
+        learning_line(learning, learning.confidence_at(now, settings), uplift.clone(), *presses)
+    });
+    let proposals = asked.iter().zip(of_proposals).map(|(proposal, presses)| proposal_line(proposal, *presses));
+    Ok(MemoryView {
+        choice: &query.choice,
+        kinds: LearningKind::ALL.map(LearningKind::as_str),
+        task_types: TaskType::ALL.map(TaskType::as_str),
+        loop_id: &query.r#loop,
+        reflections,
+        next: last.map_or_else(String::new, |(learning, _)| query.choice.address(&learning.id)),
+        learnings: learnings.collect(),
+        proposals: proposals.collect(),
+    })
 }
 
 /// Returns the newest reflections of a loop, oldest first; empty if `id` is empty.
@@ -230,30 +281,32 @@ fn listed(c: &Connection, after: &str, shown: &dyn Fn(&Learning) -> bool) -> Sto
     Ok(found)
 }
 
-fn learning_row(learning: &Learning, confidence: f64, uplift: Option<&str>) -> Json {
-    json!({
-        "id": learning.id,
-        "kind": learning.kind().as_str(),
-        "task_type": learning.task_type.as_str(),
-        "state": learning.state.as_str(),
-        "repository": learning.repository.to_string(),
-        "text": learning.line(),
-        "confidence": format!("{confidence:.2}"),
-        "seen": learning.seen,
-        "uses": learning.uses,
-        "uplift": uplift,
-        "sources": learning.sources.iter().map(|source| source.loop_id.as_str()).collect::<Vec<_>>(),
-    })
+fn learning_line(learning: &Learning, confidence: f64, uplift: Option<String>, presses: bool) -> LearningLine {
+    LearningLine {
+        id: learning.id.clone(),
+        kind: learning.kind().as_str(),
+        task_type: learning.task_type.as_str(),
+        state: learning.state.as_str(),
+        repository: learning.repository.to_string(),
+        text: learning.line(),
+        confidence: format!("{confidence:.2}"),
+        seen: learning.seen,
+        uses: learning.uses,
+        uplift,
+        sources: learning.sources.iter().map(|source| source.loop_id.to_string()).collect(),
+        presses,
+    }
 }
 
-fn proposal_row(proposal: &Proposal) -> Json {
-    json!({
-        "number": proposal.number,
-        "repository": proposal.repository.to_string(),
-        "text": proposal.text,
-        "loops": proposal.loops,
-        "loop_id": proposal.loop_id,
-    })
+fn proposal_line(proposal: &Proposal, presses: bool) -> ProposalLine {
+    ProposalLine {
+        number: proposal.number,
+        repository: proposal.repository.to_string(),
+        text: proposal.text.clone(),
+        loops: proposal.loops,
+        loop_id: proposal.loop_id.clone(),
+        presses,
+    }
 }
 
 /// Deletes a learning.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
 use super::home::{next, previous};
-use super::layout::{self, PageError, PageFrame, beginning, require_operator};
+use super::layout::{self, PageDef, PageError, PageNav, PageRights, beginning, opened, page_template};
 use crate::config::{KeySource, KeySources};
 use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::report;
@@ -16,6 +16,16 @@ use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::store::loops::NewestSettings;
 use crate::store::{StoreResult, forge_state, listing, loops};
 use crate::web::{Viewer, WebState};
+
+/// Row of the page.
+pub(super) static PAGE: PageDef = PageDef {
+    route: "/repositories",
+    template: page_template!("repositories.html"),
+    title: "Repositories",
+    nav: PageNav::Entry("Repositories"),
+    rights: PageRights::Operator,
+    show: |page| opened(page, show),
+};
 
 /// Number of repositories on a page.
 const REPOSITORIES_SHOWN: usize = 20;
@@ -29,18 +39,36 @@ pub(super) struct RepositoriesQuery {
     page: usize,
 }
 
-/// Returns the page of repositories.
-pub(super) async fn repositories(
-    State(state): State<Arc<WebState>>,
-    viewer: Viewer,
-    Query(query): Query<RepositoriesQuery>,
-) -> Response {
-    let shown = repositories_page(&state, &viewer, query.page.max(1)).await;
-    shown.unwrap_or_else(|error| error.page(&state, &viewer))
+/// Data of the page.
+#[derive(Debug, Serialize)]
+struct RepositoriesView {
+    repositories: Vec<RepositoryLine>,
+    count: usize,
+    /// Address of the previous page; empty on the first page.
+    previous: String,
+    /// Address of the next page; empty on the last page.
+    next: String,
 }
 
-async fn repositories_page(state: &WebState, viewer: &Viewer, page: usize) -> Result<Response, PageError> {
-    require_operator(viewer)?;
+/// Repository with its effective settings.
+#[derive(Debug, Serialize)]
+struct RepositoryLine {
+    name: String,
+    watched: bool,
+    /// Whether a loop is open, so that the settings of the repository's file are known.
+    known: bool,
+    settings: Vec<SettingRow>,
+    /// Settings of the repository's file without effect.
+    overruled: Vec<String>,
+}
+
+/// Returns the page.
+async fn show(
+    state: Arc<WebState>,
+    viewer: Viewer,
+    Query(query): Query<RepositoriesQuery>,
+) -> Result<Response, PageError> {
+    let page = query.page.max(1);
     let forges: Vec<ForgeName> =
         state.engine.settings.policies.keys().chain(state.engine.forges.keys()).cloned().collect();
     let read = state.engine.store.read(move |c| {
@@ -58,29 +86,24 @@ async fn repositories_page(state: &WebState, viewer: &Viewer, page: usize) -> Re
         Ok((shown, open, count))
     });
     let (shown, open, count) = read.await?;
-    let rows: Vec<Json> = shown
-        .iter()
-        .zip(&open)
-        .map(|(repo, newest)| {
-            let operators = state.engine.settings.policy(&repo.forge);
-            json!({
-                "name": repo.to_string(),
-                "watched": state.engine.settings.watches(repo),
-                "known": newest.is_some(),
-                "settings": rows((&operators, &state.engine.settings.key_sources), newest.as_ref()),
-                "overruled": newest.as_ref().map(|newest| newest.overruled.clone()).unwrap_or_default(),
-            })
-        })
-        .collect();
-    let address = |page: usize| format!("/repositories?page={page}");
-    let context = json!({
-        "repositories": rows,
-        "count": count,
-        "previous": previous(page, address),
-        "next": next(page, REPOSITORIES_SHOWN, i64::try_from(count).unwrap_or(i64::MAX), address),
+    let lines = shown.iter().zip(&open).map(|(repo, newest)| {
+        let operators = state.engine.settings.policy(&repo.forge);
+        RepositoryLine {
+            name: repo.to_string(),
+            watched: state.engine.settings.watches(repo),
+            known: newest.is_some(),
+            settings: rows((&operators, &state.engine.settings.key_sources), newest.as_ref()),
+            overruled: newest.as_ref().map(|newest| newest.overruled.clone()).unwrap_or_default(),
+        }
     });
-    let frame = PageFrame::still("Repositories", "repositories");
-    Ok(layout::page(state, viewer, "repositories.html", &frame, context, Vec::new()))
+    let address = |page: usize| format!("/repositories?page={page}");
+    let view = RepositoriesView {
+        repositories: lines.collect(),
+        count,
+        previous: previous(page, address),
+        next: next(page, REPOSITORIES_SHOWN, i64::try_from(count).unwrap_or(i64::MAX), address),
+    };
+    Ok(layout::page(&state, &viewer, &PAGE, &view))
 }
 
 /// Keys of the operator's configuration, or prefixes of keys.
@@ -295,6 +318,8 @@ fn object(value: &impl Serialize) -> Map<String, Json> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use serde_json::json;
 
     use super::*;
     use crate::config::operator::OperatorFile;

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::sample::answer;
 use super::*;
+use crate::forge::ForgeError;
 use crate::forge::contract::RecordedRequest;
 use crate::forge::http::TransportError;
-use crate::forge::{ForgeError, TeamVisibility};
 
 const INSTALLATION: &str = "/repos/acme/app/installation";
 const TOKENS: &str = "/app/installations/99/access_tokens";
