@@ -172,7 +172,7 @@ async fn commands_and_labels_of_people(dialect: Dialect, mode: UpdateMode) -> Ve
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         settle(world).await;
         let said = inputs(world).await;
-        let mira = said.iter().filter(|line| line.starts_with("RunLabel") && line.contains("mira")).count();
+        let mira = said.iter().filter(|line| line.starts_with("Command(RunLabel") && line.contains("mira")).count();
         assert_eq!(mira, 2, "who set and removed it is known: {said:#?}");
         world.label().await;
         settle(world).await;

@@ -27,6 +27,7 @@ mod presence;
 mod prompt_memory;
 mod providers;
 mod reconcile;
+mod recover;
 mod redelivery;
 mod remarks;
 mod repository_access;

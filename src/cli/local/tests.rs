@@ -239,7 +239,8 @@ async fn weakened_check_blocks_completion_until_accepted() {
     std::fs::write(setup.repo.join("tsconfig.json"), "{\n  \"strict\": true\n}\n").expect("written");
     git(&setup.repo, &["add", "."]).await;
     git(&setup.repo, &["commit", "--quiet", "-m", "a configuration"]).await;
-    let more = ["--task", "Fix it", "--check", "grep -q right answer.txt", "--max-iterations", "1"];
+    let check = "grep -q right answer.txt && ! grep -q true tsconfig.json";
+    let more = ["--task", "Fix it", "--check", check, "--max-iterations", "1"];
     let stopped = run_to(&setup, &more, ExitCode::from(OPEN_FINDINGS)).await.remove(0);
     assert_eq!(stopped.state.as_str(), "limit_reached", "{}", stopped.why);
     let forge = open(&args(&setup, &["--list"]), &setup.env, true).await.expect("opened");

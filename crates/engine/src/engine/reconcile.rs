@@ -12,17 +12,15 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
 use super::repository_access::RepositoryAccess;
-use super::{Engine, ForgeAccount, LeaseOwner, logs};
-use crate::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect};
+use super::{Engine, ForgeAccount, logs};
+use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
 use crate::domain::loops::{CommandInput, ForgeInput, Loop, LoopInput, LoopState, WaitReason, WorkOutcome};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
-use crate::domain::providers::backends::BackendObservation;
 use crate::forge::{ForgeErrorKind, RecordedChanges};
-use crate::process;
 use crate::store::loops::{self, IssueRole};
-use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox, tokens};
+use crate::store::{StoreError, forge_state, inbox, installation, outbox, tokens};
 
 /// Size of the write-ahead log above which a warning is logged, in bytes; four times the checkpoint size.
 const LARGE_LOG: u64 = 256 << 20;
@@ -576,34 +574,5 @@ impl Engine {
         let issue = account.forge.issue(repo, number).await?;
         let origin = Origin::found_comment(repo, &comment, self.clock.now());
         self.comment(account, repo.clone(), issue, comment, sender, &origin).await.map(drop)
-    }
-
-    /// Ends the leases of processes that have exited, and the child processes that they left running.
-    pub async fn recover(&self) -> Result<(), StoreError> {
-        self.forget_channels().await?;
-        self.observe(BackendObservation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;
-        let now = self.clock.now();
-        let here = self.owner.clone();
-        let own = here.name();
-        let owners = self.store.read(move |c| leases::owners(c, now)).await?;
-        for name in owners.into_iter().filter(|name| *name != own) {
-            let gone = LeaseOwner::parse(&name).is_some_and(|o| o.is_gone(&here, process::is_alive));
-            if gone {
-                tracing::info!(owner = name, "a process has ended; its work is taken over");
-                self.store.write(move |c| leases::end_all(c, &name)).await?;
-                kill_point("K37");
-            }
-        }
-        // End leftover processes now; their work may not be resumed for a long time.
-        let mut lost = self.store.read(move |c| outbox::lost_work(c, now)).await?;
-        lost.retain(|id| !self.held.contains(&outbox::lease_name(id.as_str(), EffectQueue::Work.as_str())));
-        let ended = lost.iter().map(async |id| {
-            let left = process::end_survivors(&self.cookie_of(id), Duration::ZERO).await;
-            if left > 0 {
-                tracing::error!(loop_id = %id, left, "processes of a lost run could not be ended");
-            }
-        });
-        futures::future::join_all(ended).await;
-        Ok(())
     }
 }

@@ -821,7 +821,7 @@ fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
 }
 
 #[test]
-fn change_that_is_left_out_is_told_once_and_does_not_prevent_completion() {
+fn change_left_out_is_mentioned_once_and_does_not_prevent_completion() {
     let left_out = |change: &mut IterationChange| change.refused = vec!["`lib` is a submodule".into()];
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(left_out).pushed().checked(true).is(LoopState::Running, LoopStep::Agent);

@@ -17,3 +17,14 @@ pub(super) struct BranchState<'a> {
     /// Files that differ from the base.
     pub paths: &'a ChangedPaths,
 }
+
+/// File that the checks run without, or with another version.
+#[derive(Clone)]
+pub(super) struct ReplacedFile {
+    pub path: String,
+    pub is_new: bool,
+    /// Whether the file is a build file, whose base version may not fit the branch's program.
+    pub is_build: bool,
+    /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
+    pub version: Sha,
+}

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::branch_state::BranchState;
+use super::branch_state::{BranchState, ReplacedFile};
 use super::program_tests::MergedFile;
 use crate::domain::loops::{BranchFinding, Loop};
 use crate::domain::model::ids::{RepoRef, Sha};
@@ -18,17 +18,6 @@ const MAX_IMPORT_SEARCHES: usize = 200;
 
 /// Number of files that are read to find program code which uses a file.
 const MAX_USERS: usize = 50;
-
-/// File that the checks run without, or with another version.
-#[derive(Clone)]
-pub(super) struct ReplacedFile {
-    pub path: String,
-    pub is_new: bool,
-    /// Whether the file is a build file, whose base version may not fit the branch's program.
-    pub is_build: bool,
-    /// Commit with the version to use: the base, or the commit at which a person accepted a change of the file.
-    pub version: Sha,
-}
 
 impl Engine {
     /// Returns the findings about a commit or tree, before its checks run.

@@ -1,7 +1,7 @@
 //! Existing pull requests that loops work on: their problems when a loop starts, and the changes of their authors.
 
-use super::branch_state::BranchState;
-use super::changed_tests::{ReplacedFile, changed_tests, check_start};
+use super::branch_state::{BranchState, ReplacedFile};
+use super::changed_tests::{changed_tests, check_start};
 use crate::domain::loops::{BranchFinding, ForgeInput, FoundBranch, Loop, LoopInput, PullProblems};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::tamper::ChangeMarks;

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sha2::{Digest as _, Sha256};
 use test_regions::{ChangedFile, Judgement, Reason, RegionName, TestModuleFile};
 
-use super::branch_state::BranchState;
-use super::changed_tests::ReplacedFile;
+use super::branch_state::{BranchState, ReplacedFile};
 use crate::domain::loops::{BranchFinding, ChangedTestFile};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{TamperFinding, TamperKind};

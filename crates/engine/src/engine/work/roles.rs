@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::branch_state::BranchState;
-use super::changed_tests::ReplacedFile;
+use super::branch_state::{BranchState, ReplacedFile};
 use super::program_tests::MergedFile;
 use super::verify::{BaseTests, CheckedTree, VerifyContext};
 use crate::domain::model::task::CheckReport;

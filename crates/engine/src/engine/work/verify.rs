@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
-use super::branch_state::BranchState;
-use super::changed_tests::{ReplacedFile, changed_tests, check_start};
+use super::branch_state::{BranchState, ReplacedFile};
+use super::changed_tests::{changed_tests, check_start};
 use super::environment::SetupContext;
 use super::program_tests::{Contents, MergedFile};
 use crate::clock::Stopwatch;

@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn default_features_include_what_they_enable() {
+    fn default_features_include_the_enabled_ones() {
         let text = "[features]\ndefault = [\"a\", \"b\"]\na = [\"c\", \"dep:x\", \"y/z\", \"a\"]\nb = []\nc = [\"b\"]\nd = []\n";
         assert_eq!(default_features(text), ["a", "b", "c"]);
         for text in ["", "[features]\na = []\n", "[package]\ndefault = [\"a\"]\n", "["] {

@@ -1,0 +1,42 @@
+//! Takes over the work of processes that have exited.
+
+use std::time::Duration;
+
+use failpoint::kill_point;
+
+use super::{Engine, LeaseOwner};
+use crate::domain::lifecycle::effect::EffectQueue;
+use crate::domain::providers::backends::BackendObservation;
+use crate::process;
+use crate::store::{StoreError, leases, outbox};
+
+impl Engine {
+    /// Ends the leases of processes that have exited, and the child processes that they left running.
+    pub async fn recover(&self) -> Result<(), StoreError> {
+        self.forget_channels().await?;
+        self.observe(BackendObservation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;
+        let now = self.clock.now();
+        let here = self.owner.clone();
+        let own = here.name();
+        let owners = self.store.read(move |c| leases::owners(c, now)).await?;
+        for name in owners.into_iter().filter(|name| *name != own) {
+            let gone = LeaseOwner::parse(&name).is_some_and(|o| o.is_gone(&here, process::is_alive));
+            if gone {
+                tracing::info!(owner = name, "a process has ended; its work is taken over");
+                self.store.write(move |c| leases::end_all(c, &name)).await?;
+                kill_point("K37");
+            }
+        }
+        // End leftover processes now; their work may not be resumed for a long time.
+        let mut lost = self.store.read(move |c| outbox::lost_work(c, now)).await?;
+        lost.retain(|id| !self.held.contains(&outbox::lease_name(id.as_str(), EffectQueue::Work.as_str())));
+        let ended = lost.iter().map(async |id| {
+            let left = process::end_survivors(&self.cookie_of(id), Duration::ZERO).await;
+            if left > 0 {
+                tracing::error!(loop_id = %id, left, "processes of a lost run could not be ended");
+            }
+        });
+        futures::future::join_all(ended).await;
+        Ok(())
+    }
+}
