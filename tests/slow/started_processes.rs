@@ -74,6 +74,9 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git update-ref -z --stdin
       git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-status
+      git ls-tree -r -z --full-tree
+      git grep -l -z -I -F -e
+      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       sh
@@ -90,6 +93,9 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-status
+      git ls-tree -r -z --full-tree
+      git grep -l -z -I -F -e
+      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       bwrap sh -c
@@ -108,6 +114,9 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git update-ref -z --stdin
       git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-status
+      git ls-tree -r -z --full-tree
+      git grep -l -z -I -F -e
+      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       sh
