@@ -9,6 +9,8 @@ use crate::engine::executor::EffectError;
 
 /// Maximum number of files that are read because they may name data.
 const MAX_FILES: usize = 1000;
+/// Maximum number of programs that are read because such files name them.
+const MAX_PROGRAMS: usize = 100;
 
 impl Engine {
     /// Returns the changed files of the base that contain data of its tests. A file to which the branch only added lines is left out if
@@ -31,7 +33,14 @@ impl Engine {
         let mut naming = self.workspaces.files_with(repo, base, &data.texts()).await;
         naming.truncate(MAX_FILES);
         let naming: Vec<&str> = naming.iter().map(String::as_str).collect();
-        for (path, content) in self.contents(names, base, &naming).await? {
+        let naming = self.contents(names, base, &naming).await?;
+        let of = |(path, content): (&String, &Vec<u8>)| data.programs_of(path, &String::from_utf8_lossy(content));
+        let programs: BTreeSet<&str> = naming.iter().flat_map(of).take(MAX_PROGRAMS).collect();
+        let programs: Vec<&str> = programs.into_iter().collect();
+        for (path, content) in self.contents(names, base, &programs).await? {
+            data.read_program_of_tests(&path, &String::from_utf8_lossy(&content));
+        }
+        for (path, content) in naming {
             let content = String::from_utf8_lossy(&content);
             let tests = test_regions::regions(&path, &content).unwrap_or_default();
             let tests: Vec<_> = tests.into_iter().map(|region| region.range).collect();

@@ -101,6 +101,14 @@ pub fn role_by_content(path: &str, content: &str, has_tests: bool, start: &Check
     (!has_tests && (asserts() || judges())).then_some(true)
 }
 
+/// Whether the functions of a file can only fail: they return nothing and print nothing.
+pub(super) fn only_fails(path: &str, content: &str) -> bool {
+    pattern!(FAILS, r"\b(?:assert|raise|exit)\b");
+    pattern!(RESULT, r"(?m)^\s*(?:return|yield)\s+\S|^\s*lambda\b|=\s*lambda\b|\bprint\(|\.write\(");
+    let fails = Language::of(path) == Some(Language::Python) && FAILS.is_match(content) && !RESULT.is_match(content);
+    fails || only_asserts(path, content)
+}
+
 /// Whether a file does nothing but assert: functions named after assertions that fail, exported macros of assertions, a Python module
 /// that asserts when it is imported or whose functions return nothing.
 fn only_asserts(path: &str, content: &str) -> bool {

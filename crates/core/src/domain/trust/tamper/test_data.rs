@@ -1,7 +1,7 @@
 //! Data that tests read under an ordinary name: cases in a table, recorded output, a document whose examples run. The path does not say
 //! so, but the base's tests, the commands of the checks or the build files name the data, and no program code does.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::build_files::{is_build_file, makes_tests};
@@ -9,7 +9,7 @@ use super::config_files::is_makefile;
 use super::language::Language;
 use super::manifests::is_manifest;
 use super::marks::{is_test_code, is_test_file};
-use super::role::role_by_content;
+use super::role::{only_fails, role_by_content};
 use super::starts::{CheckStart, runs_checks};
 
 // Files that contain no program.
@@ -26,6 +26,9 @@ pattern!(DOCUMENT_TESTS, r"\bdoc\s*=\s*include_str!|\bdoctest!|\bdoc_comment\b")
 // Words of code that handles files.
 pattern!(FILES, r"(?i)path|join|open|dir|glob|read|load|resource|embed|file|folder|fixture");
 
+/// Languages in which tests name the files of the program that they use.
+const NAMING_LANGUAGES: [Language; 5] =
+    [Language::Python, Language::JavaScript, Language::Ruby, Language::Php, Language::Shell];
 /// Maximum number of changed files whose names are searched.
 const MAX_FILES: usize = 200;
 
@@ -42,8 +45,8 @@ pub enum DataUse {
 #[derive(Debug)]
 pub struct TestData<'a> {
     start: &'a CheckStart<'a>,
-    /// Names by which tests import or start programs of the base.
-    programs: HashSet<&'a str>,
+    /// Programs of the base by the names by which tests import or start them.
+    programs: HashMap<&'a str, Vec<&'a str>>,
     files: Vec<DataFile>,
 }
 
@@ -74,7 +77,10 @@ impl<'a> TestData<'a> {
         };
         let changed = changed.filter(|path| may_be_test_data(path) && !start.depends_on(path));
         let files = changed.take(MAX_FILES).map(file).collect();
-        let programs = start.base_paths().filter(|path| is_program(path, start)).flat_map(modules).collect();
+        let mut programs: HashMap<&str, Vec<&str>> = HashMap::new();
+        for path in start.base_paths().filter(|path| is_program(path, start)) {
+            modules(path).into_iter().for_each(|name| programs.entry(name).or_default().push(path));
+        }
         let mut found = Self { start, programs, files };
         for command in start.commands() {
             found.read_commands(command);
@@ -92,6 +98,23 @@ impl<'a> TestData<'a> {
         texts.sort();
         texts.dedup();
         texts
+    }
+
+    /// Returns the programs of the base that a test or a script of the checks names, if its language names programs.
+    pub fn programs_of(&self, path: &str, content: &str) -> Vec<&'a str> {
+        let names_them = Language::of(path).is_some_and(|language| NAMING_LANGUAGES.contains(&language));
+        match names_them && (is_test_file(path) || self.start.depends_on(path)) {
+            true => words(content).filter_map(|word| self.programs.get(word)).flatten().copied().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Reads the content of a program, which is a library of the tests if its functions do nothing but fail.
+    pub fn read_program_of_tests(&mut self, path: &str, content: &str) {
+        if only_fails(path, content) {
+            self.programs.values_mut().for_each(|paths| paths.retain(|known| *known != path));
+            self.programs.retain(|_, paths| !paths.is_empty());
+        }
     }
 
     /// Reads a file of the base. `tests` has the positions of tests in a program file.
@@ -129,11 +152,8 @@ impl<'a> TestData<'a> {
     /// Whether a test uses a program of the base. The data is the subject of other tests. In languages in which tests do not name the
     /// files of the program, they use it.
     fn uses_program(&self, language: Option<Language>, content: &str) -> bool {
-        let names_files = [Language::Python, Language::JavaScript, Language::Ruby, Language::Php, Language::Shell];
-        !language.is_some_and(|language| names_files.contains(&language))
-            || content
-                .split(|c: char| !c.is_alphanumeric() && !"_-".contains(c))
-                .any(|word| self.programs.contains(word))
+        !language.is_some_and(|language| NAMING_LANGUAGES.contains(&language))
+            || words(content).any(|word| self.programs.contains_key(word))
     }
 
     fn read_tests(&mut self, text: &str) {
@@ -237,6 +257,11 @@ fn modules(path: &str) -> Vec<&str> {
         true => path.split('/').rev().skip(1).collect(),
         false => vec![stem],
     }
+}
+
+/// Returns the words of a text that may be names of programs.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && !"_-".contains(c))
 }
 
 fn file_name(path: &str) -> &str {
@@ -378,6 +403,22 @@ mod tests {
         assert_eq!(used("api/openapi.json", &["pytest"], &[], &[read]), None);
         let serves = ("tests/test_api.py", "import report\nopen(\"api/openapi.json\")\n");
         assert_eq!(used("api/openapi.json", &["pytest"], &[], &[serves]), Some(DataUse::Read));
+    }
+
+    #[test]
+    fn data_is_the_subject_of_tests_whose_library_only_fails() {
+        let library = "def check(good):\n    sys.exit(0 if good else 'wrong')\n";
+        let program = "def rows(path):\n    return open(path).read()\n";
+        for (content, expected) in [(library, None), (program, Some(DataUse::Read))] {
+            let start =
+                CheckStart::new(["python3 check_all.py"].into_iter(), ["check_all.py", "report.py", "notes.txt"]);
+            let test = "import report\nreport.check(open(\"notes.txt\"))\n";
+            let mut data = TestData::new(&start, ["notes.txt"].into_iter(), &[]);
+            assert!(data.programs_of("check_all.py", test).contains(&"report.py"));
+            data.read_program_of_tests("report.py", content);
+            data.read("check_all.py", test, &[]);
+            assert_eq!(data.of_tests().next().map(|(_, data_use)| data_use), expected, "{content}");
+        }
     }
 
     #[test]
