@@ -176,7 +176,7 @@ enum DatabaseSource {
     /// File of SQLite.
     File(PathBuf),
     /// Server of PostgreSQL.
-    Postgres(PgSettings),
+    Postgres(Box<PgSettings>),
 }
 
 /// Connection for writing, the lock on the schema of a file, and whether the last process ended without closing the file.
@@ -203,7 +203,7 @@ impl DatabaseSource {
                 (Connection(Database::Sqlite(connection)), schema)
             }
             Self::Postgres(settings) => {
-                (Connection(Database::Postgres(postgres::open(settings, mode, patience)?)), None)
+                (Connection(Database::Postgres(Box::new(postgres::open(settings, mode, patience)?))), None)
             }
         };
         if mode == Mode::Beside {
@@ -223,7 +223,7 @@ impl DatabaseSource {
     fn reader(&self) -> StoreResult<Connection> {
         Ok(Connection(match self {
             Self::File(path) => Database::Sqlite(sqlite::reader(path)?),
-            Self::Postgres(settings) => Database::Postgres(postgres::reader(settings)?),
+            Self::Postgres(settings) => Database::Postgres(Box::new(postgres::reader(settings)?)),
         }))
     }
 }
@@ -281,13 +281,13 @@ impl Store {
     /// Fails with `Failed` if the server cannot be reached or is too old, if the tables were written by a newer version, or
     /// if they need a change while processes of an older version use them.
     pub fn connect(settings: &PgSettings) -> StoreResult<Self> {
-        Self::start(DatabaseSource::Postgres(settings.clone()), Mode::Own, SCHEMA_PATIENCE)
+        Self::start(DatabaseSource::Postgres(Box::new(settings.clone())), Mode::Own, SCHEMA_PATIENCE)
     }
 
     /// Connects to the existing tables in a database of PostgreSQL while a service may be running on it. Leaves the schema
     /// unchanged.
     pub fn connect_beside(settings: &PgSettings) -> StoreResult<Self> {
-        Self::start(DatabaseSource::Postgres(settings.clone()), Mode::Beside, SCHEMA_PATIENCE)
+        Self::start(DatabaseSource::Postgres(Box::new(settings.clone())), Mode::Beside, SCHEMA_PATIENCE)
     }
 
     fn start(source: DatabaseSource, mode: Mode, patience: Duration) -> StoreResult<Self> {

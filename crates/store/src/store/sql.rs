@@ -26,7 +26,7 @@ pub struct Connection(pub(super) Database);
 /// DatabaseEngine of a connection.
 pub(super) enum Database {
     Sqlite(rusqlite::Connection),
-    Postgres(PgConnection),
+    Postgres(Box<PgConnection>),
 }
 
 impl Connection {
@@ -41,7 +41,7 @@ impl Connection {
     pub(super) fn engine(&self) -> &dyn DatabaseEngine {
         match &self.0 {
             Database::Sqlite(connection) => connection,
-            Database::Postgres(connection) => connection,
+            Database::Postgres(connection) => connection.as_ref(),
         }
     }
 

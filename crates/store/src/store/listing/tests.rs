@@ -143,7 +143,7 @@ fn row_follows_each_save_of_its_loop() {
 
 #[test]
 fn rows_are_made_for_loops_of_an_earlier_version() {
-    let mut c = database();
+    let c = database();
     let expected = page(&c, &all(), None, 10).expect("a page").rows;
     let call = "INSERT INTO calls (key, loop_id, forge, repo_id, iteration, role, purpose, backend, call, day, started_at, ended_at,
             reserved, cost, tokens_in, tokens_out)
@@ -158,8 +158,8 @@ fn rows_are_made_for_loops_of_an_earlier_version() {
          VALUES ('r-9-zzzzzz', 'gh', 1, 9, 'failed', 1, 'damaged', 1, 9, 9)",
     )
     .expect("as before");
-    fill(&mut c).expect("filled");
-    fill(&mut c).expect("once");
+    fill(&c).expect("filled");
+    fill(&c).expect("once");
     let found = page(&c, &all(), None, 10).expect("a page").rows;
     assert_eq!(found[1..], expected);
     assert_eq!((found[0].id.as_str(), found[0].reason.as_str()), ("r-9-zzzzzz", "Its stored data cannot be read."));

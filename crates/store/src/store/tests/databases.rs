@@ -20,7 +20,7 @@ pub(in crate::store) fn database() -> Connection {
             connection.batch("BEGIN").expect("begun");
             connection
         });
-        return Connection(Database::Postgres(opened.join().expect("no panic")));
+        return Connection(Database::Postgres(Box::new(opened.join().expect("no panic"))));
     }
     let opened = sqlite::open(Path::new(":memory:"), Mode::Memory, Duration::ZERO);
     Connection(Database::Sqlite(opened.expect("a database").0))

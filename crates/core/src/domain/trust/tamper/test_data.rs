@@ -410,8 +410,7 @@ mod tests {
         let library = "def check(good):\n    sys.exit(0 if good else 'wrong')\n";
         let program = "def rows(path):\n    return open(path).read()\n";
         for (content, expected) in [(library, None), (program, Some(DataUse::Read))] {
-            let start =
-                CheckStart::new(["python3 check_all.py"].into_iter(), ["check_all.py", "report.py", "notes.txt"]);
+            let start = CheckStart::new(["python3 check_all.py"], ["check_all.py", "report.py", "notes.txt"]);
             let test = "import report\nreport.check(open(\"notes.txt\"))\n";
             let mut data = TestData::new(&start, ["notes.txt"].into_iter(), &[]);
             assert!(data.programs_of("check_all.py", test).contains(&"report.py"));

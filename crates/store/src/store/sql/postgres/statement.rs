@@ -7,8 +7,8 @@ pub(super) fn translated(sql: &str) -> String {
     while let Some(at) = rest.find(['?', '\'']) {
         let (before, found) = rest.split_at(at);
         out.push_str(before);
-        if found.starts_with('\'') {
-            let end = found[1..].find('\'').map_or(found.len(), |end| end + 2);
+        if let Some(text) = found.strip_prefix('\'') {
+            let end = text.find('\'').map_or(found.len(), |end| end + 2);
             out.push_str(&found[..end]);
             rest = &found[end..];
             continue;
