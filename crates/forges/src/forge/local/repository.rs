@@ -94,7 +94,8 @@ pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<Op
         let missing = missing.lines().filter(|line| line.starts_with('?')).count();
         if missing > 0 {
             let origin = ask(&["remote", "get-url", "origin"]).await.unwrap_or_else(|_| "URL".into());
-            let problem = Failure::new(format!("{shown} is a partial clone that lacks {missing} files of its history"));
+            let files = if missing == 1 { "1 file".to_owned() } else { format!("{missing} files") };
+            let problem = Failure::new(format!("{shown} is a partial clone that lacks {files} of its history"));
             return Err(problem.with_hint(format!("use a complete clone: `git clone {origin} DIR`")));
         }
     }
