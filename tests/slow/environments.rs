@@ -67,8 +67,6 @@ fn environments() -> Vec<Environment> {
             .repo("shallow"),
         works("a clone with shared objects", "git clone -q --shared app shared").repo("shared"),
         works("a repository without remotes, with packed refs", "git -C app pack-refs --all; git -C app gc -q"),
-        works("object format sha256", "git init -q -b main --object-format=sha256 app2; cd app2; echo wrong >answer.txt; git add .; git commit -qm 1")
-            .repo("app2"),
         works("ref format reftable", "git init -q -b main --ref-format=reftable app2; cd app2; echo wrong >answer.txt; git add .; git commit -qm 1")
             .repo("app2"),
         works("a submodule as the repository", "git init -q -b main outer; git -C outer -c protocol.file.allow=always submodule --quiet add $PWD/app inner; git -C outer/inner switch -q main")
@@ -102,8 +100,7 @@ fn environments() -> Vec<Environment> {
         works("a submodule of another host that is checked out", "git init -q -b main lib; echo one >lib/lib.txt; git -C lib add .; git -C lib commit -qm lib; cd app; git -c protocol.file.allow=always submodule --quiet add $PWD/../lib lib; git config -f .gitmodules submodule.lib.url https://example.invalid/lib; printf 'set -e\\ngrep -qx right answer.txt\\ngrep -qx one lib/lib.txt\\n' >test.sh; git add .; git commit -qm lib"),
         works("a submodule that is not checked out", "cd app; git update-index --add --cacheinfo 160000,$(printf '%040d' 1),lib; mkdir lib; printf '[submodule \"lib\"]\\npath = lib\\nurl = https://example.invalid/lib\\n' >.gitmodules; git add .gitmodules; git commit -qm lib")
             .says("The submodule `lib` is empty: the repository has no copy of it"),
-        works("a link to a commit without .gitmodules", "cd app; mkdir lib; git update-index --add --cacheinfo 160000,$(printf '%040d' 1),lib; git commit -qm lib")
-            .says("The submodule `lib` is empty: it has no address"),
+        works("a link to a commit without .gitmodules", "cd app; mkdir lib; git update-index --add --cacheinfo 160000,$(printf '%040d' 1),lib; git commit -qm lib"),
         works("another repository inside", "git init -q app/inner; git -C app/inner commit -q --allow-empty -m inner"),
         works("pipes and sockets", "mkfifo app/pipe; cd app; git add answer.txt"),
         works("links in a circle and out of the tree", "cd app; ln -s b a; ln -s a b; ln -s /etc out; ln -s ../../.. up; git add .; git commit -qm links"),
@@ -123,6 +120,8 @@ fn environments() -> Vec<Environment> {
         works("an identity with other characters", "git config --global user.name 'Dev <\"x\">'; git config --global user.email '<>'"),
         refused("no repository", "", "is not in a git repository").repo("."),
         refused("no commit", "git init -q -b main app2", "has no commit").repo("app2"),
+        refused("object format sha256", "git init -q -b main --object-format=sha256 app2; cd app2; echo wrong >answer.txt; git add .; git commit -qm 1", "has another object format than sha1")
+            .repo("app2"),
         refused("no branch", "git -C app checkout -q --detach", "has no branch checked out"),
         refused("a rebase", "cd app; git switch -qc other; echo a >answer.txt; git commit -qam a; git switch -q main; echo b >answer.txt; git commit -qam b; git rebase -q other 2>/dev/null || true", "has no branch checked out"),
         refused("a partial clone", "git -C app config uploadpack.allowFilter true; echo two >app/answer.txt; git -C app commit -qam 2; git clone -q --filter=blob:none file://$PWD/app part", "is a partial clone that lacks 1 file of")
@@ -136,9 +135,11 @@ fn environments() -> Vec<Environment> {
     ]
 }
 
-fn shell(folder: &Path, script: &str) -> Output {
+/// Runs a script in a folder below `root`, whose folder `home` is the home.
+fn shell(root: &Path, folder: &str, script: &str) -> Output {
     let mut command = Command::new("sh");
-    command.args(["-ec", script]).current_dir(folder).env_clear().env("PATH", PATH).env("HOME", folder.join("home"));
+    command.args(["-ec", script]).current_dir(root.join(folder)).env_clear();
+    command.env("PATH", PATH).env("HOME", root.join("home"));
     for role in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{role}_NAME"), "Dev").env(format!("GIT_{role}_EMAIL"), "dev@example.org");
     }
@@ -157,7 +158,7 @@ fn fault(environment: &Environment) -> Option<String> {
         git init -q -b main app; cd app; echo wrong >answer.txt; echo 'grep -qx right answer.txt' >test.sh
         git add .; git commit -qm first; cd ..; touch agent-extra";
     for script in [common, environment.prepare] {
-        let prepared = shell(root, script);
+        let prepared = shell(root, "", script);
         assert!(prepared.status.success(), "{}: {}", environment.name, printed(&prepared));
     }
     let agent = "cat >/dev/null; echo right >answer.txt; git add -f answer.txt 2>/dev/null; . @/agent-extra; touch @/started; true";
@@ -180,7 +181,7 @@ fn fault(environment: &Environment) -> Option<String> {
     }
     let output = command.output().expect("the program starts");
     let text = printed(&output);
-    let after = shell(&root.join(environment.repo), environment.after);
+    let after = shell(root, environment.repo, environment.after);
     let wrong = if output.status.code() != Some(if environment.refused { 2 } else { 0 }) {
         format!("{:?}", output.status)
     } else if environment.refused && root.join("started").exists() {
@@ -198,7 +199,7 @@ fn fault(environment: &Environment) -> Option<String> {
 /// See docs/research/faults.md#d12.
 #[test]
 fn environments_work_or_are_named_before_the_agent_starts() {
-    let is_root = shell(Path::new("/"), "test \"$(id -u)\" = 0").status.success();
+    let is_root = shell(Path::new("/"), "", "test \"$(id -u)\" = 0").status.success();
     let all: Vec<Environment> =
         environments().into_iter().filter(|one| is_root || !one.prepare.contains("chown")).collect();
     let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));

@@ -25,13 +25,13 @@ use super::refusal::{asks_for_login, refused};
 use super::report;
 use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session;
-use super::text::{MAX_ARGUMENT, describe_end, shortened};
+use super::text::{MAX_ARGUMENT, MAX_NOTE, describe_end, shortened};
 use super::{
     AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat, ToolCalls,
 };
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::{LimitSignals, OWN_BUDGET};
+use crate::domain::providers::limit::{EMPTY_ANSWER, OWN_BUDGET};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::secret_forms::SecretForms;
@@ -313,7 +313,7 @@ impl Backend for CommandBackend {
             return outcome;
         }
         let is_acp = self.preset.prompt == PromptDelivery::Acp;
-        let outcome = if is_acp { with_refusal(outcome, meter.refusal()) } else { outcome };
+        let outcome = if is_acp { with_refusal(outcome, &meter) } else { outcome };
         with_brokered(outcome, &meter, cancel)
     }
 
@@ -479,14 +479,22 @@ async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std:
     std::future::pending().await
 }
 
-/// Replaces an agent's words about a failure by the refusal that the broker saw in the model's answer to its last request.
-fn with_refusal(mut outcome: AgentOutcome, refusal: Option<LimitSignals>) -> AgentOutcome {
+/// Replaces an agent's words about a failure by the refusal that the broker saw in the model's answer to its last request. Some agents
+/// report a failure as text of the model and end their turn normally, for example Copilot CLI; such a run fails if no model answered.
+fn with_refusal(mut outcome: AgentOutcome, meter: &RunMeter) -> AgentOutcome {
+    if outcome.status == AgentStatus::Finished && meter.is_unanswered() {
+        let reason = shortened(outcome.final_message.trim(), MAX_NOTE);
+        outcome.signals.succeeded = false;
+        outcome.signals.code = Some(EMPTY_ANSWER.to_owned());
+        outcome.signals.messages.push(reason.clone());
+        outcome.status = AgentStatus::Failed { reason };
+    }
     let (AgentStatus::Failed { reason } | AgentStatus::Unavailable { reason } | AgentStatus::Limited { reason, .. }) =
         &outcome.status
     else {
         return outcome;
     };
-    if let Some(mut signals) = refusal {
+    if let Some(mut signals) = meter.refusal() {
         let answer = Some(signals.answer.clone()).filter(|answer| !answer.is_empty());
         let status = refused(&mut signals, answer.as_deref().unwrap_or(reason));
         if matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {

@@ -87,6 +87,10 @@ pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<Op
     if ask(&["rev-parse", "--verify", "--quiet", &tip]).await.is_err() {
         return Err(Failure::new(format!("{shown} has no commit")).with_hint("create a first one"));
     }
+    if ask(&["rev-parse", "--show-object-format"]).await.is_ok_and(|format| format != "sha1") {
+        let problem = Failure::new(format!("{shown} has another object format than sha1, which is not supported"));
+        return Err(problem.with_hint("export it to a new repository: `git fast-export --all`, `git fast-import`"));
+    }
     if ask(&["config", "--get-regexp", r"^remote\..*\.promisor$"]).await.is_ok() {
         let listed = ask(&["rev-list", "--objects", "--missing=print", &format!("refs/heads/{branch}")]).await;
         // The list of a very large history takes too long; the run then reports what is missing.
