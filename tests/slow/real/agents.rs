@@ -160,8 +160,7 @@ const CLAUDE_BY_ACP: InstalledAgent = InstalledAgent {
     session_files: &[".claude/projects"],
 };
 
-/// Codex by the adapter of the protocol's authors, which takes the provider's address only from its settings, so that the run knows the
-/// key.
+/// Codex by the adapter of the protocol's authors, which takes the provider's address only from its settings.
 const CODEX_BY_ACP: InstalledAgent = InstalledAgent {
     preset: ACP,
     program: || RealAgentProgram::of_npm("@agentclientprotocol/codex-acp@2.6.0", "dist/index.js"),
@@ -172,6 +171,7 @@ const CODEX_BY_ACP: InstalledAgent = InstalledAgent {
         let settings = json!({ "model_provider": "stub", "model_providers": { "stub": provider } });
         vec![("CODEX_API_KEY", KEY.to_owned()), ("CODEX_CONFIG", settings.to_string())]
     },
+    keys: &[("CODEX_API_KEY", "CODEX_CONFIG")],
     session_files: &[".codex/sessions"],
     ..CODEX
 };
@@ -179,7 +179,7 @@ const CODEX_BY_ACP: InstalledAgent = InstalledAgent {
 /// Copilot CLI with a model of any provider.
 const COPILOT_BY_ACP: InstalledAgent = InstalledAgent {
     preset: ACP,
-    program: || with_acp(RealAgentProgram::of_npm("@github/copilot-linux-x64@1.0.102", "copilot"), "--acp"),
+    program: || with_acp(RealAgentProgram::of_npm("@github/copilot@1.0.102", "npm-loader.js"), "--acp"),
     model: "gpt-5",
     works: || ModelScript::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
     environment: |url| {
