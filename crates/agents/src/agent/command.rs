@@ -21,17 +21,17 @@ use super::login::PlacedLogin;
 use super::mcp;
 use super::placeholder::fill_in;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput, PromptDelivery, RunContext, prompt_reference};
-use super::refusal::{asks_for_login, refused};
+use super::refusal::{asks_for_login, with_refusal};
 use super::report;
 use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session;
-use super::text::{MAX_ARGUMENT, MAX_NOTE, describe_end, shortened};
+use super::text::{MAX_ARGUMENT, describe_end, shortened};
 use super::{
     AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat, ToolCalls,
 };
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::{EMPTY_ANSWER, OWN_BUDGET};
+use crate::domain::providers::limit::OWN_BUDGET;
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::secret_forms::SecretForms;
@@ -477,34 +477,6 @@ async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std:
     tokio::time::sleep(BUDGET_GRACE).await;
     stop.cancel();
     std::future::pending().await
-}
-
-/// Replaces an agent's words about a failure by the refusal that the broker saw in the model's answer to its last request. Some agents
-/// report a failure as text of the model and end their turn normally, for example Copilot CLI; such a run fails if no model answered.
-fn with_refusal(mut outcome: AgentOutcome, meter: &RunMeter) -> AgentOutcome {
-    if outcome.status == AgentStatus::Finished && meter.is_unanswered() {
-        let reason = shortened(outcome.final_message.trim(), MAX_NOTE);
-        outcome.signals.succeeded = false;
-        outcome.signals.code = Some(EMPTY_ANSWER.to_owned());
-        outcome.signals.messages.push(reason.clone());
-        outcome.status = AgentStatus::Failed { reason };
-    }
-    let (AgentStatus::Failed { reason } | AgentStatus::Unavailable { reason } | AgentStatus::Limited { reason, .. }) =
-        &outcome.status
-    else {
-        return outcome;
-    };
-    if let Some(mut signals) = meter.refusal() {
-        let answer = Some(signals.answer.clone()).filter(|answer| !answer.is_empty());
-        let status = refused(&mut signals, answer.as_deref().unwrap_or(reason));
-        if matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {
-            signals.messages.append(&mut outcome.signals.messages);
-            signals.exit_code = outcome.signals.exit_code;
-            signals.zone = outcome.signals.zone.take();
-            (outcome.status, outcome.signals) = (status, signals);
-        }
-    }
-    outcome
 }
 
 /// Adds the broker's measurements to an outcome: usage that the program did not report, and whether the budget ended
