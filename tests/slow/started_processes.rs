@@ -71,6 +71,8 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git update-ref -z --stdin
       git diff-tree -r --no-renames -z --name-status
+      git grep -l -z -I -F -e
+      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       sh
@@ -86,6 +88,8 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git diff-tree -r --no-renames -z --name-status
+      git grep -l -z -I -F -e
+      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       bwrap sh -c
@@ -102,6 +106,8 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git update-ref -z --stdin
       git diff-tree -r --no-renames -z --name-status
+      git grep -l -z -I -F -e
+      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       sh
