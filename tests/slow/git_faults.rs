@@ -1,6 +1,6 @@
 //! Faults of branches and worktrees: pushes of other people, leftovers of agents, and content that must not be pushed.
 
-use fake_forge::Dialect;
+use fake_forge::{Access, Dialect};
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::AccountKind;
 
@@ -10,6 +10,7 @@ on_both_forges!(
     deleted_branch_closes_its_pull_request,
     push_to_protected_branch_is_reported,
     repository_made_public_grants_no_permission,
+    change_in_a_submodule_is_not_committed_and_named,
 );
 
 on_one_forge!(
@@ -443,18 +444,53 @@ async fn submodule_folder_does_no_harm(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nmkdir -p lib && echo x >lib/extra.txt\n";
     story(Setup::new(dialect).file(".gitmodules", modules).agent(agent), async |world| {
         // The base refers to a submodule commit that cannot be fetched.
-        let link = "160000,1111111111111111111111111111111111111111,lib";
-        let index = world.folder.path().join("index");
-        let with_link = format!(
-            "export GIT_INDEX_FILE={index}; git read-tree main && git update-index --add --cacheinfo {link} && \
-             git update-ref refs/heads/main $(git -c user.name=m -c user.email=m@example.org commit-tree $(git write-tree) -p main -m link)",
-            index = index.display()
-        );
-        world.shell(&with_link);
+        link_submodule(world, "lib", &"1".repeat(40));
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let tree = world.git(&["ls-tree", &done.branch, "lib"]);
         assert!(tree.starts_with("160000"), "the submodule was changed: {tree}");
+        let status = world.bot_comments().first().cloned().expect("the status");
+        assert!(status.contains("The submodule `lib` is empty: its host is neither the repository's nor"), "{status}");
+        let pull = world.the_pull().await;
+        assert!(pull.body.contains("`lib` is a submodule, whose files belong to another repository"), "{}", pull.body);
     })
     .await;
+}
+
+/// The agent edits, adds and commits files in a submodule, then solves its task.
+async fn change_in_a_submodule_is_not_committed_and_named(dialect: Dialect) {
+    let modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n";
+    let check = "checks:\n  - { name: answer, run: \"sh check.sh && grep -qx one lib/lib.txt\" }\n";
+    let agent = "grep -qx one lib/lib.txt || exit 3\n\
+        if [ $RALPH_ITERATION = 1 ]; then\n\
+        echo two >lib/lib.txt; echo new >lib/new.txt; git init -q lib; git -C lib add -A\n\
+        git -C lib -c user.name=a -c user.email=a@example.org commit -qm mine; echo more >notes.txt\n\
+        else echo 42 >answer.txt; fi\n";
+    let setup = Setup::new(dialect).file(".gitmodules", modules).file(".ralph.yml", check).agent(agent);
+    story(setup, async |world| {
+        let lib = world.forge.create_repo("mira", "lib", &[("lib.txt", "one\n", false)]).await.expect("the submodule");
+        world.forge.grant(lib, &world.bot, Access::Read).expect("the bot may");
+        let tip = world.forge.branch_sha(lib, "main").await.expect("a commit");
+        link_submodule(world, "lib", tip.as_str());
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let tree = world.git(&["ls-tree", "-r", &done.branch]);
+        assert!(tree.contains(&format!("160000 commit {tip}\tlib")) && !tree.contains("lib/"), "{tree}");
+        assert!(tree.contains("notes.txt"), "the other changes of the iteration are missing: {tree}");
+        assert_eq!(world.forge.branch_sha(lib, "main").await, Some(tip), "the submodule's repository has a push");
+        let sentence = "`lib` is a submodule, whose files belong to another repository: its change was not committed";
+        assert!(world.prompt(2).await.contains(sentence), "{}", world.prompt(2).await);
+        let pull = world.the_pull().await;
+        assert!(pull.body.contains(sentence), "{}", pull.body);
+    })
+    .await;
+}
+
+/// Adds a commit to `main` that links the folder `path` to a commit of another repository.
+fn link_submodule(world: &World, path: &str, commit: &str) {
+    world.shell(&format!(
+        "export GIT_INDEX_FILE={index}; git read-tree main && git update-index --add --cacheinfo 160000,{commit},{path} && \
+         git update-ref refs/heads/main $(git -c user.name=m -c user.email=m@example.org commit-tree $(git write-tree) -p main -m link)",
+        index = world.folder.path().join("index").display()
+    ));
 }

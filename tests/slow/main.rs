@@ -26,6 +26,7 @@ mod dashboard;
 mod defences;
 mod demo_end;
 mod edge;
+mod environments;
 mod exhaustion;
 mod flaky;
 mod forge_faults;

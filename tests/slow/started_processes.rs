@@ -58,10 +58,8 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git cat-file --batch-command
       git ls-files -z --modified --deleted --others --exclude-standard
       git write-tree
-      git ls-tree -r -z --name-only --full-tree
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
-      git ls-tree -r -z --full-tree
     first change:
       git ls-files -z --stage
       git cat-file --batch-command
@@ -72,9 +70,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git commit-tree -F - -p
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git update-ref -z --stdin
-      git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-status
-      git ls-tree -r -z --full-tree
       git grep -l -z -I -F -e
       git cat-file --batch
       git cat-file --batch
@@ -91,16 +87,13 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git write-tree
       git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
-      git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-status
-      git ls-tree -r -z --full-tree
       git grep -l -z -I -F -e
       git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
-      git ls-tree -r -z --full-tree
     further change:
       git ls-files -z --stage
       git cat-file --batch-command
@@ -112,9 +105,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git update-ref -z --stdin
-      git ls-tree -r -z --name-only --full-tree
       git diff-tree -r --no-renames -z --name-status
-      git ls-tree -r -z --full-tree
       git grep -l -z -I -F -e
       git cat-file --batch
       git cat-file --batch

@@ -182,6 +182,7 @@ impl LocalProgress {
             self.baseline = true;
             let (held, total) = (report.held(), report.outcomes.len());
             let notes = current.overruled.iter().map(|note| one_line(note)).collect();
+            events.extend(current.lacks.iter().map(|text| ProgressEvent::Note { text: one_line(text) }));
             events.push(ProgressEvent::Baseline { held, total, checks: FailedCheck::of(report), notes });
         }
         for iteration in &current.iterations {

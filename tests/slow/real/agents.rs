@@ -160,6 +160,40 @@ const CLAUDE_BY_ACP: InstalledAgent = InstalledAgent {
     session_files: &[".claude/projects"],
 };
 
+/// Codex by the adapter of the protocol's authors, which takes the provider's address only from its settings.
+const CODEX_BY_ACP: InstalledAgent = InstalledAgent {
+    preset: ACP,
+    program: || RealAgentProgram::of_npm("@agentclientprotocol/codex-acp@2.6.0", "dist/index.js"),
+    model: "gpt-6.1-sol",
+    environment: |url| {
+        let provider = json!({ "name": "stub", "base_url": format!("{url}/v1"), "env_key": "CODEX_API_KEY",
+            "request_max_retries": 2, "stream_max_retries": 2 });
+        let settings = json!({ "model_provider": "stub", "model_providers": { "stub": provider } });
+        vec![("CODEX_API_KEY", KEY.to_owned()), ("CODEX_CONFIG", settings.to_string())]
+    },
+    keys: &[("CODEX_API_KEY", "CODEX_CONFIG")],
+    session_files: &[".codex/sessions"],
+    ..CODEX
+};
+
+/// Copilot CLI with a model of any provider.
+const COPILOT_BY_ACP: InstalledAgent = InstalledAgent {
+    preset: ACP,
+    program: || with_acp(RealAgentProgram::of_npm("@github/copilot@1.0.102", "npm-loader.js"), "--acp"),
+    model: "gpt-5",
+    works: || ModelScript::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
+    environment: |url| {
+        vec![
+            ("COPILOT_PROVIDER_API_KEY", KEY.to_owned()),
+            ("COPILOT_PROVIDER_BASE_URL", format!("{url}/v1")),
+            ("COPILOT_MODEL", "gpt-5".to_owned()),
+            ("COPILOT_OFFLINE", "true".to_owned()),
+        ]
+    },
+    keys: &[("COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BASE_URL")],
+    session_files: &[".copilot/session-state"],
+};
+
 /// Asserts that a run does its work and reports its usage.
 async fn works(agent: InstalledAgent) {
     let Some(place) = InstalledAgentFixture::new(agent).await else { return };
@@ -388,6 +422,8 @@ stories!(qwen, QWEN, works, remembers);
 stories!(gemini_by_acp, GEMINI_BY_ACP, works, keeps_no_session);
 stories!(opencode_by_acp, OPENCODE_BY_ACP, works, loads_its_session);
 stories!(claude_by_acp, CLAUDE_BY_ACP, works, loads_its_session);
+stories!(codex_by_acp, CODEX_BY_ACP, works, loads_its_session);
+stories!(copilot_by_acp, COPILOT_BY_ACP, works, loads_its_session);
 
 /// End of the limit that a run met, as known at `now` (milliseconds).
 fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {

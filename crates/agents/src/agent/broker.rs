@@ -89,14 +89,11 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
         let (_, value) = settings.env.iter().find(|(known, _)| known == name)?;
         Some(value.expose_secret()).filter(|value| !value.is_empty())
     };
-    let address = |text: &str| {
-        Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some())
-    };
     let mut hidden: Vec<HiddenKey> = Vec::new();
     for (key, at) in settings.config.keys.iter().filter(|(key, _)| value(key).is_some()) {
         match hidden.iter_mut().find(|hidden| hidden.addresses.contains(at)) {
             Some(hidden) => hidden.keys.push(key.clone()),
-            None => hidden.extend(value(at).and_then(address).map(|model| HiddenKey {
+            None => hidden.extend(value(at).and_then(address_in).map(|model| HiddenKey {
                 keys: vec![key.clone()],
                 addresses: vec![at.clone()],
                 model,
@@ -107,7 +104,7 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
     for known in known.iter().filter(|known| !known.unless_set.iter().any(|name| value(name).is_some())) {
         let keys = known.keys.iter().filter(|key| value(key).is_some() && !settings.config.keys.contains_key(**key));
         let keys: Vec<String> = keys.map(|key| (*key).to_owned()).collect();
-        let model = known.addresses.iter().find_map(|name| value(name)).or(known.default_address).and_then(address);
+        let model = known.addresses.iter().find_map(|name| value(name)).or(known.default_address).and_then(address_in);
         if let Some(model) = model.filter(|_| !keys.is_empty()) {
             hidden.push(HiddenKey {
                 keys,
@@ -118,6 +115,43 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
         }
     }
     hidden
+}
+
+fn address(text: &str) -> Option<Url> {
+    Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some())
+}
+
+/// Returns the address in a variable: its value, or the only address in settings as JSON.
+fn address_in(value: &str) -> Option<Url> {
+    address(value).or_else(|| {
+        let (mut settings, mut found) = (settings_in(value)?, Vec::new());
+        each_text(&mut settings, &mut |text| found.extend(address(text)));
+        found.pop().filter(|_| found.is_empty())
+    })
+}
+
+/// Returns the value of a variable with `new` in place of the address.
+fn with_address(value: &str, new: &str) -> String {
+    let Some(mut settings) = settings_in(value) else { return new.to_owned() };
+    each_text(&mut settings, &mut |text| {
+        if address(text).is_some() {
+            new.clone_into(text);
+        }
+    });
+    settings.to_string()
+}
+
+fn settings_in(value: &str) -> Option<Value> {
+    serde_json::from_str(value).ok().filter(Value::is_object)
+}
+
+fn each_text(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
+    match value {
+        Value::String(text) => visit(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| each_text(value, visit)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| each_text(value, visit)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// HTTP clients for the models of one backend, by address. A client is created on first use and shared by all runs,
@@ -181,7 +215,9 @@ impl Broker {
                 address.push('/');
             }
             for name in &hidden.addresses {
-                broker.set(name, address.clone());
+                let value =
+                    settings.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.expose_secret());
+                broker.set(name, with_address(value.unwrap_or_default(), &address));
             }
             let (tokens, keys) = tokens_for(hidden, &settings.env);
             for token in &tokens {

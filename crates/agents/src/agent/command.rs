@@ -21,7 +21,7 @@ use super::login::PlacedLogin;
 use super::mcp;
 use super::placeholder::fill_in;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput, PromptDelivery, RunContext, prompt_reference};
-use super::refusal::{asks_for_login, refused};
+use super::refusal::{asks_for_login, with_refusal};
 use super::report;
 use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session;
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::{LimitSignals, OWN_BUDGET};
+use crate::domain::providers::limit::OWN_BUDGET;
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::secret_forms::SecretForms;
@@ -313,7 +313,7 @@ impl Backend for CommandBackend {
             return outcome;
         }
         let is_acp = self.preset.prompt == PromptDelivery::Acp;
-        let outcome = if is_acp { with_refusal(outcome, meter.refusal()) } else { outcome };
+        let outcome = if is_acp { with_refusal(outcome, &meter) } else { outcome };
         with_brokered(outcome, &meter, cancel)
     }
 
@@ -477,26 +477,6 @@ async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std:
     tokio::time::sleep(BUDGET_GRACE).await;
     stop.cancel();
     std::future::pending().await
-}
-
-/// Replaces an agent's words about a failure by the refusal that the broker saw in the model's answer to its last request.
-fn with_refusal(mut outcome: AgentOutcome, refusal: Option<LimitSignals>) -> AgentOutcome {
-    let (AgentStatus::Failed { reason } | AgentStatus::Unavailable { reason } | AgentStatus::Limited { reason, .. }) =
-        &outcome.status
-    else {
-        return outcome;
-    };
-    if let Some(mut signals) = refusal {
-        let answer = Some(signals.answer.clone()).filter(|answer| !answer.is_empty());
-        let status = refused(&mut signals, answer.as_deref().unwrap_or(reason));
-        if matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {
-            signals.messages.append(&mut outcome.signals.messages);
-            signals.exit_code = outcome.signals.exit_code;
-            signals.zone = outcome.signals.zone.take();
-            (outcome.status, outcome.signals) = (status, signals);
-        }
-    }
-    outcome
 }
 
 /// Adds the broker's measurements to an outcome: usage that the program did not report, and whether the budget ended

@@ -5,9 +5,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::AgentStatus;
+use super::broker::meter::RunMeter;
 use super::text::{MAX_NOTE, shortened};
-use crate::domain::providers::limit::{LimitKind, LimitSignals};
+use super::{AgentOutcome, AgentStatus};
+use crate::domain::providers::limit::{EMPTY_ANSWER, LimitKind, LimitSignals};
 
 /// Maximum length of an unstructured text that can be a refusal, in characters.
 const MAX_REFUSAL: usize = 2_000;
@@ -38,6 +39,34 @@ fn status_of(refusal: Option<LimitKind>, signals: &LimitSignals, message: &str) 
             AgentStatus::Failed { reason }
         }
     }
+}
+
+/// Replaces an agent's words about a failure by the refusal that the broker saw in the model's answer to its last request. Some agents
+/// report a failure as text of the model and end their turn normally, for example Copilot CLI; such a run fails if no model answered.
+pub(super) fn with_refusal(mut outcome: AgentOutcome, meter: &RunMeter) -> AgentOutcome {
+    if outcome.status == AgentStatus::Finished && meter.is_unanswered() {
+        let reason = shortened(outcome.final_message.trim(), MAX_NOTE);
+        outcome.signals.succeeded = false;
+        outcome.signals.code = Some(EMPTY_ANSWER.to_owned());
+        outcome.signals.messages.push(reason.clone());
+        outcome.status = AgentStatus::Failed { reason };
+    }
+    let (AgentStatus::Failed { reason } | AgentStatus::Unavailable { reason } | AgentStatus::Limited { reason, .. }) =
+        &outcome.status
+    else {
+        return outcome;
+    };
+    if let Some(mut signals) = meter.refusal() {
+        let answer = Some(signals.answer.clone()).filter(|answer| !answer.is_empty());
+        let status = refused(&mut signals, answer.as_deref().unwrap_or(reason));
+        if matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {
+            signals.messages.append(&mut outcome.signals.messages);
+            signals.exit_code = outcome.signals.exit_code;
+            signals.zone = outcome.signals.zone.take();
+            (outcome.status, outcome.signals) = (status, signals);
+        }
+    }
+    outcome
 }
 
 /// Whether an error message asks for a login or a key.

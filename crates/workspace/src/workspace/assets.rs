@@ -93,7 +93,8 @@ impl Workspaces {
         }
         let mut wanted = HashMap::new();
         for commit in commits {
-            let assets = self.assets(tree_paths, &self.tracked_at(&tree_paths.store, commit).await?).await?;
+            let tracked = self.tracked_at(&tree_paths.store, commit).await?;
+            let assets = self.assets(tree_paths, &tracked).await?;
             wanted.extend(assets.into_values().map(|asset| (asset.pointer.digest.clone(), asset)));
         }
         let repositories = repositories(tree_paths);

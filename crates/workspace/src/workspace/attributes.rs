@@ -6,7 +6,6 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::git::GitCommand;
 use super::layout::TreePaths;
 use super::outgoing::ObjectContent;
 use super::{WorkspaceError, Workspaces, files};
@@ -76,9 +75,10 @@ impl Workspaces {
         if std::fs::read_to_string(&path).is_ok_and(|text| text.starts_with(&head)) {
             return Ok(());
         }
-        let list = GitCommand::new("list the attributes of the base", &tree_paths.store);
-        let listed = self.git.ok(list.args(["ls-tree", "-r", "-z", "--full-tree", base.as_str()])).await?;
-        let found: Vec<(Sha, String)> = files::zero_separated(&listed.stdout).filter_map(attributes_entry).collect();
+        let tracked = self.tracked_at(&tree_paths.store, base).await?;
+        let named = tracked.blobs().into_iter().filter(|blob| blob.path.ends_with(".gitattributes"));
+        let found: Vec<(Sha, String)> =
+            named.filter_map(|blob| Some((blob.id, blob.path.to_str()?.to_owned()))).collect();
         let ids: HashSet<Sha> = found.iter().map(|(id, _)| id.clone()).collect();
         let contents = self.contents(tree_paths, &ids).await?;
         let text_of = |id: &Sha| match contents.get(id) {
@@ -91,16 +91,6 @@ impl Workspaces {
         let attributes = Some(combined(found)).filter(|text| text.len() <= MOST_BYTES).unwrap_or_default();
         files::put(&path, format!("{head}{attributes}")).map_err(WorkspaceError::io("write", &path))
     }
-}
-
-/// Returns object id and path of a regular `.gitattributes` file in an entry of `ls-tree -z`; `None` for other
-/// entries.
-fn attributes_entry(entry: &[u8]) -> Option<(Sha, String)> {
-    let (facts, path) = std::str::from_utf8(entry).ok()?.split_once('\t')?;
-    let mut facts = facts.split(' ');
-    let is_file = facts.next()?.starts_with("100") && facts.next()? == "blob";
-    let named = path == ".gitattributes" || path.ends_with("/.gitattributes");
-    if is_file && named { Some((Sha::parse(facts.next()?)?, path.to_owned())) } else { None }
 }
 
 /// Contents of one `.gitattributes` file.

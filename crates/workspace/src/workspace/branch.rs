@@ -1,5 +1,7 @@
 //! Comparison of a branch with its base: the complete change, and the files of the base that it changes.
 
+use std::borrow::Cow;
+
 use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -127,10 +129,7 @@ impl Workspaces {
     /// Returns the paths of all files of a commit.
     pub async fn paths_of(&self, repo: &RepoRef, commit: &Sha) -> Result<Vec<String>, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
-        let call = GitCommand::new("list the files of the base", &mirror);
-        let listed =
-            self.git.ok(call.args(["ls-tree", "-r", "-z", "--name-only", "--full-tree", commit.as_str()])).await?;
-        Ok(names(&listed.stdout))
+        Ok(self.tracked_at(&mirror, commit).await?.files().map(Cow::into_owned).collect())
     }
 
     /// Whether any line of a commit's files matches an extended regular expression; `false` if the files cannot be
@@ -155,10 +154,7 @@ impl Workspaces {
     /// Returns the paths of the symbolic links of a commit.
     pub async fn symbolic_links_of(&self, repo: &RepoRef, commit: &Sha) -> Result<Vec<String>, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
-        let call = GitCommand::new("list the links of the base", &mirror);
-        let listed = self.git.ok(call.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await?;
-        let link = |entry: &String| Some(entry.strip_prefix("120000 ")?.split_once('\t')?.1.to_owned());
-        Ok(names(&listed.stdout).iter().filter_map(link).collect())
+        Ok(self.tracked_at(&mirror, commit).await?.links())
     }
 
     /// Returns the paths of at most `most` files of a commit with a line that matches a POSIX extended regular expression.

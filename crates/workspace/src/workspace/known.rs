@@ -1,10 +1,11 @@
-//! Cache of facts that take long to find in large repositories or changes: scanned objects and the protected paths of a
-//! commit. Objects with a given id never change.
+//! Cache of facts that take long to find in large repositories or changes, or that many loops need: scanned objects, the protected
+//! paths of a commit and its files. Objects with a given id never change.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::protect::ProtectedPresent;
+use super::tracked::Tracked;
 use crate::domain::model::ids::Sha;
 
 /// Maximum number of cached facts of each kind.
@@ -20,6 +21,8 @@ pub(super) struct KnownObjects {
     pub scanned: ScannedObjects,
     /// Protected paths that exist in a commit, by commit and patterns.
     pub protected: Facts<(Sha, Vec<String>), ProtectedPresent>,
+    /// Files of commits with short lists.
+    pub tracked: Facts<Sha, Arc<Tracked>>,
 }
 
 /// Objects in which a scan found no secrets.

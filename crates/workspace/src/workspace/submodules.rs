@@ -1,9 +1,12 @@
 //! Submodules: their commits are fetched into the mirror of the repository, with the service's credential, and their files are put
-//! into trees. Only repositories of the same forge, and public ones of hosts that the operator lists, are fetched. Trees contain neither addresses nor credentials, and changes
+//! into trees. Only repositories of the same forge, and public ones of hosts that the operator lists, are fetched. A local
+//! repository has copies of the submodules that its user checked out. Trees contain neither addresses nor credentials, and changes
 //! in a submodule are never part of a commit.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use url::Url;
 
 use super::git::{GitCommand, GitUrl};
 use super::layout::TreePaths;
@@ -20,7 +23,9 @@ const MOST_SUBMODULES: usize = 64;
 struct Submodule {
     path: PathBuf,
     commit: Sha,
-    /// Address in `.gitmodules`; `None` if it has no entry there.
+    /// Name in `.gitmodules`; `None` if it has no entry there.
+    name: Option<String>,
+    /// Address in `.gitmodules`; `None` if it has none.
     url: Option<String>,
 }
 
@@ -40,10 +45,16 @@ impl Workspaces {
             for module in self.submodules_of(&tree_paths.store, &commit).await? {
                 let path = above.join(&module.path);
                 seen += 1;
-                let listed = module.url.as_deref().map(|url| access_of(&from, url, &self.settings.submodule_hosts));
+                let copy = module.name.as_deref().and_then(|name| copy_of(&from, name)).map(Some);
+                let by_address = |url: &String| access_of(&from, url, &self.settings.submodule_hosts);
+                let listed = copy.or_else(|| module.url.as_ref().map(by_address));
                 let outcome = match listed {
                     _ if seen > MOST_SUBMODULES => Err(format!("there are more than {MOST_SUBMODULES} submodules")),
                     None => Err("it has no address in `.gitmodules`".to_owned()),
+                    Some(None) if from.url.starts_with("file:") => {
+                        Err("the repository has no copy of it; run `git submodule update --init --recursive`"
+                            .to_owned())
+                    }
                     Some(None) => Err("its host is neither the repository's nor in `submodules.hosts`".to_owned()),
                     Some(Some(access)) => {
                         self.fetch_submodule(guard, tree_paths, &access, &module.commit).await.map(|()| access)
@@ -90,13 +101,17 @@ impl Workspaces {
             return Ok(Vec::new());
         }
         let listed = self.links_of(store, commit).await?;
-        let url_of = |path: &Path| {
-            let is_path = |(key, value): &&(&str, &str)| key.ends_with(".path") && Path::new(value) == path;
-            let name = entries.iter().find(is_path)?.0.strip_suffix(".path")?;
-            let is_url = |(key, _): &&(&str, &str)| key.strip_suffix(".url") == Some(name);
-            entries.iter().find(is_url).map(|(_, url)| (*url).to_owned())
+        let value_of = |key: &str, end: &str| {
+            let is_key = |(known, _): &&(&str, &str)| known.strip_suffix(end) == Some(key);
+            entries.iter().find(is_key).map(|(_, value)| (*value).to_owned())
         };
-        Ok(listed.into_iter().map(|(path, commit)| Submodule { url: url_of(&path), path, commit }).collect())
+        let module = |(path, commit): (PathBuf, Sha)| {
+            let is_path = |(key, value): &&(&str, &str)| key.ends_with(".path") && Path::new(value) == path;
+            let key = entries.iter().find(is_path).and_then(|(key, _)| key.strip_suffix(".path"));
+            let name = key.and_then(|key| key.strip_prefix("submodule.")).map(str::to_owned);
+            Submodule { url: key.and_then(|key| value_of(key, ".url")), name, path, commit }
+        };
+        Ok(listed.into_iter().map(module).collect())
     }
 
     async fn links_of(&self, store: &Path, commit: &Sha) -> Result<Vec<(PathBuf, Sha)>, WorkspaceError> {
@@ -178,6 +193,15 @@ fn module_ref(commit: &Sha) -> String {
 /// Returns a path as it is shown to people.
 fn plain(path: &Path) -> String {
     path.to_string_lossy().chars().filter(|c| !c.is_control() && *c != '`').collect()
+}
+
+/// Returns the copy of a submodule in the git directory of a local repository; `None` if `from` is not local or has no copy.
+fn copy_of(from: &GitUrl, name: &str) -> Option<GitUrl> {
+    let git_dir = Url::parse(&from.url).ok().filter(|url| url.scheme() == "file")?.to_file_path().ok()?;
+    let is_harmless = name.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    let folder = git_dir.join("modules").join(name);
+    let url = Url::from_file_path(&folder).ok().filter(|_| is_harmless && folder.is_dir())?;
+    Some(GitUrl { url: url.into(), credential: None, settling: Duration::ZERO })
 }
 
 /// Returns the address of a submodule with the credential of the repository that names it, or without one on a listed host. `None` if it

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::git::GitCommand;
 use super::layout::TreePaths;
@@ -14,6 +15,8 @@ const SUBMODULE: &[u8] = b"160000 ";
 
 /// Maximum size of the list of a tree's files, in bytes; a million files need about 100 MiB.
 const TRACKED_BYTES: usize = 512 << 20;
+/// Maximum size of a list that is kept in memory, in bytes; some 3,000 files.
+const KEPT_BYTES: usize = 256 << 10;
 
 /// File of an index or a commit.
 pub(super) struct TrackedBlob {
@@ -69,6 +72,12 @@ impl Tracked {
         submodules
             .filter_map(|(place, _)| Some((files::path_of(&self.listed[place.clone()]), commit(&self.facts(place))?)))
             .collect()
+    }
+
+    /// Returns the paths of symbolic links; invalid UTF-8 is replaced.
+    pub fn links(&self) -> Vec<String> {
+        let links = self.paths.iter().filter(|(place, _)| self.facts(place).starts_with("120000 "));
+        links.map(|(place, _)| String::from_utf8_lossy(&self.listed[place.clone()]).into_owned()).collect()
     }
 
     /// Returns the files with their objects, without symbolic links.
@@ -155,9 +164,17 @@ impl Workspaces {
     }
 
     /// Returns the files and submodules of a commit or tree.
-    pub(super) async fn tracked_at(&self, store: &Path, commit: &Sha) -> Result<Tracked, WorkspaceError> {
+    pub(super) async fn tracked_at(&self, store: &Path, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
+        if let Some(known) = self.known.tracked.get(commit) {
+            return Ok(known);
+        }
         let list = GitCommand::new("list the files of a commit", store);
-        self.listed(list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await
+        let listed = self.listed(list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])).await?;
+        let tracked = Arc::new(listed);
+        if tracked.listed.len() <= KEPT_BYTES {
+            self.known.tracked.put(commit.clone(), tracked.clone());
+        }
+        Ok(tracked)
     }
 
     async fn listed(&self, call: GitCommand<'_>) -> Result<Tracked, WorkspaceError> {

@@ -1,6 +1,7 @@
 //! Work trees of loops, from their creation to their return to the pool, and clean checkouts for verification.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use failpoint::kill_point;
 
@@ -270,7 +271,7 @@ impl Workspaces {
     }
 
     /// Sets the files to those of `commit` and returns their list. If this fails, the tree is replaced.
-    async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Tracked, WorkspaceError> {
+    async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
         match self.fill_in_place(tree_paths, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
                 if !self.has_commit(&tree_paths.store, commit).await? {
@@ -284,7 +285,7 @@ impl Workspaces {
         }
     }
 
-    async fn fill_in_place(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Tracked, WorkspaceError> {
+    async fn fill_in_place(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
         self.make_real_folder(tree_paths)?;
         self.layout.discard(&tree_paths.dir.join(".git"))?;
         remove_index_lock(&tree_paths.index)?;
@@ -296,7 +297,8 @@ impl Workspaces {
         filled?;
         let tracked = tracked?;
         let dir = tree_paths.dir.clone();
-        let tracked = files::blocking(move || keep_tracked(&dir, &tracked).map(|()| tracked)).await?;
+        let kept = tracked.clone();
+        files::blocking(move || keep_tracked(&dir, &kept)).await?;
         self.fill_submodules(tree_paths, &tracked).await?;
         if self.puts_assets(tree_paths) {
             self.fill_assets(tree_paths, tracked.file_paths()).await?;

@@ -236,6 +236,11 @@ impl RunMeter {
         self.state().refusal.clone()
     }
 
+    /// Whether the run asked a model, and no response had any output.
+    pub(in crate::agent) fn is_unanswered(&self) -> bool {
+        self.state().next > 0 && self.counted().usage.output == 0
+    }
+
     /// Records the model's response to a request: a refusal, or `None` if the request was accepted.
     pub(super) fn note_answer(&self, refusal: Option<LimitSignals>) {
         self.refused.send_replace(refusal.is_some());

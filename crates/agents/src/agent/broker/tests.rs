@@ -64,6 +64,14 @@ fn keys_with_a_known_address_are_hidden() {
     let own = [("MY_KEY", "k"), ("MY_URL", "https://my.example/x"), ("MY_OTHER", "o")];
     let expected = "MY_KEY+MY_OTHER by MY_URL at https://my.example/x";
     assert_eq!(keys_of(&own, &[("MY_KEY", "MY_URL"), ("MY_OTHER", "MY_URL"), ("GONE", "MY_URL")]), expected);
+    let one = r#"{"provider":{"base_url":"https://my.example/x","retries":2}}"#;
+    assert_eq!(
+        keys_of(&[("MY_KEY", "k"), ("MY_URL", one)], &[("MY_KEY", "MY_URL")]),
+        "MY_KEY by MY_URL at https://my.example/x"
+    );
+    assert_eq!(with_address(one, "http://[::1]:9"), r#"{"provider":{"base_url":"http://[::1]:9","retries":2}}"#);
+    let two = r#"{"a":"https://my.example/x","b":["https://other.example"]}"#;
+    assert_eq!(keys_of(&[("MY_KEY", "k"), ("MY_URL", two)], &[("MY_KEY", "MY_URL")]), "");
     let mut open = settings(&[("ONE_KEY", "k")], &[]);
     open.config.hide_keys = false;
     assert_eq!(hidden_keys(&open, &KNOWN), []);

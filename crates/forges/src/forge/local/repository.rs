@@ -87,6 +87,10 @@ pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<Op
     if ask(&["rev-parse", "--verify", "--quiet", &tip]).await.is_err() {
         return Err(Failure::new(format!("{shown} has no commit")).with_hint("create a first one"));
     }
+    if ask(&["rev-parse", "--show-object-format"]).await.is_ok_and(|format| format != "sha1") {
+        let problem = Failure::new(format!("{shown} has another object format than sha1, which is not supported"));
+        return Err(problem.with_hint("export it to a new repository: `git fast-export --all`, `git fast-import`"));
+    }
     if ask(&["config", "--get-regexp", r"^remote\..*\.promisor$"]).await.is_ok() {
         let listed = ask(&["rev-list", "--objects", "--missing=print", &format!("refs/heads/{branch}")]).await;
         // The list of a very large history takes too long; the run then reports what is missing.
@@ -94,7 +98,8 @@ pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<Op
         let missing = missing.lines().filter(|line| line.starts_with('?')).count();
         if missing > 0 {
             let origin = ask(&["remote", "get-url", "origin"]).await.unwrap_or_else(|_| "URL".into());
-            let problem = Failure::new(format!("{shown} is a partial clone that lacks {missing} files of its history"));
+            let files = if missing == 1 { "1 file".to_owned() } else { format!("{missing} files") };
+            let problem = Failure::new(format!("{shown} is a partial clone that lacks {files} of its history"));
             return Err(problem.with_hint(format!("use a complete clone: `git clone {origin} DIR`")));
         }
     }

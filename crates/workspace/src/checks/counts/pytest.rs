@@ -20,11 +20,11 @@ pub(super) const RUNNER: Runner = Runner {
 pattern!(START, r"^(?:=+ test session starts.* =+|Test session starts \(platform: .*)$");
 pattern!(
     CLOSE,
-    r"^(?:=+ (\d+ [a-z]+[a-z, \d]*|no tests (?:ran|collected).*?) in [\d.]+ ?s(?:econds)?(?: \([^)\n]*\))? =+$|Results \([\d.]+m?s.*\):\n((?: +(?:\d+ [a-z]+|- .*)(?:\n|\z))+))"
+    r"^(?:=+ (\d+ [a-z]+[a-z, \d-]*|no tests (?:ran|collected).*?) in [\d.]+ ?s(?:econds)?(?: \([^)\n]*\))? =+$|Results \([\d.]+m?s.*\):\n((?: +(?:\d+ [a-z]+|- .*)(?:\n|\z))+))"
 );
 pattern!(
     BARE,
-    r"^(\d+ (?:passed|failed|error|skipped|xfailed|xpassed|deselected|warning|rerun|subtests)[a-z, \d]*|no tests (?:ran|collected).*?) in [\d.]+ ?s(?:econds)?(?: \([^)\n]*\))?$"
+    r"^(\d+ (?:passed|failed|error|skipped|xfailed|xpassed|deselected|warning|rerun|subtests)[a-z, \d-]*|no tests (?:ran|collected).*?) in [\d.]+ ?s(?:econds)?(?: \([^)\n]*\))?$"
 );
 pattern!(FULL, r"^[.FEsxXRuy,-]+ +\[100%\]$");
 pattern!(SUBTESTS, r"SUBFAIL|[0-9] subtests|^\S* ?[.FEsxXR,-]*u[.FEsxXRu,-]* +\[ *[0-9]+%\]$");

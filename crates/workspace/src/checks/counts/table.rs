@@ -30,11 +30,11 @@ const fn row(name: &'static str, start: &'static str, close: &'static str, faili
 }
 
 /// All rows. Each needs outputs of a passing and of a failing run in `forms.txt` of the fixtures.
-pub(super) const ROWS: [TableRow; 59] = [
+pub(super) const ROWS: [TableRow; 61] = [
     row(
         "Ginkgo",
-        r"^Running Suite: ",
-        r"^(?:SUCCESS|FAIL)!(?: - .*)? -- (\d+ Passed \| .+)$",
+        r"^(?:Running Suite: |\[\d+\] .+ - \d+/\d+ specs )",
+        r"^(?:SUCCESS|FAIL)!(?: - .*)? -- (\d+ Passed \| .+)$|^\[\d+\] .+ - (\d+)/\d+ (specs) .*SUCCESS! [\d.]+\S*s ",
         r"^ +\[F(?:AIL|ail)\] (.+)$",
     ),
     row(
@@ -84,7 +84,7 @@ pub(super) const ROWS: [TableRow; 59] = [
     row(
         "Robot Framework",
         r"^Running suite '.+' with \d+ tests\.$",
-        r"^(?:.+\| (?:PASS|FAIL|SKIP) \|\n(?:\d+ critical tests?, .+\n)?(\d+ tests?)(?: total)?(, \d+ passed, \d+ failed(?:, \d+ skipped)?)\n={78}|(?:PASSED|FAILED|SKIPPED)\n(\d+ tests?, \d+ passed, \d+ failed(?:, \d+ skipped)?)\n)\nOutput:",
+        r"^(?:.+\| (?:PASS|FAIL|SKIP) \|\n(?:\d+ critical tests?, .+\n)?(\d+ tests?)(?: total)?(, \d+ passed, \d+ failed(?:, \d+ skipped)?)\n={78}|(?:PASSED|FAILED|SKIPPED)\n(\d+ tests?, \d+ passed, \d+ failed(?:, \d+ skipped)?)\n|(\d+ tests?, \d+ passed, \d+ failed(?:, \d+ skipped)?)\.\n=+)\nOutput:",
         r"^(?:FAIL: (.+)|(\S.*?) +\| FAIL \|\n(?:\D|\d+(?: [^t]|[^ \d])))",
     ),
     row(
@@ -297,6 +297,13 @@ pub(super) const ROWS: [TableRow; 59] = [
         "",
         r"^\[====\] Synthesis: (Tested: \d+ \| Passing: \d+ \| Failing: \d+ \| Crashing: \d+)",
         r"^\[FAIL\] (\S+): \(",
+    ),
+    row("V", "", r"^Summary for all V _test\.v files: (.+), \d+ total\.", r"^ *FAIL .* (\S+_test\.v)$"),
+    row(
+        "Hurl",
+        "",
+        r"^Executed files: +(?P<total>\d+)\nExecuted requests: .+\nSucceeded files: +(?P<passed>\d+) .+\nFailed files: +(?P<failed>\d+) ",
+        r"^(\S+\.hurl): Failure \(",
     ),
     row(
         "lit",

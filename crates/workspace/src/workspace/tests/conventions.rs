@@ -50,7 +50,9 @@ async fn submodule_of_another_host_is_empty_and_named() {
     let info = world.prepare().await;
     assert_eq!(
         info.notes,
-        ["The submodule `vendor` is empty: its host is neither the repository's nor in `submodules.hosts`"]
+        [
+            "The submodule `vendor` is empty: the repository has no copy of it; run `git submodule update --init --recursive`"
+        ]
     );
     assert_eq!(sh(&info.dir, "ls -A vendor"), "");
 
@@ -58,6 +60,29 @@ async fn submodule_of_another_host_is_empty_and_named() {
     let commit = world.commit(&info.head).await;
     assert!(matches!(&commit.refused[..], [one] if one.starts_with("`vendor` is a submodule")), "{:?}", commit.refused);
     assert!(world.files_of(&commit.commit.unwrap()).contains("160000 vendor"));
+}
+
+#[tokio::test]
+async fn submodules_of_a_local_repository_are_taken_from_its_copies() {
+    let world = WorkspaceWorld::new();
+    with_submodule(&world, "https://other.example/lib.git");
+    // The submodule has a submodule.
+    let nested = "[submodule \"in ner\"]\\n\\tpath = inner\\n\\turl = https://other.example/inner.git\\n";
+    let tip = sh(
+        &world.path(""),
+        &format!(
+            "git init -q -b main inner; echo deep >inner/deep.txt; git -C inner add -A; git -C inner commit -qm inner
+             cd lib; printf '{nested}' >.gitmodules; git add -A
+             git update-index --add --cacheinfo 160000,$(git -C ../inner rev-parse HEAD),inner; git commit -qm nested
+             mkdir -p ../forge.git/modules; git clone -q --bare . ../forge.git/modules/vendor
+             mkdir ../forge.git/modules/vendor/modules; git clone -q --bare ../inner '../forge.git/modules/vendor/modules/in ner'
+             git rev-parse HEAD"
+        ),
+    );
+    world.human("main", &format!("git update-index --add --cacheinfo 160000,{tip},vendor"));
+    let info = world.prepare().await;
+    assert_eq!(info.notes, Vec::<String>::new());
+    assert_eq!(sh(&info.dir, "cat vendor/lib.txt vendor/inner/deep.txt"), "one\ndeep");
 }
 
 #[tokio::test]

@@ -83,8 +83,8 @@ config_section! {
         /// the variables of their keys and tokens; logins in files, and keys that your own configuration names, are passed on
         /// unchanged.
         pub hide_keys: bool = true;
-        /// Further variables of `env` that hold an API key, each with the variable that holds the model's address:
-        /// `{ MY_KEY: MY_MODEL_URL }`.
+        /// Further variables of `env` that hold an API key, each with the variable that holds the model's address, alone or as the
+        /// only one in settings as JSON: `{ MY_KEY: MY_MODEL_URL }`.
         pub keys: BTreeMap<String, String>;
         /// Features of the provider that runs with a hidden key may use although they pass data outside of `sandbox.network` or
         /// cost more than is counted, by the names in the error of a refused request: tools that the provider runs

@@ -12,7 +12,7 @@ pub const EMPTY_ANSWER: &str = "empty_answer";
 pub const OWN_BUDGET: &str = "own_budget";
 
 /// Codes that only model providers use. They count wherever an error contains them.
-const DISTINCT: [(&str, LimitKind); 61] = [
+const DISTINCT: [(&str, LimitKind); 62] = [
     ("rate_limit_error", LimitKind::Rate),
     ("rate_limit_reached_error", LimitKind::Rate),
     ("throttlingexception", LimitKind::Rate),
@@ -51,6 +51,7 @@ const DISTINCT: [(&str, LimitKind); 61] = [
     ("insufficient_balance_error", LimitKind::Billing),
     ("exceeded_current_quota_error", LimitKind::Billing),
     ("usage_not_included", LimitKind::Billing),
+    ("arrearage", LimitKind::Billing),
     ("creditserror", LimitKind::Billing),
     ("freeusagelimiterror", LimitKind::Quota),
     ("context_length_exceeded", LimitKind::ContextTooLong),
@@ -206,7 +207,7 @@ pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     match status {
         _ if matches!(kind, Policy | Empty | OwnBudget) => matches!(status, 400 | 403 | 422 | 451 | 429 | 500..),
         400 | 422 => matches!(kind, Billing | ContextTooLong | ModelMissing | Quota | Rate),
-        401 => matches!(kind, Auth | Billing),
+        401 => matches!(kind, Auth | Billing | Quota),
         402 => matches!(kind, Billing | Quota),
         403 => matches!(kind, Auth | Billing | Quota | Rate | ModelMissing),
         404 => kind == ModelMissing,

@@ -59,7 +59,9 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
         |\[[\w.-]{1,80}\]:?\ +
         |sorry,\ there\ was\ an\ error\ from\ the\ ai:\ *
         |error\ occurred[:.—\ -]+
-        |error\ during\ [a-z]{1,20}:\ *
+        |error\ (?:during|when|while)\ [a-z\ ]{1,40}:\ *
+        |[a-z]{0,20}error(?:\.[a-z]{1,40})+:\ *
+        |invalid\ params,\ +
         |failed\ to\ [a-z\ ]{1,40}:\ *
         |[a-z][\w\ -]{0,40}(?:error|failed|failure)(?:\ during\ [a-z]+)?:\ *
         |[a-z][\w\ -]{0,60}\ failed\ with\ (?:internal\ )?error\ +
@@ -106,7 +108,7 @@ static BOUNDARY: LazyLock<Regex> =
 /// HTTP status before a message.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
-        r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*"))
+        r"(?ix)^[(\[<]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]>]?(?:[:,.·\x22-]|\ )*"))
     .expect("constant pattern")
 });
 /// Prefix that Codex writes before an unexpected status.

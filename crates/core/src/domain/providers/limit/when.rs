@@ -31,7 +31,7 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
             |wait(?:\ for|\ until|\ another)?
             |until
         )(?:\ (?:in|after|at|on|by|from))?(?:\ (?:approximately|about|around|less\ than|time))*[:\ ]\s?(?:~\s?)?
-        |将在\s?",
+        |将[在于]\s?",
     ))
     .expect("constant pattern")
 });
