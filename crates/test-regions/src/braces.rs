@@ -597,7 +597,7 @@ impl BraceReader<'_> {
                 {
                     return (after, body, true);
                 }
-                if next == "else" && ["static", "version", "debug"].contains(&self.text(at)) {
+                if next == "else" && ["static", "version", "debug", "else"].contains(&self.text(at)) {
                     return (after, body, true);
                 }
             }

@@ -31,10 +31,15 @@ pub(crate) struct VerdictDefinition {
 /// Returns the definitions of a file outside tests, in source order.
 pub(crate) fn find(language: SourceLanguage, source: &str, scan: &FileScan) -> Vec<VerdictDefinition> {
     let mut found: Vec<VerdictDefinition> = Vec::new();
+    let has_namespace = language == SourceLanguage::Php && source.contains("namespace ");
     for item in scan.items.iter().skip(1) {
         let start = code_start(source, scan, item);
         let text = &source[start..item.range.end];
-        if let Some((of, name)) = of_item(language, source, item, text) {
+        let is_visible = |header: &str| match language {
+            SourceLanguage::Php => has_namespace && header.starts_with("function "),
+            _ => is_visible(language, header),
+        };
+        if let Some((of, name)) = of_item((language, source), item, text, &is_visible) {
             found.push(VerdictDefinition { of, name, range: start..item.range.end });
         }
     }
@@ -140,13 +145,18 @@ pub(crate) fn last(path: &str) -> &str {
 }
 
 /// Returns the type and the name if an item is such a definition.
-fn of_item(language: SourceLanguage, source: &str, item: &ProgramItem, text: &str) -> Option<(String, String)> {
+fn of_item(
+    (language, source): (SourceLanguage, &str),
+    item: &ProgramItem,
+    text: &str,
+    is_visible: &dyn Fn(&str) -> bool,
+) -> Option<(String, String)> {
     let header = &text[..(0..=text.len().min(MAX_HEADER)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)];
     let name = last(&item.path);
     let parent = last(&item.parent).to_owned();
     let is_method = !parent.is_empty();
     let shadows = SHADOWS.iter().filter(|(of, _)| *of == language).flat_map(|(_, names)| *names);
-    if !is_method && shadows.into_iter().any(|shadow| *shadow == name) && is_visible(language, source, header) {
+    if !is_method && shadows.into_iter().any(|shadow| *shadow == name) && is_visible(header) {
         return Some((String::new(), name.to_owned()));
     }
     // One argument besides the object itself.
@@ -206,12 +216,11 @@ fn of_item(language: SourceLanguage, source: &str, item: &ProgramItem, text: &st
 }
 
 /// Whether other files see a function with the name of a built-in one.
-fn is_visible(language: SourceLanguage, source: &str, header: &str) -> bool {
+fn is_visible(language: SourceLanguage, header: &str) -> bool {
     match language {
         SourceLanguage::Cpp => header.split(['{', ';', '=']).next().is_some_and(|start| {
             start.contains('(') && !start.contains("static ") && header[start.len()..].starts_with('{')
         }),
-        SourceLanguage::Php => source.contains("namespace ") && header.starts_with("function "),
         SourceLanguage::Jvm => header.contains("fun "),
         SourceLanguage::Swift => header.contains("func "),
         SourceLanguage::Ruby => header.starts_with("def "),

@@ -10,6 +10,9 @@ use crate::language::{is_data, is_too_large};
 use crate::scan::{Covered, FileScan, FoundRegion, ProgramItem, Shape, has_any};
 use crate::{MAX_ITEMS, Reason, RegionKind, RegionName};
 
+/// Maximum length of the first line, which decides how lines end, in bytes.
+const MAX_LINE: usize = 10_000;
+
 /// Result for one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileMerge {
@@ -570,7 +573,7 @@ fn indent(text: &str, at: usize) -> &str {
 }
 
 fn line_break(text: &str) -> &'static str {
-    let end = text.find('\n').unwrap_or(0);
+    let end = text.bytes().take(MAX_LINE).position(|byte| byte == b'\n').unwrap_or(0);
     if text[..end].ends_with('\r') { "\r\n" } else { "\n" }
 }
 

@@ -213,8 +213,11 @@ fn block(source: &str, start: usize, end: &str, has_end: bool) -> Option<Range<u
     if is_whole {
         return Some(start..start + first.len());
     }
+    if !has_end {
+        return None;
+    }
     let mut at = start;
-    for line in source[start..].split_inclusive('\n').filter(|_| has_end) {
+    for line in source[start..].split_inclusive('\n') {
         let text = line.trim_end();
         if at > start && ends(text) {
             return Some(start..at + text.len());
