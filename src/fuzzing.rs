@@ -4,11 +4,14 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use test_regions::{ChangedFile, Region, RegionKind, regions, test_module_files, with_base_tests_of};
+
 use crate::agent;
 use crate::checks::counts;
 use crate::config::{Config, parse_repository};
 use crate::domain::loops::command;
 use crate::domain::model::ids::{ForgeName, Timestamp};
+use crate::domain::model::task::MAX_TEST_NAMES;
 use crate::domain::providers::limit::{self, LimitSignals};
 use crate::domain::report;
 use crate::domain::trust::egress::Target;
@@ -30,6 +33,7 @@ pub type FuzzTarget = fn(&[u8]);
 pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("agent_output", agent_output),
     ("agent_report", agent_report),
+    ("build_files", build_files),
     ("checks", check_output),
     ("commands", commands),
     ("configuration", configuration),
@@ -41,6 +45,8 @@ pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("model_bodies", model_bodies),
     ("names", names),
     ("outgoing_texts", outgoing_texts),
+    ("program_files", program_files),
+    ("reports", reports),
     ("webhooks", webhooks),
 ];
 
@@ -160,6 +166,60 @@ pub fn model_answers(data: &[u8]) {
 /// Reads the output of a check to its end.
 pub fn check_output(data: &[u8]) {
     drop(counts::read(&String::from_utf8_lossy(data)));
+}
+
+/// Reads a test report. The number and the lengths of the names that are kept are limited.
+pub fn reports(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for results in [counts::read_json(&text), counts::read_junit(&text)].into_iter().flatten() {
+        assert!(results.failing.len() <= MAX_TEST_NAMES, "{}", results.failing.len());
+        assert!(results.failing.iter().all(|name| name.len() <= 256), "{:?}", results.failing);
+    }
+}
+
+/// Splits an input into a path, and the versions of the file in the base and in the branch. A form feed separates them.
+fn versions(data: &[u8]) -> (String, String, String) {
+    let (path, rest) = head_and_rest(data);
+    let rest = String::from_utf8_lossy(rest);
+    let (base, branch) = rest.split_once('\u{c}').unwrap_or((&rest, &rest));
+    (String::from_utf8_lossy(path).into_owned(), base.to_owned(), branch.to_owned())
+}
+
+/// Reads both versions of a program file. The merged file has the base's tests, unless a difference is reported.
+pub fn program_files(data: &[u8]) {
+    let (path, base, branch) = versions(data);
+    let files = [ChangedFile { path: &path, base: Some(&base), branch: Some(&branch) }];
+    let merge = with_base_tests_of(&files, false, &branch).files.pop().map(|(_, merge)| merge).unwrap_or_default();
+    let texts = |source: &str| {
+        let texts = |region: Region| (region.condition, source[region.range].to_owned());
+        let mut texts: Vec<_> = regions(&path, source)?.into_iter().map(texts).collect();
+        texts.sort();
+        Some(texts)
+    };
+    let has_definitions = |source: &str| {
+        let regions = regions(&path, source).unwrap_or_default();
+        regions.iter().any(|region| region.name.kind == RegionKind::Definition)
+    };
+    // Definitions of new types stay.
+    if merge.not_judged.is_empty() && !has_definitions(&base) && !has_definitions(&branch) {
+        let result = merge.text.as_deref().unwrap_or(&branch);
+        assert_eq!(texts(result), texts(&base), "{path}");
+    }
+    drop(test_module_files(&path, &branch));
+}
+
+/// Reads both versions of a manifest or build file. A changed setting has a name, and the same manifest has none.
+pub fn build_files(data: &[u8]) {
+    let (path, base, branch) = versions(data);
+    if let Some(merge) = tamper::with_base_settings(&path, &base, &branch, &|_| false) {
+        assert!(!merge.names.is_empty());
+    }
+    assert_eq!(tamper::with_base_settings(&path, &branch, &branch, &|_| false), None);
+    let added = ["src/new.c", "new.ml"].into_iter();
+    drop(tamper::with_new_sources(&path, &base, &branch, added));
+    assert!(!tamper::changes_tests(&path, &base, &base, &["src/a.c", "tests/a.c"], false));
+    tamper::changes_tests(&path, &base, &branch, &["src/a.c", "tests/a.c"], true);
+    drop(tamper::default_features(&branch));
 }
 
 /// Reads names. Parts of branch names are short and harmless, and any text can be parsed as the target of a

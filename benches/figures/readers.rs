@@ -22,6 +22,7 @@ use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::domain::trust::secret_forms::{SecretForms, StreamRedactor};
 use ralph_bot::domain::trust::tamper;
 use ralph_bot::forge::github;
+use test_regions::{ChangedFile, MAX_FILE_BYTES, with_base_tests_of};
 
 use crate::machine::median;
 use crate::report::{FigureRow, FigureTarget};
@@ -50,7 +51,7 @@ struct Reader {
     read: fn(&[u8]),
 }
 
-const READERS: [Reader; 11] = [
+const READERS: [Reader; 18] = [
     Reader { name: "a request to a model: numbers", most: BROKER_BODY_BYTES, input: numbers, read: request },
     Reader { name: "a request to a model: objects", most: BROKER_BODY_BYTES, input: objects, read: request },
     Reader { name: "an answer of a model", most: BROKER_BODY_BYTES / 8, input: keys, read: answer },
@@ -60,6 +61,13 @@ const READERS: [Reader; 11] = [
     Reader { name: "a diff", most: MAX_CHANGE_BYTES as usize / 4, input: diff, read: changes },
     Reader { name: "the output of a check", most: CHECK_OUTPUT_BYTES, input: output, read: counted },
     Reader { name: "a test report", most: REPORT_BYTES as usize, input: report, read: junit },
+    Reader { name: "a test report in JSON", most: REPORT_BYTES as usize, input: json_report, read: json },
+    Reader { name: "a program file: exits", most: MAX_FILE_BYTES, input: exits, read: program::<'d'> },
+    Reader { name: "a program file: overloads", most: MAX_FILE_BYTES, input: overloads, read: program::<'c'> },
+    Reader { name: "a program file: decorators", most: MAX_FILE_BYTES, input: decorators, read: program::<'p'> },
+    Reader { name: "a program file: items", most: MAX_FILE_BYTES, input: items, read: program::<'c'> },
+    Reader { name: "a manifest", most: MAX_CHANGE_BYTES as usize, input: features, read: manifest },
+    Reader { name: "a build file", most: MAX_CHANGE_BYTES as usize, input: sources, read: build_file },
     Reader { name: "a delivery", most: 2 * JSON_VALUES, input: delivery, read: webhook },
     Reader { name: "a repository's file", most: REPOSITORY_FILE_BYTES, input: yaml, read: settings },
 ];
@@ -134,6 +142,81 @@ fn report(size: usize) -> Vec<u8> {
 
 fn junit(xml: &[u8]) {
     black_box(counts::read_junit(&String::from_utf8_lossy(xml)));
+}
+
+fn json_report(size: usize) -> Vec<u8> {
+    let test = "{\"nodeid\":\"a\",\"outcome\":\"failed\"},";
+    format!("{{\"summary\":{{\"collected\":1}},\"tests\":[{}{{}}]}}", repeated(test, size - 128)).into_bytes()
+}
+
+fn json(text: &[u8]) {
+    black_box(counts::read_json(&String::from_utf8_lossy(text)));
+}
+
+fn exits(size: usize) -> Vec<u8> {
+    repeated("exit(0)\n", size - 8).into_bytes()
+}
+
+fn numbered(size: usize, line: impl Fn(usize) -> String) -> Vec<u8> {
+    let mut text = String::new();
+    for number in 0.. {
+        let line = line(number);
+        if text.len() + line.len() > size {
+            break;
+        }
+        text.push_str(&line);
+    }
+    text.into_bytes()
+}
+
+fn overloads(size: usize) -> Vec<u8> {
+    numbered(size, |number| format!("void f{number}(int a) {{}}\n"))
+}
+
+fn decorators(size: usize) -> Vec<u8> {
+    numbered(size, |number| format!("@a{number}\ndef b(): pass\n"))
+}
+
+fn items(size: usize) -> Vec<u8> {
+    format!("class {} {{ {} }};\n", "a".repeat(400), repeated("int a;", size - 512)).into_bytes()
+}
+
+/// Reads a new version of a program file in D, C++ or Python.
+fn program<const LANGUAGE: char>(text: &[u8]) {
+    let (path, branch) = (
+        format!(
+            "a.{}",
+            match LANGUAGE {
+                'd' => "d",
+                'c' => "cpp",
+                _ => "py",
+            }
+        ),
+        String::from_utf8_lossy(text),
+    );
+    let files = [ChangedFile { path: &path, base: Some("x"), branch: Some(&branch) }];
+    black_box(with_base_tests_of(&files, true, ""));
+}
+
+fn features(size: usize) -> Vec<u8> {
+    let chain = numbered(size - 64, |number| format!("f{number} = [\"f{}\"]\n", number + 1));
+    [b"[package]\nname = \"a\"\n[features]\ndefault = [\"f0\"]\n", chain.as_slice()].concat()
+}
+
+fn manifest(text: &[u8]) {
+    let branch = String::from_utf8_lossy(text);
+    black_box(tamper::with_base_settings("Cargo.toml", "[package]\nname = \"a\"\n", &branch, &|_| false));
+    black_box(tamper::default_features(&branch));
+}
+
+fn sources(size: usize) -> Vec<u8> {
+    numbered(size, |number| format!("s{number}.c *{number}.c "))
+}
+
+fn build_file(text: &[u8]) {
+    let names: Vec<String> = (0..20_000).map(|number| format!("src/s{number}.c")).collect();
+    let files: Vec<&str> = names.iter().map(String::as_str).collect();
+    black_box(tamper::changes_tests("CMakeLists.txt", "", &String::from_utf8_lossy(text), &files, true));
 }
 
 fn delivery(size: usize) -> Vec<u8> {

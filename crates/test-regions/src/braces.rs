@@ -3,18 +3,19 @@
 mod overloads;
 mod self_tests;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use overloads::Brackets;
-use self_tests::{excludes_main, is_self_test, starts_test_part};
+use self_tests::{PartedFile, defined_names, excludes_main, is_self_test, starts_test_part};
 
 use crate::RegionKind;
 use crate::definitions::is_built_in_of_c;
 use crate::lex::{C_LIKE, LexToken, Lexis, QuoteRule, RawText, TokenKind, lex, long_quote, quote};
 use crate::lines::Directives;
-use crate::scan::{FileScan, MacroDefinition, ProgramItem, and, has_any, join, squeezed, text_start};
+use crate::scan::{self, FileScan, MacroDefinition, ProgramItem, and, has_any, join, squeezed, text_start};
 
-/// Maximum nesting depth of braces.
+/// Maximum nesting depth of braces and of parts for tests.
 const MAX_DEPTH: usize = 64;
 /// Keywords of items whose braces contain items.
 const CONTAINERS: [&str; 16] = [
@@ -314,6 +315,8 @@ struct BraceReader<'a> {
     directives: Directives,
     /// For each open `#if`, whether the current part is compiled only for tests.
     test_parts: Vec<bool>,
+    /// Names that the file defines by a directive.
+    defined: HashSet<&'a str>,
 }
 
 /// Parses a file.
@@ -330,6 +333,7 @@ pub(crate) fn scan(source: &str, rules: &BraceRules) -> FileScan {
         frames,
         directives: Directives::default(),
         test_parts: Vec::new(),
+        defined: if rules.lexis.has_directives { defined_names(source) } else { HashSet::new() },
     };
     reader.scan.fault = lexed.fault;
     let mut at = 0;
@@ -374,7 +378,9 @@ impl BraceReader<'_> {
         let text = &self.source[token.start..token.end];
         let line = squeezed(text.trim_start_matches('#').trim_start());
         let mut words = line.split([' ', '(']);
-        if let (Some("define" | "undef"), Some(name)) = (words.next(), words.next()) {
+        if let (Some("define" | "undef"), Some(name)) =
+            (words.next(), words.next().and_then(|name| scan::words(name).next()))
+        {
             if CPP_SETTINGS.iter().any(|setting| name.starts_with(setting)) || is_built_in_of_c(name) {
                 let name = format!("#define {name}");
                 let condition = self.directives.condition();
@@ -387,7 +393,8 @@ impl BraceReader<'_> {
             Some("if" | "ifdef" | "ifndef") => {
                 // The limit of the depth keeps the search for ends linear.
                 let is_flat = self.test_parts.len() < MAX_DEPTH;
-                self.test_parts.push(is_flat && starts_test_part(&line, self.source, &self.tokens, at));
+                let file = PartedFile { source: self.source, tokens: &self.tokens, defined: &self.defined };
+                self.test_parts.push(is_flat && starts_test_part(&line, &file, at));
             }
             Some("endif") => drop(self.test_parts.pop()),
             Some(word) if word.starts_with("el") => {
@@ -469,7 +476,7 @@ impl BraceReader<'_> {
             || body
                 .is_some_and(|body| is_self_test(&statement.name(), statement.text(), self.source, &self.tokens, body));
         let test = test.or_else(|| is_test.then(|| (RegionKind::Test, statement.name())));
-        let is_for_tests = body.is_some() && self.test_parts.contains(&true);
+        let is_for_tests = body.is_some() && self.test_parts.iter().take(MAX_DEPTH).any(|part| *part);
         let test = test.or_else(|| is_for_tests.then(|| (RegionKind::TestCode, statement.name())));
         let excludes_main =
             word == "version" && body.is_some_and(|body| excludes_main(self.source, &self.tokens, body, after));
@@ -590,7 +597,7 @@ impl BraceReader<'_> {
                 {
                     return (after, body, true);
                 }
-                if next == "else" && ["static", "version", "debug"].contains(&self.text(at)) {
+                if next == "else" && ["static", "version", "debug", "else"].contains(&self.text(at)) {
                     return (after, body, true);
                 }
             }

@@ -7,7 +7,7 @@ mod put_back;
 use std::ops::Range;
 
 use crate::language::SourceLanguage;
-use crate::scan::{FileScan, ProgramItem};
+use crate::scan::{Covered, FileScan, ProgramItem};
 use names::{SHADOWS, is_assignment, line_definition, word};
 
 pub(crate) use names::is_built_in_of_c;
@@ -31,23 +31,30 @@ pub(crate) struct VerdictDefinition {
 /// Returns the definitions of a file outside tests, in source order.
 pub(crate) fn find(language: SourceLanguage, source: &str, scan: &FileScan) -> Vec<VerdictDefinition> {
     let mut found: Vec<VerdictDefinition> = Vec::new();
+    let has_namespace = language == SourceLanguage::Php && source.contains("namespace ");
     for item in scan.items.iter().skip(1) {
         let start = code_start(source, scan, item);
         let text = &source[start..item.range.end];
-        if let Some((of, name)) = of_item(language, source, item, text) {
+        let is_visible = |header: &str| match language {
+            SourceLanguage::Php => has_namespace && header.starts_with("function "),
+            _ => is_visible(language, header),
+        };
+        if let Some((of, name)) = of_item((language, source), item, text, &is_visible) {
             found.push(VerdictDefinition { of, name, range: start..item.range.end });
         }
     }
+    let innermost = Innermost::of(&scan.items[1..]);
+    let covered = Covered::by(scan.tests().map(|test| test.range.clone()));
     let mut at = 0;
     for line in source.split_inclusive('\n') {
         let start = at + line.len() - line.trim_start().len();
         if let Some((of, name)) = line_definition(language, line) {
             let is_in_class = of.is_empty() && language == SourceLanguage::Python && name.starts_with("__");
-            let of = if is_in_class { class_around(source, scan, start).unwrap_or_default().0 } else { of };
+            let of = if is_in_class { innermost.class_around(source, start).unwrap_or_default().0 } else { of };
             found.push(VerdictDefinition { of, name, range: start..statement_end(language, source, start) });
         }
         if let Some(value) = excluded_value(language, line)
-            && let Some((of, class)) = class_around(source, scan, start)
+            && let Some((of, class)) = innermost.class_around(source, start)
         {
             let name = field_before(&source[class..at + line.len()]);
             found.push(VerdictDefinition { of, name, range: at + value.start..at + value.end });
@@ -59,7 +66,7 @@ pub(crate) fn find(language: SourceLanguage, source: &str, scan: &FileScan) -> V
     found.retain(|one| {
         let is_inside = one.range.start < end;
         end = end.max(one.range.end);
-        !is_inside && !scan.tests().any(|test| test.range.contains(&one.range.start))
+        !is_inside && !covered.contains(one.range.start)
     });
     found
 }
@@ -72,12 +79,38 @@ fn code_start(source: &str, scan: &FileScan, item: &ProgramItem) -> usize {
     start + source[start..item.range.end].len() - source[start..item.range.end].trim_start().len()
 }
 
-/// Returns the name and the start of the innermost class of Python around an offset.
-fn class_around(source: &str, scan: &FileScan, at: usize) -> Option<(String, usize)> {
-    let around = scan.items.iter().skip(1).filter(|item| item.range.contains(&at));
-    let item = around.min_by_key(|item| item.range.len())?;
-    let is_class = source[item.range.clone()].starts_with(['c', '@']);
-    is_class.then(|| (last(&item.path).to_owned(), item.range.start))
+/// Innermost item at each offset: offsets at which it changes, and the item from there on.
+struct Innermost<'s>(Vec<(usize, Option<&'s ProgramItem>)>);
+
+impl<'s> Innermost<'s> {
+    fn of(items: &'s [ProgramItem]) -> Self {
+        let mut sorted: Vec<&ProgramItem> = items.iter().collect();
+        sorted.sort_by_key(|item| (item.range.start, usize::MAX - item.range.end));
+        let mut changes = Vec::new();
+        let mut open: Vec<&ProgramItem> = Vec::new();
+        for item in sorted {
+            Self::close(&mut open, &mut changes, item.range.start);
+            changes.push((item.range.start, Some(item)));
+            open.push(item);
+        }
+        Self::close(&mut open, &mut changes, usize::MAX);
+        Self(changes)
+    }
+
+    /// Closes the items that end up to an offset.
+    fn close(open: &mut Vec<&'s ProgramItem>, changes: &mut Vec<(usize, Option<&'s ProgramItem>)>, to: usize) {
+        while let Some(item) = open.pop_if(|item| item.range.end <= to) {
+            changes.push((item.range.end, open.last().copied()));
+        }
+    }
+
+    /// Returns the name and the start of the innermost class of Python around an offset.
+    fn class_around(&self, source: &str, at: usize) -> Option<(String, usize)> {
+        let next = self.0.partition_point(|(start, _)| *start <= at);
+        let item = self.0[next.checked_sub(1)?].1?;
+        let is_class = source[item.range.clone()].starts_with(['c', '@']);
+        is_class.then(|| (last(&item.path).to_owned(), item.range.start))
+    }
 }
 
 /// Returns the range of the value with which a line of Python leaves a field or class out of comparisons.
@@ -103,7 +136,7 @@ fn field_before(class: &str) -> String {
         (line.starts_with('@') || rest.starts_with(':') || is_assignment(rest) && !rest.contains("False,"))
             .then(|| name.to_owned())
     };
-    class.lines().rev().find_map(field).unwrap_or_default()
+    class.lines().rev().take(MAX_BLOCK).find_map(field).unwrap_or_default()
 }
 
 /// Returns the last name of a path.
@@ -112,13 +145,18 @@ pub(crate) fn last(path: &str) -> &str {
 }
 
 /// Returns the type and the name if an item is such a definition.
-fn of_item(language: SourceLanguage, source: &str, item: &ProgramItem, text: &str) -> Option<(String, String)> {
+fn of_item(
+    (language, source): (SourceLanguage, &str),
+    item: &ProgramItem,
+    text: &str,
+    is_visible: &dyn Fn(&str) -> bool,
+) -> Option<(String, String)> {
     let header = &text[..(0..=text.len().min(MAX_HEADER)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)];
     let name = last(&item.path);
     let parent = last(&item.parent).to_owned();
     let is_method = !parent.is_empty();
     let shadows = SHADOWS.iter().filter(|(of, _)| *of == language).flat_map(|(_, names)| *names);
-    if !is_method && shadows.into_iter().any(|shadow| *shadow == name) && is_visible(language, source, header) {
+    if !is_method && shadows.into_iter().any(|shadow| *shadow == name) && is_visible(header) {
         return Some((String::new(), name.to_owned()));
     }
     // One argument besides the object itself.
@@ -178,12 +216,11 @@ fn of_item(language: SourceLanguage, source: &str, item: &ProgramItem, text: &st
 }
 
 /// Whether other files see a function with the name of a built-in one.
-fn is_visible(language: SourceLanguage, source: &str, header: &str) -> bool {
+fn is_visible(language: SourceLanguage, header: &str) -> bool {
     match language {
         SourceLanguage::Cpp => header.split(['{', ';', '=']).next().is_some_and(|start| {
             start.contains('(') && !start.contains("static ") && header[start.len()..].starts_with('{')
         }),
-        SourceLanguage::Php => source.contains("namespace ") && header.starts_with("function "),
         SourceLanguage::Jvm => header.contains("fun "),
         SourceLanguage::Swift => header.contains("func "),
         SourceLanguage::Ruby => header.starts_with("def "),

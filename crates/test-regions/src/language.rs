@@ -1,7 +1,7 @@
 //! Detects languages by file name.
 
 use crate::scan::FileScan;
-use crate::{braces, document, indent, lisp, python, rust, scripts};
+use crate::{MAX_FILE_BYTES, braces, document, indent, lisp, python, rust, scripts};
 
 /// Language of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +113,11 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
+    /// Whether files of this language are read by lines only, whatever their size.
+    pub fn has_no_limit(self) -> bool {
+        matches!(self, Self::Document | Self::Go | Self::NoTests)
+    }
+
     /// Code with which a program detects a test run, or replaces the test runner. The engine has further rules, including
     /// all rules for languages without a branch here. The same applies to [`Self::exits`].
     pub fn questions(self) -> &'static [&'static str] {
@@ -173,4 +178,9 @@ impl SourceLanguage {
             Self::Document => document::scan(source),
         }
     }
+}
+
+/// Whether a file is too large to be parsed.
+pub(crate) fn is_too_large(path: &str, source: &str) -> bool {
+    source.len() > MAX_FILE_BYTES && SourceLanguage::of(path, source).is_some_and(|language| !language.has_no_limit())
 }

@@ -129,8 +129,8 @@ struct Lexer<'a> {
     nested: Vec<Nested>,
     tokens: Vec<LexToken>,
     fault: Option<usize>,
-    /// Index of a quote without an end on its line, and the end of this line.
-    unclosed: (usize, usize),
+    /// For each kind of quote, the end of the last line on which one has no end.
+    unclosed: Vec<usize>,
 }
 
 /// Splits source code into tokens.
@@ -143,7 +143,7 @@ pub(crate) fn lex(source: &str, rules: &Lexis, start: usize) -> Lexed {
         nested: Vec::new(),
         tokens: Vec::new(),
         fault: None,
-        unclosed: (0, 0),
+        unclosed: vec![0; rules.quotes.len()],
     };
     while lexer.at < source.len() {
         match lexer.nested.last() {
@@ -467,7 +467,7 @@ impl Lexer<'_> {
             return;
         }
         let mut at = start + quote.open.len();
-        if self.unclosed.0 == index && start < self.unclosed.1 {
+        if start < self.unclosed[index] {
             return self.push(TokenKind::Sign, start, at, first);
         }
         while at < self.source.len() {
@@ -489,7 +489,7 @@ impl Lexer<'_> {
             return self.push(TokenKind::Text, start, self.source.len(), first);
         }
         // An apostrophe in JSX text.
-        self.unclosed = (index, at);
+        self.unclosed[index] = at;
         self.push(TokenKind::Sign, start, start + quote.open.len(), first);
     }
 

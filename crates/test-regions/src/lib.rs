@@ -29,6 +29,11 @@ pub use merge::{FileMerge, Judgement, with_base_tests};
 pub use rust_modules::{TestModuleFile, test_module_files};
 pub use tree::{ChangedFile, TreeMerge, with_base_tests_of};
 
+/// Maximum size of a file that is parsed, in bytes. Larger files are reported if the base has tests in them.
+pub const MAX_FILE_BYTES: usize = 512 << 10;
+/// Maximum number of items and regions in both versions of all files of a change. Files beyond it are reported, too.
+pub const MAX_ITEMS: usize = 200_000;
+
 /// Kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RegionKind {
@@ -114,6 +119,8 @@ pub enum Reason {
     },
     ResultDiffers,
     UnknownLanguage,
+    /// The file exceeds [`MAX_FILE_BYTES`], or the change exceeds [`MAX_ITEMS`].
+    TooLarge,
     /// Name of a changed macro used by the region.
     MacroChanged(String),
     /// Line of the program that detects a test run or ends the process.
@@ -134,6 +141,7 @@ impl fmt::Display for Reason {
                 f.write_str("the file with the base's tests would contain other tests than the base")
             }
             Self::UnknownLanguage => f.write_str("the language of the file is unknown"),
+            Self::TooLarge => f.write_str("the file is too large to be compared"),
             Self::MacroChanged(name) => write!(f, "it uses the macro `{name}`, which the branch changed"),
             Self::Neutralized(line) => write!(f, "a new line of the program may keep them from running: `{line}`"),
         }
@@ -153,6 +161,9 @@ impl Reason {
             Self::ResultDiffers | Self::UnknownLanguage => {
                 "put the base's version back, or let a maintainer accept the change"
             }
+            Self::TooLarge => {
+                "put the base's version back, make the file smaller, or let a maintainer accept the change"
+            }
             Self::MacroChanged(_) => "put the base's macro back, or let a maintainer accept the change",
             Self::Neutralized(_) => "remove this line, or let a maintainer accept it",
         }
@@ -160,7 +171,7 @@ impl Reason {
 }
 
 /// Returns the regions of a file in source order, including definitions that decide whether assertions pass; `None` if the
-/// language is unknown.
+/// language is unknown or the file is larger than [`MAX_FILE_BYTES`].
 ///
 /// For a file with unbalanced brackets, strings or comments, returns only the regions before the fault.
 pub fn regions(path: &str, source: &str) -> Option<Vec<Region>> {

@@ -1,6 +1,7 @@
 //! Logical lines and blocks of languages with indented blocks.
 
 use crate::lex::{LexToken, Lexed, TokenKind};
+use crate::scan::{and, bounded, squeezed};
 
 /// Logical line: it starts on a new line, outside brackets, strings and comments.
 #[derive(Debug, Clone)]
@@ -99,20 +100,20 @@ fn set_blocks(source: &str, lexed: &Lexed, lines: &mut [LogicalLine], words: Blo
     open.into_iter().for_each(|at| lines[at].block_end = all);
 }
 
-/// Preprocessor conditions around a position.
+/// Preprocessor conditions around a position: for each open `#if`, its own condition and all conditions so far.
 #[derive(Debug, Default)]
-pub(crate) struct Directives(Vec<String>);
+pub(crate) struct Directives(Vec<(String, String)>);
 
 impl Directives {
     /// Reads a line such as `#if 0`.
     pub fn read(&mut self, text: &str) {
-        let text = crate::scan::squeezed(text.trim_start_matches('#').trim_start());
+        let text = squeezed(text.trim_start_matches('#').trim_start());
         let word = text.split([' ', '(']).next().unwrap_or_default();
         match word {
-            "if" | "ifdef" | "ifndef" => self.0.push(format!("#{text}")),
+            "if" | "ifdef" | "ifndef" => self.push(bounded(format!("#{text}"))),
             "else" | "elif" | "elseif" | "elifdef" | "elifndef" => {
-                if let Some(last) = self.0.last_mut() {
-                    *last = crate::scan::bounded(format!("{last} #{text}"));
+                if let Some((last, _)) = self.0.pop() {
+                    self.push(bounded(format!("{last} #{text}")));
                 }
             }
             "endif" => {
@@ -122,8 +123,13 @@ impl Directives {
         }
     }
 
+    fn push(&mut self, own: String) {
+        let all = and(&self.condition(), &own);
+        self.0.push((own, all));
+    }
+
     /// Returns the conditions as one text.
     pub fn condition(&self) -> String {
-        if self.0.is_empty() { String::new() } else { crate::scan::bounded(self.0.join(" ")) }
+        self.0.last().map_or(String::new(), |(_, all)| all.clone())
     }
 }

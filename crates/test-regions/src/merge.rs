@@ -6,9 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::definitions::put_back;
-use crate::language::is_data;
-use crate::scan::{FileScan, FoundRegion, ProgramItem, Shape, has_any};
-use crate::{Reason, RegionKind, RegionName};
+use crate::language::{is_data, is_too_large};
+use crate::scan::{Covered, FileScan, FoundRegion, ProgramItem, Shape, has_any};
+use crate::{MAX_ITEMS, Reason, RegionKind, RegionName};
+
+/// Maximum length of the first line, which decides how lines end, in bytes.
+const MAX_LINE: usize = 10_000;
 
 /// Result for one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,7 +71,7 @@ const MARKS: [&str; 26] = [
 /// The function checks its result: the merged file has exactly the base's tests, except for the differences in
 /// [`FileMerge::not_judged`].
 pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> FileMerge {
-    let mut plan = MergePlan::new(path, base, branch);
+    let mut plan = MergePlan::new(path, base, branch, &mut MAX_ITEMS.clone());
     plan.match_moved();
     put_back(std::slice::from_mut(&mut plan), "");
     plan.finish()
@@ -78,15 +81,15 @@ pub fn with_base_tests(path: &str, base: Option<&str>, branch: &str) -> FileMerg
 pub(crate) struct Side<'a> {
     pub text: &'a str,
     pub scan: FileScan,
-    /// Indices of items, by path.
-    items: HashMap<String, Vec<usize>>,
+    /// Indices of items, by path and condition.
+    items: HashMap<String, HashMap<String, Vec<usize>>>,
 }
 
 impl<'a> Side<'a> {
     fn new(text: &'a str, scan: FileScan) -> Self {
-        let mut items: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut items: HashMap<String, HashMap<String, Vec<usize>>> = HashMap::new();
         for (at, item) in scan.items.iter().enumerate() {
-            items.entry(item.path.clone()).or_default().push(at);
+            items.entry(item.path.clone()).or_default().entry(item.condition.clone()).or_default().push(at);
         }
         Self { text, scan, items }
     }
@@ -96,8 +99,13 @@ impl<'a> Side<'a> {
     }
 
     fn items<'s>(&'s self, path: &str, condition: &'s str) -> impl Iterator<Item = &'s ProgramItem> {
-        let all = self.items.get(path).into_iter().flatten().map(|at| &self.scan.items[*at]);
-        all.filter(move |item| item.condition == condition)
+        let all = self.items.get(path).and_then(|items| items.get(condition));
+        all.into_iter().flatten().map(|at| &self.scan.items[*at])
+    }
+
+    /// Returns the items with a path, under any condition, in no order.
+    fn items_at<'s>(&'s self, path: &str) -> impl Iterator<Item = &'s ProgramItem> {
+        self.items.get(path).into_iter().flat_map(HashMap::values).flatten().map(|at| &self.scan.items[*at])
     }
 }
 
@@ -139,7 +147,8 @@ fn key(found: &FoundRegion) -> RegionKey<'_> {
 }
 
 impl<'a> MergePlan<'a> {
-    pub fn new(path: &'a str, base: Option<&'a str>, branch: &'a str) -> Self {
+    /// Compares the versions. Takes the number of their items and regions from `left`; files beyond it are not compared.
+    pub fn new(path: &'a str, base: Option<&'a str>, branch: &'a str, left: &mut usize) -> Self {
         let mut plan = Self {
             path,
             sides: None,
@@ -156,7 +165,19 @@ impl<'a> MergePlan<'a> {
         if base == Some(branch) {
             return plan;
         }
-        let (Some(old_scan), Some(new_scan)) = (FileScan::of(path, old), FileScan::of(path, branch)) else {
+        let is_large = is_too_large(path, old) || is_too_large(path, branch);
+        let scans = Some(path).filter(|_| !is_large);
+        let scans = scans.and_then(|path| Some((FileScan::of(path, old)?, FileScan::of(path, branch)?)));
+        let size = scans.as_ref().map_or(0, |(old, new)| old.len() + new.len());
+        if is_large || size > *left {
+            let tests = FileScan::of(path, old).map(|scan| scan.tests().next().is_some());
+            if tests.unwrap_or_else(|| has_any(old, &MARKS)) {
+                plan.not_judged.push((file_name(), Reason::TooLarge));
+            }
+            return plan;
+        }
+        *left -= size;
+        let Some((old_scan, new_scan)) = scans else {
             if base.is_some() && !is_data(path) && marks(old) != marks(branch) {
                 plan.not_judged.push((file_name(), Reason::UnknownLanguage));
             }
@@ -276,16 +297,12 @@ impl<'a> MergePlan<'a> {
         found.shape != Shape::Item && !branch.text.is_empty() && is_kept()
     }
 
-    /// Marks a missing region as moved to another file.
-    pub fn moved_away(&mut self, at: usize) {
-        self.gone.retain(|gone| *gone != at);
-        self.excused.push(at);
-    }
-
-    /// Marks an additional region as moved from another file.
-    pub fn moved_here(&mut self, at: usize) {
-        self.extra.retain(|extra| *extra != at);
-        self.kept.push(at);
+    /// Marks missing regions as moved to another file, and additional regions as moved from another file.
+    pub fn moved(&mut self, away: &HashSet<usize>, here: &HashSet<usize>) {
+        self.gone.retain(|gone| !away.contains(gone));
+        self.excused.extend(away);
+        self.extra.retain(|extra| !here.contains(extra));
+        self.kept.extend(here);
     }
 
     /// Reports tests that use a macro of the file if the branch changed the macro.
@@ -330,9 +347,10 @@ impl<'a> MergePlan<'a> {
             };
             edits.push(Edit { range: new_found.range.clone(), text: base.text_of(*old).to_owned(), name, judgement });
         }
+        let siblings = if self.gone.is_empty() { Siblings::default() } else { self.siblings(&base, &branch) };
         let mut whole = Vec::new();
         for at in std::mem::take(&mut self.gone) {
-            match self.restored(&base, &branch, at) {
+            match self.restored((&base, &branch), &siblings, at) {
                 Ok(edit) => {
                     if !edit.range.is_empty() {
                         whole.push(edit.range.clone());
@@ -345,9 +363,10 @@ impl<'a> MergePlan<'a> {
                 }
             }
         }
+        let whole = Covered::by(whole.into_iter());
         for at in &self.extra {
             let found = &branch.scan.found[*at];
-            if !whole.iter().any(|range| range.start <= found.range.start && found.range.end <= range.end) {
+            if !whole.contains(found.range.start) {
                 let (range, text) = removed(&branch, found);
                 edits.push(Edit { range, text, name: found.name(), judgement: Judgement::Removed });
             }
@@ -393,11 +412,16 @@ impl<'a> MergePlan<'a> {
     }
 
     /// Returns the edit that restores a region.
-    fn restored(&self, base: &Side<'_>, branch: &Side<'_>, at: usize) -> Result<Edit, Reason> {
+    fn restored(
+        &self,
+        (base, branch): (&Side<'_>, &Side<'_>),
+        siblings: &Siblings<'_>,
+        at: usize,
+    ) -> Result<Edit, Reason> {
         let found = &base.scan.found[at];
         let text = base.text_of(at);
         let (range, text) = match found.shape {
-            Shape::Item => self.restored_item(base, branch, at)?,
+            Shape::Item => Self::restored_item((base, branch), siblings, at)?,
             Shape::Doc | Shape::InnerDoc => {
                 let mut items = branch.items(&found.anchor, &found.condition);
                 let Some(item) = items.next() else { return Err(missing(branch, &found.anchor)) };
@@ -419,11 +443,15 @@ impl<'a> MergePlan<'a> {
         Ok(Edit { range, text, name: found.name(), judgement: Judgement::Restored })
     }
 
-    fn restored_item(&self, base: &Side<'_>, branch: &Side<'_>, at: usize) -> Result<(Range<usize>, String), Reason> {
+    fn restored_item(
+        (base, branch): (&Side<'_>, &Side<'_>),
+        siblings: &Siblings<'_>,
+        at: usize,
+    ) -> Result<(Range<usize>, String), Reason> {
         let found = &base.scan.found[at];
         let text = base.text_of(at);
         // An item with this name that is no longer a test.
-        let mut same = branch.items.get(&found.anchor).into_iter().flatten().map(|at| &branch.scan.items[*at]);
+        let mut same = branch.items_at(&found.anchor);
         let same = (same.next(), same.next());
         if let (Some(item), None) = same
             && item.parent == found.container
@@ -434,7 +462,7 @@ impl<'a> MergePlan<'a> {
         }
         let nl = line_break(branch.text);
         let indent = indent(base.text, found.range.start);
-        if let Some(place) = self.place_of_sibling(base, branch, found) {
+        if let Some(place) = siblings.place_before(found) {
             return Ok((place..place, format!("{nl}{nl}{indent}{text}")));
         }
         let mut containers = branch.items(&found.container, &found.condition);
@@ -455,34 +483,44 @@ impl<'a> MergePlan<'a> {
         Ok((before..before, format!("{nl}{indent}{text}{nl}")))
     }
 
-    /// Returns the offset after the nearest previous item or region that exists in both versions.
-    fn place_of_sibling(&self, base: &Side<'_>, branch: &Side<'_>, found: &FoundRegion) -> Option<usize> {
-        const MAX_SIBLINGS: usize = 50;
-        let is_before = |range: &Range<usize>| range.end <= found.range.start;
-        let mut places: Vec<(usize, usize)> = Vec::new();
-        let items = base.scan.items.iter().rev().filter(|item| {
-            is_before(&item.range) && item.parent == found.container && item.outer == found.condition && item.complete
-        });
-        for item in items.take(MAX_SIBLINGS) {
-            let same = branch.items.get(&item.path).into_iter().flatten().map(|at| &branch.scan.items[*at]);
-            let mut same = same.filter(|same| same.parent == item.parent && same.outer == item.outer);
-            if let (Some(same), None) = (same.next(), same.next())
-                && same.complete
-                && !item.path.is_empty()
-            {
+    /// Returns the items and regions that exist once in both versions.
+    fn siblings<'s>(&self, base: &'s Side<'_>, branch: &Side<'_>) -> Siblings<'s> {
+        let mut siblings = Siblings::default();
+        let complete = base.scan.items.iter().filter(|item| item.complete && !item.path.is_empty());
+        let mut others: HashMap<_, Option<&ProgramItem>> = HashMap::new();
+        for item in &branch.scan.items {
+            let is_known = |other: &mut Option<&ProgramItem>| *other = None;
+            others.entry((&item.path, &item.parent, &item.outer)).and_modify(is_known).or_insert(Some(item));
+        }
+        for item in complete {
+            let same = others.get(&(&item.path, &item.parent, &item.outer)).copied().flatten();
+            if let Some(same) = same.filter(|same| same.complete) {
+                let places = siblings.0.entry((&item.parent, &item.outer)).or_default();
                 places.push((item.range.end, same.range.end));
-                break;
             }
         }
-        let paired = self.pairs.iter().chain(&self.equal);
-        for (old, new) in paired {
+        for (old, new) in self.pairs.iter().chain(&self.equal) {
             let (old, new) = (&base.scan.found[*old], &branch.scan.found[*new]);
-            let is_sibling = old.shape == Shape::Item && is_before(&old.range) && old.container == found.container;
-            if is_sibling && new.container == found.container && new.condition == found.condition {
+            if old.shape == Shape::Item && new.container == old.container && new.condition == old.condition {
+                let places = siblings.0.entry((&old.container, &old.condition)).or_default();
                 places.push((old.range.end, new.range.end));
             }
         }
-        places.into_iter().max_by_key(|(old, _)| *old).map(|(_, new)| new)
+        siblings.0.values_mut().for_each(|places| places.sort_unstable());
+        siblings
+    }
+}
+
+/// Items and regions that exist in both versions, by their container and condition: where each ends in the base and in the branch.
+#[derive(Default)]
+struct Siblings<'s>(HashMap<(&'s str, &'s str), Vec<(usize, usize)>>);
+
+impl Siblings<'_> {
+    /// Returns the offset in the branch after the nearest sibling before a region of the base.
+    fn place_before(&self, found: &FoundRegion) -> Option<usize> {
+        let places = self.0.get(&(found.container.as_str(), found.condition.as_str()))?;
+        let before = places.partition_point(|(end, _)| *end <= found.range.start);
+        before.checked_sub(1).map(|at| places[at].1)
     }
 }
 
@@ -535,7 +573,7 @@ fn indent(text: &str, at: usize) -> &str {
 }
 
 fn line_break(text: &str) -> &'static str {
-    let end = text.find('\n').unwrap_or(0);
+    let end = text.bytes().take(MAX_LINE).position(|byte| byte == b'\n').unwrap_or(0);
     if text[..end].ends_with('\r') { "\r\n" } else { "\n" }
 }
 

@@ -1,7 +1,9 @@
 //! Python: docstrings with sessions, tests in program modules, and code that starts tests.
 
+use std::collections::HashSet;
+
 use crate::RegionKind;
-use crate::lex::{Apostrophe, Lexed, Lexis, RawText, TokenKind, lex, long_quote, quote};
+use crate::lex::{Apostrophe, LexToken, Lexed, Lexis, RawText, TokenKind, lex, long_quote, quote};
 use crate::lines::{LogicalLine, NO_WORDS, lines};
 use crate::scan::{FileScan, ProgramItem, and, bounded, has_any, join, squeezed, text_start};
 
@@ -65,6 +67,7 @@ struct PythonReader<'a> {
     lines: Vec<LogicalLine>,
     scan: FileScan,
     blocks: Vec<PythonBlock>,
+    own_names: HashSet<&'a str>,
 }
 
 /// Parses a Python file.
@@ -76,7 +79,8 @@ pub(crate) fn scan(source: &str) -> FileScan {
     scan.empty_doc = "\"\"";
     scan.last_wins = true;
     scan.inline_separator = "; ";
-    let mut reader = PythonReader { source, lexed: &lexed, lines, scan, blocks: Vec::new() };
+    let mut reader = PythonReader { source, lexed: &lexed, lines, scan, blocks: Vec::new(), own_names: HashSet::new() };
+    reader.own_names = reader.own_names();
     reader.run();
     reader.scan
 }
@@ -165,6 +169,26 @@ impl<'a> PythonReader<'a> {
         }
     }
 
+    /// Returns the names that the file gives a function or value. A decorator with such a name may do anything.
+    fn own_names(&self) -> HashSet<&'a str> {
+        let mut names = HashSet::new();
+        let mut depth = 0_usize;
+        for pair in self.lexed.tokens.windows(2) {
+            let text = |token: &LexToken| &self.source[token.start..token.end];
+            match (text(&pair[0]), text(&pair[1])) {
+                ("def", name) => drop(names.insert(name)),
+                (name, "=") if depth == 0 => drop(names.insert(name)),
+                _ => {}
+            }
+            depth = match pair[0].kind {
+                TokenKind::Open => depth + 1,
+                TokenKind::Close => depth.saturating_sub(1),
+                _ => depth,
+            };
+        }
+        names
+    }
+
     /// Returns the names of decorators that may hide an item's documentation from doctest.
     fn opaque_decorators(&self, lines: std::ops::Range<usize>) -> String {
         let name_of = |line: &LogicalLine| -> String {
@@ -172,8 +196,7 @@ impl<'a> PythonReader<'a> {
         };
         let is_opaque = |decorator: &String| {
             let name = decorator.rsplit(['@', '.']).next().unwrap_or_default();
-            let is_own = [format!("def {name}("), format!("{name} =")].iter().any(|text| self.source.contains(text));
-            is_own || !TRANSPARENT.contains(&name)
+            self.own_names.contains(name) || !TRANSPARENT.contains(&name)
         };
         let names: Vec<String> = self.lines[lines].iter().map(name_of).filter(is_opaque).collect();
         bounded(names.join(" "))

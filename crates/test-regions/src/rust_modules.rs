@@ -1,5 +1,6 @@
 //! Files of Rust modules that are compiled only for tests.
 
+use crate::MAX_FILE_BYTES;
 use crate::rust::{OutOfLineModule, read};
 
 /// Test module in another file, declared by `#[cfg(test)] mod tests;`.
@@ -18,9 +19,10 @@ impl TestModuleFile {
     }
 }
 
-/// Returns the files of the modules that a Rust file declares only for tests; empty for other languages.
+/// Returns the files of the modules that a Rust file declares only for tests; empty for other languages and files larger than
+/// [`MAX_FILE_BYTES`].
 pub fn test_module_files(path: &str, source: &str) -> Vec<TestModuleFile> {
-    if !path.ends_with(".rs") {
+    if !path.ends_with(".rs") || source.len() > MAX_FILE_BYTES {
         return Vec::new();
     }
     read(source).1.iter().map(|module| files_of(path, module)).collect()

@@ -3,8 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 
-use crate::language::SourceLanguage;
+use crate::language::{SourceLanguage, is_too_large};
 use crate::{Region, RegionKind, RegionName};
+
+/// Maximum length of a condition or path, in bytes. A longer one is replaced by its digest.
+const MAX_NAME: usize = 500;
 
 /// Program item: a function, class or module. The first item is the file itself, with an empty path.
 #[derive(Debug, Clone)]
@@ -126,9 +129,9 @@ pub(crate) struct FileScan {
 }
 
 impl FileScan {
-    /// Parses a file; `None` if the language is unknown.
+    /// Parses a file; `None` if the language is unknown or the file is too large.
     pub fn of(path: &str, source: &str) -> Option<Self> {
-        let language = SourceLanguage::of(path, source)?;
+        let language = SourceLanguage::of(path, source).filter(|_| !is_too_large(path, source))?;
         let mut scan = language.scan(source);
         scan.finish();
         scan.neutralizers = scan.neutralizers_of(language, source);
@@ -140,6 +143,7 @@ impl FileScan {
     fn neutralizers_of(&self, language: SourceLanguage, source: &str) -> Vec<Neutralizer> {
         let is_main = self.tests().next().is_none() && source.contains("main");
         let exits: &[&str] = if is_main { &[] } else { language.exits() };
+        let covered = self.covered();
         let mut at = 0;
         let mut lines = Vec::new();
         for line in source.split_inclusive('\n') {
@@ -148,7 +152,7 @@ impl FileScan {
             // At the top level, it starts the main program in Nim.
             let is_begin = language == SourceLanguage::Nim && line.starts_with("when ");
             let asks = !is_begin && has_any(line, language.questions());
-            if (asks || has_any(line, exits)) && !self.found.iter().any(|one| one.range.contains(&start)) {
+            if (asks || has_any(line, exits)) && !covered.contains(start) {
                 lines.push(Neutralizer { line: squeezed(line), start, is_exit: !asks });
             }
         }
@@ -162,10 +166,11 @@ impl FileScan {
 
     /// Returns the directives outside regions that start a condition.
     pub fn conditions<'s>(&self, source: &'s str) -> Vec<&'s str> {
+        let covered = self.covered();
         let mut at = 0;
         let mut lines = Vec::new();
         for line in source.split_inclusive('\n') {
-            let is_outside = !self.found.iter().any(|one| one.range.contains(&at));
+            let is_outside = !covered.contains(at);
             let directive = line.trim().strip_prefix('#').map(str::trim_start).unwrap_or_default();
             if is_outside && (directive.starts_with("if") || directive.starts_with("elif")) {
                 lines.push(line.trim());
@@ -173,6 +178,16 @@ impl FileScan {
             at += line.len();
         }
         lines
+    }
+
+    /// Returns the parts of the file that are regions.
+    pub fn covered(&self) -> Covered {
+        Covered::by(self.found.iter().map(|found| found.range.clone()))
+    }
+
+    /// Returns the number of items and regions.
+    pub fn len(&self) -> usize {
+        self.items.len() + self.found.len()
     }
 
     /// Creates a result that contains only the file itself as an item.
@@ -259,12 +274,36 @@ impl FileScan {
     }
 }
 
+/// Parts of a file that some ranges cover.
+pub(crate) struct Covered(Vec<Range<usize>>);
+
+impl Covered {
+    pub fn by(ranges: impl Iterator<Item = Range<usize>>) -> Self {
+        let mut ranges: Vec<_> = ranges.filter(|range| !range.is_empty()).collect();
+        ranges.sort_by_key(|range| range.start);
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        for range in ranges {
+            match parts.last_mut().filter(|last| range.start <= last.end) {
+                Some(last) => last.end = last.end.max(range.end),
+                None => parts.push(range),
+            }
+        }
+        Self(parts)
+    }
+
+    /// Whether any of the ranges contains an offset.
+    pub fn contains(&self, at: usize) -> bool {
+        let next = self.0.partition_point(|part| part.start <= at);
+        next > 0 && self.0[next - 1].end > at
+    }
+}
+
 /// Returns the path of a name inside a container.
 pub(crate) fn join(container: &str, name: &str) -> String {
     match (container.is_empty(), name.is_empty()) {
-        (true, _) => name.to_owned(),
+        (true, _) => bounded(name.to_owned()),
         (_, true) => container.to_owned(),
-        _ => format!("{container}::{name}"),
+        _ => bounded(format!("{container}::{name}")),
     }
 }
 
@@ -305,20 +344,25 @@ pub(crate) fn squeezed(code: &str) -> String {
     text
 }
 
-/// Returns a condition, or its digest if it is long, which keeps the conditions of nested blocks short.
-pub(crate) fn bounded(condition: String) -> String {
+/// Returns a condition or path, or its digest if it is long, because each nested item has a copy.
+pub(crate) fn bounded(text: String) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
-    if condition.len() <= 1_000 {
-        return condition;
+    if text.len() <= MAX_NAME {
+        return text;
     }
     let mut digest = DefaultHasher::new();
-    condition.hash(&mut digest);
-    format!("(long condition {:016x})", digest.finish())
+    text.hash(&mut digest);
+    format!("(long text {:016x})", digest.finish())
 }
 
 /// Whether a text contains any of the words.
 pub(crate) fn has_any(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
+}
+
+/// Returns the words of a text.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
 /// Whether a text contains a name as a separate word.

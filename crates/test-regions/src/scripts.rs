@@ -115,6 +115,8 @@ pub(crate) fn scan(source: &str, rules: &ScriptRules) -> FileScan {
     let has_tests = has_any(source, &RUNNERS) || source.lines().any(rules.starts);
     let mut skip_to = text_start(source);
     let mut is_text = false;
+    // Ends that occur nowhere after the current line.
+    let mut missing: Vec<&str> = Vec::new();
     let mut at = 0;
     for line in source.split_inclusive('\n') {
         let start = at;
@@ -134,10 +136,17 @@ pub(crate) fn scan(source: &str, rules: &ScriptRules) -> FileScan {
             continue;
         }
         let text = line.trim_end();
+        let block = |end: &'static str, missing: &mut Vec<&str>| {
+            let found = block(source, start, end, !missing.contains(&end));
+            if found.is_none() && !missing.contains(&end) {
+                missing.push(end);
+            }
+            found
+        };
         let found = if (rules.starts)(text) {
-            block(source, start, rules.end).map(|range| (range, "main", RegionKind::TestModule))
+            block(rules.end, &mut missing).map(|range| (range, "main", RegionKind::TestModule))
         } else if let Some(name) = (rules.function)(text) {
-            block(source, start, rules.function_end).map(|range| (range, name, RegionKind::Test))
+            block(rules.function_end, &mut missing).map(|range| (range, name, RegionKind::Test))
         } else if has_test_more && (TEST_MORE.contains(&name(text)) || text.starts_with("use Test")) {
             Some((statement(source, start), name(text), RegionKind::TestStart))
         } else {
@@ -187,8 +196,9 @@ fn item(name: &str, range: Range<usize>) -> ProgramItem {
     }
 }
 
-/// Returns the range of a block that starts at an offset at the beginning of a line; `None` if its end is missing.
-fn block(source: &str, start: usize, end: &str) -> Option<Range<usize>> {
+/// Returns the range of a block that starts at an offset at the beginning of a line; `None` if its end is missing. `has_end` is
+/// false if no later line has the end.
+fn block(source: &str, start: usize, end: &str, has_end: bool) -> Option<Range<usize>> {
     let ends = |text: &str| {
         let rest = text.strip_prefix(end);
         rest.is_some_and(|rest| end == "}" || !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
@@ -202,6 +212,9 @@ fn block(source: &str, start: usize, end: &str) -> Option<Range<usize>> {
     };
     if is_whole {
         return Some(start..start + first.len());
+    }
+    if !has_end {
+        return None;
     }
     let mut at = start;
     for line in source[start..].split_inclusive('\n') {

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use crate::definitions::put_back;
 use crate::language::SourceLanguage;
 use crate::merge::{MergePlan, with_base_tests};
-use crate::scan::{Shape, mentions};
-use crate::{FileMerge, Reason, RegionKind};
+use crate::scan::{Shape, words};
+use crate::{FileMerge, MAX_ITEMS, Reason, RegionKind};
 
 /// Program file touched by a change. A renamed file counts as two files: one without a branch version, one without a base
 /// version.
@@ -35,23 +35,27 @@ type RegionIdentity<'a> = (&'a str, Shape, String);
 /// from all modules of a folder and reports their number. The result keeps definitions that `task`, the text of the task, asks for.
 pub fn with_base_tests_of(files: &[ChangedFile<'_>], collects_doctests: bool, task: &str) -> TreeMerge {
     let mut plans: Vec<MergePlan<'_>> = Vec::new();
+    let mut left = MAX_ITEMS;
     for file in files {
-        let mut plan = MergePlan::new(file.path, file.base, file.branch.unwrap_or_default());
+        let mut plan = MergePlan::new(file.path, file.base, file.branch.unwrap_or_default(), &mut left);
         plan.match_moved();
         plans.push(plan);
     }
-    let moved = moved_regions(&plans);
-    for (from, at, to, other) in moved {
+    let hidden = HiddenMacros::of(&plans);
+    let mut moves = vec![(HashSet::new(), HashSet::new()); plans.len()];
+    for (from, at, to, other) in moved_regions(&plans) {
         let is_collected = collects_doctests && is_python_of_same_folder(files[from].path, files[to].path);
         let is_read = is_collected || is_read(files[from], &plans[from], at, (files[to], &plans[to]));
-        if !is_read || hides_macro(&plans, to, other) {
-            continue;
+        if is_read && !hidden.are_in(&plans, to, other) {
+            moves[from].0.insert(at);
+            moves[to].1.insert(other);
         }
-        plans[from].moved_away(at);
-        plans[to].moved_here(other);
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path).collect();
-    divided::match_divided(&paths, &mut plans);
+    for (plan, (away, here)) in plans.iter_mut().zip(&moves) {
+        plan.moved(away, here);
+    }
+    divided::match_divided(&paths, &mut plans, &hidden);
     put_back(&mut plans, task);
     let mut result = TreeMerge::default();
     for (file, plan) in files.iter().zip(plans) {
@@ -109,17 +113,28 @@ fn is_read(
     !needs_list || is_renamed || other_base.scan.tests().any(|found| found.kind == kind)
 }
 
-/// Whether the branch's version of a file defines a macro that the base does not have, and the region uses it.
-fn hides_macro(plans: &[MergePlan<'_>], file: usize, region: usize) -> bool {
-    let Some((_, branch)) = &plans[file].sides else { return false };
-    let text = branch.text_of(region);
-    branch.scan.macros.iter().filter(|new| mentions(text, &new.name)).any(|new| {
-        let definition = &branch.text[new.range.clone()];
+/// Names of the macros that the branch's version of each file defines and no file of the base does.
+struct HiddenMacros(Vec<HashSet<String>>);
+
+impl HiddenMacros {
+    fn of(plans: &[MergePlan<'_>]) -> Self {
         let bases = plans.iter().filter_map(|plan| plan.sides.as_ref().map(|(base, _)| base));
-        !bases
-            .flat_map(|base| base.scan.macros.iter().map(|old| &base.text[old.range.clone()]))
-            .any(|old| old == definition)
-    })
+        let known: HashSet<&str> =
+            bases.flat_map(|base| base.scan.macros.iter().map(|old| &base.text[old.range.clone()])).collect();
+        let new = |plan: &MergePlan<'_>| {
+            let Some((_, branch)) = &plan.sides else { return HashSet::new() };
+            let macros = branch.scan.macros.iter().filter(|new| !known.contains(&branch.text[new.range.clone()]));
+            macros.map(|new| new.name.clone()).collect()
+        };
+        Self(plans.iter().map(new).collect())
+    }
+
+    /// Whether a region of the branch's version of a file uses such a macro of the file.
+    fn are_in(&self, plans: &[MergePlan<'_>], file: usize, region: usize) -> bool {
+        let Some((_, branch)) = &plans[file].sides else { return false };
+        let names = &self.0[file];
+        !names.is_empty() && words(branch.text_of(region)).any(|word| names.contains(word))
+    }
 }
 
 fn folder(path: &str) -> &str {

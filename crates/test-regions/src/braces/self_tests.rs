@@ -1,9 +1,13 @@
 //! Tests that a program contains without a test framework, and parts that are compiled only for tests.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::lex::{LexToken, TokenKind};
-use crate::scan::{directive_words, has_any, squeezed};
+use crate::scan::{directive_words, has_any};
+
+/// Maximum number of tokens between an `else` without braces and its `main`.
+const MAX_ELSE: usize = 200;
 
 /// Whether a function or class has the name of a test and makes assertions, or is a `main` that mostly makes assertions. `body` is the
 /// index of its opening brace.
@@ -43,7 +47,7 @@ pub(super) fn excludes_main(source: &str, tokens: &[LexToken], body: usize, afte
         return false;
     }
     let is_block = text(after + 1) == "{" && pair(after + 1) != usize::MAX;
-    let end = if is_block { pair(after + 1) } else { tokens.len() };
+    let end = if is_block { pair(after + 1) } else { tokens.len().min(after + MAX_ELSE) };
     let mut at = after + 1 + usize::from(is_block);
     while text(at) == "import" {
         at = (at..end).find(|at| text(*at) == ";").map_or(end, |at| at + 1);
@@ -56,7 +60,7 @@ pub(super) fn excludes_main(source: &str, tokens: &[LexToken], body: usize, afte
 
 /// Whether a directive such as `#ifdef SELFTEST` starts code that is compiled only for tests. The name of its macro says so, or the
 /// code contains a `main` with assertions, and the file does not define the macro.
-pub(super) fn starts_test_part(line: &str, source: &str, tokens: &[LexToken], at: usize) -> bool {
+pub(super) fn starts_test_part(line: &str, file: &PartedFile<'_>, at: usize) -> bool {
     let names: Vec<&str> =
         directive_words(line).filter(|name| !name.starts_with(|c: char| c.is_ascii_digit())).collect();
     if line.starts_with("ifndef") || line.contains('!') {
@@ -72,11 +76,23 @@ pub(super) fn starts_test_part(line: &str, source: &str, tokens: &[LexToken], at
     if is_named || name.starts_with('_') {
         return is_named;
     }
-    let part = &source[part_of(source, tokens, at)];
-    let defines = |definition: &str| definition.trim_start_matches('#').split_whitespace().take(2).eq(["define", name]);
-    has_any(part, &["assert", "ASSERT"])
-        && part.contains(" main(")
-        && !source.lines().any(|line| line.trim_start().starts_with('#') && defines(&squeezed(line)))
+    let part = &file.source[part_of(file.source, file.tokens, at)];
+    has_any(part, &["assert", "ASSERT"]) && part.contains(" main(") && !file.defined.contains(name)
+}
+
+/// File with conditional parts.
+pub(super) struct PartedFile<'a> {
+    pub source: &'a str,
+    pub tokens: &'a [LexToken],
+    /// Names that the file defines.
+    pub defined: &'a HashSet<&'a str>,
+}
+
+/// Returns the names that the file defines by a directive, without those of macros with parameters.
+pub(super) fn defined_names(source: &str) -> HashSet<&str> {
+    let lines = source.lines().map(str::trim_start).filter(|line| line.starts_with('#'));
+    let definitions = lines.map(|line| line.trim_start_matches('#').split_whitespace());
+    definitions.filter_map(|mut words| words.next().filter(|word| *word == "define").and(words.next())).collect()
 }
 
 /// Returns the range between an `#if` and the directive that ends its part.

@@ -1,12 +1,12 @@
 //! Puts the base's definitions back into the branch's files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::names::{is_assignment, word};
 use super::{VerdictDefinition, find, last};
 use crate::language::SourceLanguage;
 use crate::merge::{Edit, Judgement, MergePlan, Side};
-use crate::scan::{mentions, squeezed, text_start};
+use crate::scan::{mentions, squeezed, text_start, words};
 use crate::{Reason, RegionKind, RegionName};
 
 /// Maximum number of changed definitions that are put back.
@@ -118,34 +118,34 @@ struct ChangedDefinitions<'p> {
 impl ChangedDefinitions<'_> {
     /// Adds the edits, and the definitions that are too many to be put back.
     fn edits(&self, edits: &mut Vec<(usize, Edit)>, not_judged: &mut Vec<(usize, RegionName)>) {
-        // Texts of the base's definitions by type and name, each with its file and without its white space.
-        let mut known: HashMap<(&str, &str), Vec<(usize, &str, String)>> = HashMap::new();
-        for file in self.files {
-            for one in &file.old {
-                let texts = known.entry((&one.of, &one.name)).or_default();
+        // Texts of the base's definitions by type, name and text without white space, each with its file and offset.
+        let mut equal: HashMap<(&str, &str, String), Vec<(usize, usize, &str)>> = HashMap::new();
+        for file in self.files.iter().rev() {
+            for one in file.old.iter().rev() {
                 let text = &file.base.text[one.range.clone()];
-                texts.push((file.file, text, squeezed(text)));
+                equal.entry((&one.of, &one.name, squeezed(text))).or_default().push((file.file, one.range.start, text));
             }
         }
         let mut changed = Vec::new();
         for (file, one) in self.files.iter().flat_map(|file| file.new.iter().map(move |one| (file, one))) {
             let text = squeezed(&file.branch.text[one.range.clone()]);
-            let texts = known.get_mut(&(one.of.as_str(), one.name.as_str()));
-            let same = texts.and_then(|texts| {
-                let at = texts.iter().position(|(.., other)| *other == text)?;
-                Some(texts.swap_remove(at))
-            });
+            let same = equal.get_mut(&(one.of.as_str(), one.name.as_str(), text)).and_then(Vec::pop);
             if same.is_none() {
                 changed.push((file, one));
             }
         }
+        let mut known: HashMap<(&str, &str), Vec<(usize, usize, &str)>> = HashMap::new();
+        for ((of, name, _), texts) in equal {
+            known.entry((of, name)).or_default().extend(texts);
+        }
+        known.values_mut().for_each(|texts| texts.sort_unstable());
         let rest = changed.split_off(changed.len().min(MAX_CHANGED));
         not_judged.extend(rest.into_iter().map(|(file, one)| (file.file, one.region_name())));
         for (file, one) in changed {
             let text = &file.branch.text[one.range.clone()];
             let old = known.get_mut(&(one.of.as_str(), one.name.as_str())).and_then(|texts| {
                 let at = texts.iter().position(|(other, ..)| *other == file.file).unwrap_or(0);
-                (!texts.is_empty()).then(|| texts.swap_remove(at).1)
+                (!texts.is_empty()).then(|| texts.remove(at).2)
             });
             if self.is_asked_for(one) {
                 continue;
@@ -323,25 +323,27 @@ fn derives(declaration: &str) -> bool {
 
 /// Whether a text declares a type.
 fn declares(text: &str, of: &str) -> bool {
-    text.match_indices(of).any(|(at, _)| {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let is_word = |at: usize| !text[at + of.len()..].starts_with(is_part) && !text[..at].ends_with(is_part);
+    text.match_indices(of).filter(|(at, _)| is_word(*at)).any(|(at, _)| {
         let rest = &text[at + of.len()..];
         let before = text[..at].trim_end();
-        let is_word = word(rest).is_empty() && !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
         let start = before.rfind(|c: char| !c.is_alphanumeric()).map_or(0, |at| at + 1);
         let is_declared = DECLARES.contains(&before.get(start..).unwrap_or_default());
-        is_word && (is_declared || is_assignment(rest.trim_start_matches(['*', ' '])))
+        is_declared || is_assignment(rest.trim_start_matches(['*', ' ']))
     })
 }
 
 /// Whether a definition differs only by new names, and the old names no longer occur in the file.
 fn is_renamed(old: &str, new: &str, file: &str) -> bool {
     let (old, new) = (parts(old), parts(new));
+    let known: HashSet<&str> = words(file).collect();
     let mut names: HashMap<&str, &str> = HashMap::new();
     let mut back: HashMap<&str, &str> = HashMap::new();
     old.len() == new.len()
         && old.iter().zip(&new).all(|(old, new)| {
             let is_name = |part: &str| part.starts_with(|c: char| c.is_alphabetic() || c == '_');
-            let is_same = old == new || is_name(old) && is_name(new) && !mentions(file, old);
+            let is_same = old == new || is_name(old) && is_name(new) && !known.contains(old);
             is_same && *names.entry(old).or_insert(new) == *new && *back.entry(new).or_insert(old) == *old
         })
 }

@@ -3,10 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::hides_macro;
+use super::HiddenMacros;
 use crate::RegionKind;
 use crate::merge::{MergePlan, Side};
 use crate::rust;
+
+/// Maximum number of searches for modules that the others no longer support. More are needed only for a chain of modules.
+const MAX_ROUNDS: usize = 20;
 
 /// Parsed test module.
 struct DividedModule<'a> {
@@ -41,7 +44,7 @@ impl ModuleChange<'_> {
 /// Marks the changed test modules of Rust files as moved if the branch only distributes their items differently: it loses no item,
 /// and a module has only items of these modules. `cargo test` reports the number of tests, so a file that no module includes is
 /// noticed.
-pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
+pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>], hidden: &HiddenMacros) {
     let mut divided: Vec<(usize, Option<usize>, Option<usize>)> = Vec::new();
     {
         let mut changes: Vec<ModuleChange<'_>> = Vec::new();
@@ -51,7 +54,7 @@ pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
             let all = pairs.chain(plan.gone.iter().map(|old| (Some(*old), None)));
             for (old, new) in all.chain(plan.extra.iter().map(|new| (None, Some(*new)))) {
                 let is_module = |side, at: Option<usize>| at.is_none_or(|at| module(side, at).is_some());
-                let hides = new.is_some_and(|at| hides_macro(plans, file, at));
+                let hides = new.is_some_and(|at| hidden.are_in(plans, file, at));
                 if is_module(base, old) && is_module(branch, new) && !hides {
                     let old = old.and_then(|at| Some((at, module(base, at)?)));
                     let new = new.and_then(|at| Some((at, module(branch, at)?)));
@@ -59,10 +62,14 @@ pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
                 }
             }
         }
+        let mut rounds = 0..MAX_ROUNDS;
         loop {
             let clean = redistributed(&changes);
             if clean.len() == changes.len() {
                 break;
+            }
+            if rounds.next().is_none() {
+                return;
             }
             let changed = changes.into_iter().enumerate().filter(|(at, _)| clean.contains(at));
             changes = changed.map(|(_, change)| change).collect();
@@ -71,11 +78,14 @@ pub(super) fn match_divided(paths: &[&str], plans: &mut [MergePlan<'_>]) {
             divided.push((*file, old.as_ref().map(|(at, _)| *at), new.as_ref().map(|(at, _)| *at)));
         }
     }
+    let mut moves = vec![(HashSet::new(), HashSet::new()); plans.len()];
     for (file, old, new) in divided {
-        let plan = &mut plans[file];
-        plan.pairs.retain(|(other, _)| old != Some(*other));
-        old.into_iter().for_each(|at| plan.moved_away(at));
-        new.into_iter().for_each(|at| plan.moved_here(at));
+        moves[file].0.extend(old);
+        moves[file].1.extend(new);
+    }
+    for (plan, (away, here)) in plans.iter_mut().zip(&moves) {
+        plan.pairs.retain(|(old, _)| !away.contains(old));
+        plan.moved(away, here);
     }
 }
 

@@ -35,6 +35,9 @@ pub const REPORT_BYTES: u64 = 16 << 20;
 pub const REPORTS_BYTES: u64 = 64 << 20;
 /// Maximum number of elements and texts of a test report, and of its attributes.
 pub const REPORT_NODES: u32 = 1_000_000;
+/// Maximum size of one version of the files of a change that are compared with the base's, in bytes. `test-regions` limits the size of each
+/// file, and the number of its parts.
+pub const COMPARED_BYTES: usize = 64 << 20;
 /// Maximum size of the repository's configuration file, in bytes.
 pub const REPOSITORY_FILE_BYTES: usize = 256 << 10;
 /// Maximum size of the report that an agent writes at the end of its run, in bytes.

@@ -1,7 +1,7 @@
 //! Tests in program files and settings of checks in manifests: finds those that the branch changed, and makes the files for the run
 //! with the base's tests.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use sha2::{Digest as _, Sha256};
 use test_regions::{ChangedFile, Judgement, Reason, RegionName, TestModuleFile};
@@ -10,6 +10,7 @@ use super::branch_state::{BranchState, ReplacedFile};
 use crate::domain::loops::{BranchFinding, ChangedTestFile};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{TamperFinding, TamperKind};
+use crate::domain::trust::bounds::COMPARED_BYTES;
 use crate::domain::trust::tamper;
 use crate::engine::Engine;
 use crate::engine::executor::EffectError;
@@ -159,7 +160,7 @@ impl Engine {
         Ok(moved)
     }
 
-    /// Returns the contents of files at a commit.
+    /// Returns the contents of files at a commit. Files beyond [`COMPARED_BYTES`] are skipped; a person looks at such a change.
     pub(super) async fn contents(
         &self,
         (loop_id, repo): (&LoopId, &RepoRef),
@@ -167,8 +168,14 @@ impl Engine {
         paths: &[&str],
     ) -> Result<Contents, EffectError> {
         let mut contents = Contents::new();
+        let mut size = 0;
         for part in paths.chunks(FILES_AT_ONCE) {
-            contents.extend(self.workspaces.contents_at(loop_id, repo, commit, &part.iter().copied().collect()).await?);
+            let read = self.workspaces.contents_at(loop_id, repo, commit, &part.iter().copied().collect()).await?;
+            size += read.values().map(Vec::len).sum::<usize>();
+            contents.extend(read);
+            if size > COMPARED_BYTES {
+                break;
+            }
         }
         Ok(contents)
     }
@@ -239,7 +246,7 @@ fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, 
 /// Features of Rust packages that the branch enables by default.
 struct EnabledFeatures {
     /// Features, by the folder of the package.
-    packages: Vec<(String, Vec<String>)>,
+    packages: Vec<(String, HashSet<String>)>,
 }
 
 impl EnabledFeatures {
@@ -247,7 +254,7 @@ impl EnabledFeatures {
     fn of(texts: &HashMap<String, String>) -> Self {
         let package = |(path, text): (&String, &String)| {
             let folder = path.strip_suffix("Cargo.toml").filter(|folder| folder.is_empty() || folder.ends_with('/'))?;
-            Some((folder.to_owned(), tamper::default_features(text)))
+            Some((folder.to_owned(), tamper::default_features(text).into_iter().collect()))
         };
         Self { packages: texts.iter().filter_map(package).collect() }
     }
@@ -257,12 +264,21 @@ impl EnabledFeatures {
     fn without_conditions(&self, path: &str, text: &str) -> Option<String> {
         let packages = self.packages.iter().filter(|(folder, _)| path.ends_with(".rs") && path.starts_with(folder));
         let (_, features) = packages.max_by_key(|(folder, _)| folder.len())?;
-        let mut plain = text.to_owned();
-        for feature in features {
-            for condition in [format!("#[cfg(feature = \"{feature}\")]"), format!("#[cfg(feature=\"{feature}\")]")] {
-                plain = plain.replace(&condition, "");
-            }
+        let mut plain = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find("#[cfg(feature") {
+            let condition = &rest[at..];
+            let name =
+                ["#[cfg(feature = \"", "#[cfg(feature=\""].iter().find_map(|start| condition.strip_prefix(start));
+            let (name, after) = name.and_then(|name| name.split_once('"')).unwrap_or(("", ""));
+            let after = after.strip_prefix(")]").filter(|_| features.contains(name));
+            plain.push_str(&rest[..at]);
+            // Another condition stays.
+            let kept = if after.is_some() { "" } else { &condition[..1] };
+            plain.push_str(kept);
+            rest = after.unwrap_or(&condition[1..]);
         }
+        plain.push_str(rest);
         (plain != text).then_some(plain)
     }
 }

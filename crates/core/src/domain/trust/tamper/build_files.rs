@@ -4,7 +4,7 @@
 //! here decide whether the base's versions were judged, or only do not fit the branch's program.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use globset::GlobBuilder;
 
@@ -19,6 +19,8 @@ pattern!(
 
 /// Maximum number of files that the patterns of one build file are compared with.
 const MAX_FILES: usize = 20_000;
+/// Maximum number of changed patterns in a build file; more count as a change of tests.
+const MAX_GLOBS: usize = 200;
 
 /// Whether a build tool reads from a file which sources it builds or which tests it runs.
 pub fn is_build_file(path: &str) -> bool {
@@ -52,13 +54,16 @@ pub fn changes_tests(path: &str, base: &str, branch: &str, files: &[&str], all_r
         }
     }
     words.retain(|word, count| *count != 0 && word.len() > 1);
+    let known = NamedFiles::new(path, files);
     let mut named: BTreeMap<&str, isize> = BTreeMap::new();
-    for (word, count) in &words {
-        for file in named_files(path, word, files) {
+    let (globs, plain): (Vec<_>, Vec<_>) = words.iter().partition(|(word, _)| word.contains('*'));
+    for (word, count) in plain.into_iter().chain(globs.iter().copied().take(MAX_GLOBS)) {
+        for file in known.of(word) {
             *named.entry(file).or_default() += count;
         }
     }
-    all_ran && makes_tests(path, base)
+    globs.len() > MAX_GLOBS
+        || all_ran && makes_tests(path, base)
         || named.iter().any(|(file, count)| *count > 0 || *count < 0 && is_test_file(file))
         || words.iter().any(|(word, count)| *count < 0 && NO_ASSERTIONS.is_match(word))
 }
@@ -70,28 +75,52 @@ pub(super) fn makes_tests(path: &str, content: &str) -> bool {
     is_build_file(path) && Language::of(path).is_some() && MAKES_TESTS.is_match(content)
 }
 
-/// Returns the files that a word of a build file names by a path, a pattern or the name of a module, or the folder that it names.
-fn named_files<'a>(path: &str, word: &'a str, files: &[&'a str]) -> Vec<&'a str> {
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let below = |file: &'a str| match folder {
-        "" => Some(file),
-        _ => file.strip_prefix(folder)?.strip_prefix('/'),
-    };
-    let others = files.iter().copied().take(MAX_FILES).filter(|file| *file != path);
-    let all: Vec<(&str, &str)> = others.filter_map(|file| Some((file, below(file)?))).collect();
-    if word.contains('*') {
-        let Ok(glob) = GlobBuilder::new(word).literal_separator(true).build() else { return Vec::new() };
-        let glob = glob.compile_matcher();
-        return all.into_iter().filter(|(_, file)| glob.is_match(file)).map(|(file, _)| file).collect();
+/// Files that a build file can name, below its folder.
+struct NamedFiles<'a> {
+    /// Files with their paths below the folder.
+    all: Vec<(&'a str, &'a str)>,
+    /// Indices of files by their names: the path, the path below the folder, and the name of the module.
+    names: HashMap<&'a str, Vec<usize>>,
+    folders: HashSet<&'a str>,
+}
+
+impl<'a> NamedFiles<'a> {
+    fn new(path: &str, files: &[&'a str]) -> Self {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let below = |file: &'a str| match folder {
+            "" => Some(file),
+            _ => file.strip_prefix(folder)?.strip_prefix('/'),
+        };
+        let others = files.iter().copied().take(MAX_FILES).filter(|file| *file != path);
+        let all: Vec<(&str, &str)> = others.filter_map(|file| Some((file, below(file)?))).collect();
+        let mut names: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut folders = HashSet::new();
+        for (at, (file, relative)) in all.iter().enumerate() {
+            let stem = relative.rsplit('/').next().and_then(|name| name.split('.').next());
+            for name in [Some(*file), Some(*relative), stem.filter(|stem| stem.len() > 2)].into_iter().flatten() {
+                let places = names.entry(name).or_default();
+                if places.last() != Some(&at) {
+                    places.push(at);
+                }
+            }
+            folders.extend(relative.match_indices('/').map(|(end, _)| &relative[..end]));
+        }
+        Self { all, names, folders }
     }
-    let stem = |file: &'a str| file.rsplit('/').next().and_then(|name| name.split('.').next());
-    let is_file = |file: &str, relative: &'a str| {
-        file == word || relative == word || word.len() > 2 && stem(relative) == Some(word)
-    };
-    let named: Vec<&str> =
-        all.iter().filter(|(file, relative)| is_file(file, relative)).map(|(file, _)| *file).collect();
-    let is_folder = || all.iter().any(|(_, file)| file.strip_prefix(word).is_some_and(|rest| rest.starts_with('/')));
-    if named.is_empty() && is_folder() { vec![word] } else { named }
+
+    /// Returns the files that a word names by a path, a pattern or the name of a module, or the folder that it names.
+    fn of<'w: 'a>(&self, word: &'w str) -> Vec<&'a str> {
+        if word.contains('*') {
+            let Ok(glob) = GlobBuilder::new(word).literal_separator(true).build() else { return Vec::new() };
+            let glob = glob.compile_matcher();
+            return self.all.iter().filter(|(_, file)| glob.is_match(file)).map(|(file, _)| *file).collect();
+        }
+        match self.names.get(word) {
+            Some(places) => places.iter().map(|at| self.all[*at].0).collect(),
+            None if self.folders.contains(word) => vec![word],
+            None => Vec::new(),
+        }
+    }
 }
 
 #[cfg(test)]

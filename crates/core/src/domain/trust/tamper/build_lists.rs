@@ -1,7 +1,7 @@
 //! New source files in makefiles. A build needs their names, and all other lines of the makefile are the base's in the run with the base's
 //! tests.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::commands::is_runner;
 use super::config_files::is_makefile;
@@ -33,21 +33,23 @@ pub fn with_new_sources<'a>(
         SOURCE.is_match(word) && stems.contains(name.split('.').next().unwrap_or(name))
     };
     let (old, new) = (base.replace("\\\n", " "), branch.replace("\\\n", " "));
-    let mut longer: Vec<(String, &str)> = Vec::new();
+    // Longer lines of the branch by their other words, and whether they begin with a tab.
+    let mut longer: HashMap<(String, bool), VecDeque<&str>> = HashMap::new();
     for line in new.lines().filter(|line| !is_runner(line)) {
         let rest: Vec<&str> = line.split_whitespace().filter(|word| !is_new(word)).collect();
         if rest.len() < line.split_whitespace().count() {
-            longer.push((rest.join(" "), line));
+            longer.entry((rest.join(" "), line.starts_with('\t'))).or_default().push_back(line);
         }
     }
     let mut is_changed = false;
     let mut text = String::new();
     for line in old.lines() {
         let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        let is_same = |(rest, new): &(String, &str)| *rest == words && new.starts_with('\t') == line.starts_with('\t');
-        let found = longer.iter().position(is_same).filter(|_| !words.is_empty());
+        let is_empty = words.is_empty();
+        let same = longer.get_mut(&(words, line.starts_with('\t'))).filter(|_| !is_empty);
+        let found = same.and_then(VecDeque::pop_front);
         is_changed |= found.is_some();
-        text.push_str(found.map_or(line, |at| longer.remove(at).1));
+        text.push_str(found.unwrap_or(line));
         text.push('\n');
     }
     is_changed.then_some(text)

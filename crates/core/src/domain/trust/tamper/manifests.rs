@@ -1,11 +1,15 @@
 //! Settings of checks in manifests. Honest work changes manifests together with the program, for example to add a dependency.
 //! Therefore the run with the base's tests uses the branch's manifest with the base's settings of checks.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use globset::Glob;
 use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, Item, Table};
+
+/// Maximum number of patterns for the packages of a workspace.
+const MAX_GLOBS: usize = 500;
 
 /// Branch's manifest with the base's settings of checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -234,11 +238,13 @@ fn with_packages(
     let mut all = branch.unwrap_or_default();
     let listed = all.clone();
     // `!` leaves packages out.
-    all.retain(|package| !package.starts_with('!') || base.contains(package));
-    let is_listed = |package: &String| {
-        let covers = |other: &String| Glob::new(other).is_ok_and(|glob| glob.compile_matcher().is_match(package));
-        listed.iter().any(|other| other == package || covers(other))
-    };
+    let old: HashSet<&String> = base.iter().collect();
+    all.retain(|package| !package.starts_with('!') || old.contains(package));
+    let names: HashSet<&String> = listed.iter().collect();
+    let globs = listed.iter().filter(|other| other.contains(['*', '?', '[', '{'])).take(MAX_GLOBS);
+    let globs: Vec<_> = globs.filter_map(|other| Some(Glob::new(other).ok()?.compile_matcher())).collect();
+    let is_listed = |package: &String| names.contains(package) || globs.iter().any(|glob| glob.is_match(package));
+    drop(old);
     all.extend(base.into_iter().filter(|package| !is_listed(package) && !is_gone(package)));
     (all != listed).then_some(all)
 }
@@ -301,10 +307,10 @@ pub fn default_features(text: &str) -> Vec<String> {
         names.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned))
     };
     let mut enabled: Vec<String> = of("default").collect();
+    let mut known: HashSet<String> = enabled.iter().cloned().collect();
     let mut at = 0;
     while let Some(name) = enabled.get(at).cloned() {
-        let new: Vec<String> = of(&name).filter(|name| !enabled.contains(name)).collect();
-        enabled.extend(new);
+        enabled.extend(of(&name).filter(|name| known.insert(name.clone())));
         at += 1;
     }
     enabled.retain(|name| !name.contains([':', '/']));
@@ -385,9 +391,8 @@ fn is_package_section(header: &str) -> bool {
 
 fn ini(base: &str, branch: &str) -> Option<SettingsMerge> {
     let (base, branch) = (sections(base), sections(branch));
-    let of = |all: &[(String, String)], header: &str| {
-        all.iter().find(|(other, _)| other == header).map(|(_, text)| text.clone())
-    };
+    let first = |all: &[(String, String)]| -> HashMap<String, String> { all.iter().rev().cloned().collect() };
+    let (of_base, of_branch) = (first(&base), first(&branch));
     let mut merge = SettingsMerge::default();
     let mut text = String::new();
     for (header, new) in &branch {
@@ -395,14 +400,14 @@ fn ini(base: &str, branch: &str) -> Option<SettingsMerge> {
             text.push_str(new);
             continue;
         }
-        let old = of(&base, header);
-        text.push_str(old.as_deref().unwrap_or_default());
-        if old.as_deref().map(str::trim_end) != Some(new.trim_end()) {
-            merge.add(header, old.as_deref(), Some(new));
+        let old = of_base.get(header).map(String::as_str);
+        text.push_str(old.unwrap_or_default());
+        if old.map(str::trim_end) != Some(new.trim_end()) {
+            merge.add(header, old, Some(new));
         }
     }
     for (header, old) in &base {
-        if !header.is_empty() && !is_package_section(header) && of(&branch, header).is_none() {
+        if !header.is_empty() && !is_package_section(header) && !of_branch.contains_key(header) {
             merge.add(header, Some(old), None);
             if !text.ends_with('\n') {
                 text.push('\n');

@@ -1,7 +1,7 @@
 //! Tests that moved with their package. In Go and on the JVM a test belongs to the package of its folder, so the base's version must
 //! run at the new place, with the name of the new package.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::marks::is_test_code;
 use super::starts::CheckStart;
@@ -13,34 +13,46 @@ pub fn moved_packages<'a>(
     deleted: &BTreeSet<&'a str>,
     added: &BTreeSet<&'a str>,
 ) -> Vec<(&'a str, &'a str)> {
-    let folders: HashSet<&str> = start.base_paths().map(|path| divided(path).0).collect();
+    let mut folders: HashMap<&str, bool> = HashMap::new();
+    for path in start.base_paths() {
+        *folders.entry(divided(path).0).or_insert(true) &= deleted.contains(path);
+    }
+    let is_package = |path: &&&str| path.ends_with(".go") && !is_test_code(path);
+    let packages: HashSet<&str> = added.iter().filter(is_package).map(|path| divided(path).0).collect();
     let is_new_package = |path: &str| {
         let folder = divided(path).0;
         let mut parts = folder.split('/');
         // Go skips these folders.
         let is_skipped = parts.any(|part| part.starts_with(['_', '.']) || matches!(part, "testdata" | "vendor"));
-        let mut files = added.iter().filter(|file| divided(file).0 == folder && file.ends_with(".go"));
-        !folders.contains(folder) && !is_skipped && files.any(|file| !is_test_code(file))
+        !folders.contains_key(folder) && !is_skipped && packages.contains(folder)
     };
-    let is_left = |path: &str| {
-        let mut files = start.base_paths().filter(|file| divided(file).0 == divided(path).0);
-        files.all(|file| deleted.contains(file))
-    };
-    let all_new: Vec<&str> = added.iter().copied().filter(|path| is_test_code(path)).collect();
+    // New tests by the root of their folder, with and without their names.
+    let mut targets: HashMap<(Option<&str>, Option<&str>), Vec<&'a str>> = HashMap::new();
+    for path in added.iter().copied().filter(|path| is_test_code(path)) {
+        let root = test_root(path);
+        if root.is_some() || path.ends_with("_test.go") && is_new_package(path) {
+            targets.entry((root, Some(divided(path).1))).or_default().push(path);
+        }
+        if root.is_none() && path.ends_with("_test.go") && is_new_package(path) {
+            targets.entry((None, None)).or_default().push(path);
+        }
+    }
+    let mut left: HashMap<&str, usize> = HashMap::new();
+    for path in deleted.iter().filter(|path| is_test_code(path)) {
+        *left.entry(divided(path).0).or_default() += 1;
+    }
     let mut pairs = Vec::new();
-    for path in deleted.iter().copied().filter(|path| is_test_code(path) && is_left(path)) {
+    for path in deleted.iter().copied().filter(|path| is_test_code(path)) {
         let (folder, name) = divided(path);
         let root = test_root(path);
-        let is_target = |new: &&str| match root {
-            Some(_) => test_root(new) == root && divided(new).1 == name,
-            None => path.ends_with("_test.go") && new.ends_with("_test.go") && is_new_package(new),
-        };
-        let targets: Vec<&str> = all_new.iter().copied().filter(is_target).collect();
-        let is_only = || deleted.iter().filter(|other| is_test_code(other) && divided(other).0 == folder).count() == 1;
-        let mut same = targets.iter().copied().filter(|new| divided(new).1 == name);
-        match (same.next(), same.next()) {
-            (Some(new), None) => pairs.push((path, new)),
-            (None, _) if targets.len() == 1 && is_only() => pairs.push((path, targets[0])),
+        if folders.get(folder) == Some(&false) || root.is_none() && !path.ends_with("_test.go") {
+            continue;
+        }
+        let same = targets.get(&(root, Some(name))).map(Vec::as_slice);
+        let any = targets.get(&(root, None)).map(Vec::as_slice);
+        match (same, any) {
+            (Some([new]), _) => pairs.push((path, *new)),
+            (None, Some([new])) if left.get(folder) == Some(&1) => pairs.push((path, *new)),
             _ => {}
         }
     }

@@ -161,7 +161,8 @@ impl EnclosingCode {
 impl<'a> ProgramFile<'a> {
     fn of(code: &'a ProgramCode<'a>) -> Self {
         let path = code.file.path();
-        let new_lines = code.lines.iter().filter(|line| line.change != LineChange::Removed);
+        let is_read = |line: &&CodeLine<'_>| line.change != LineChange::Removed && line.text.len() <= LONGEST;
+        let new_lines = code.lines.iter().filter(is_read);
         let names = new_lines.flat_map(|line| REGISTERED.captures_iter(line.text));
         Self {
             code,
