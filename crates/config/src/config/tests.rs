@@ -39,7 +39,7 @@ backends:
 control: { stuck_iterations: 4 }
 oversight: {}
 memory: {}
-intelligence: fallback
+intelligence: facts
 rotation: { mode: none }
 schedule: []
 escalation: { channels: [] }
@@ -182,10 +182,11 @@ fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, MinimumAccess::Maintain);
     assert_eq!(serde_json::json!(policy.thresholds), serde_json::json!({ "control": { "stuck_iterations": 4 } }));
-    let mut documented = Policy { intelligence: Intelligence::Fallback, ..Policy::default() };
+    let mut documented = Policy { intelligence: Intelligence::Facts, ..Policy::default() };
     documented.protected.paths.extend(crate::agent::presets::protected_paths().map(str::to_owned));
     let plain = Policy { allow: vec![], floor: MinimumAccess::Write, thresholds: Default::default(), ..policy };
     assert_eq!(plain, documented);
+    documented.intelligence = Intelligence::Summaries;
     assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), documented);
 }
 

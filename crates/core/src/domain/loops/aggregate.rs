@@ -293,6 +293,9 @@ pub struct Loop {
     /// Content that the work tree lacks, one sentence each without a full stop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
+    /// First failure of an assistant, one sentence without a full stop; `None` if none failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assistant_failure: Option<String>,
     /// Settings of the repository's file that the operator's settings override, one sentence each.
     #[serde(default)]
     pub overruled: Vec<String>,

@@ -205,6 +205,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     notes.extend(current.refused.iter().map(RefusedChange::words));
     notes.extend(merge_note(current));
     notes.extend(current.lacks.iter().map(|note| format!("{note}.")));
+    notes.extend(current.assistant_failure.iter().map(|note| format!("{note}.")));
     notes.extend(current.overruled.iter().map(|note| format!("Repository file: {note}.")));
     let findings = current.findings().len();
     if findings > 0 {

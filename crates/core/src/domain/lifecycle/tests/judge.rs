@@ -624,7 +624,7 @@ fn cost_and_time_are_compared_with_earlier_loops() {
                 cost_usd: quantity::Usd(Money(100_000_000)),
                 ..Limits::default()
             };
-            s.policy.intelligence = Intelligence::Fallback;
+            s.policy.intelligence = Intelligence::Facts;
         });
         let spread = |value: f64| Dispersion { samples: 495, mean: value, squares: 0.0 };
         let estimate = Estimate::of(spread(4.0), spread(5.0), spread(1.0));
@@ -673,7 +673,7 @@ fn experience_is_read_and_recorded() {
         });
         run
     };
-    let mut run = prepared(Intelligence::Fallback);
+    let mut run = prepared(Intelligence::Facts);
     assert_eq!(run.current.facts().experience, Experience::of([earlier]));
     assert!(prepared(Intelligence::Off).current.facts().experience.is_empty());
     assert!(LoopRun::started().current.facts().experience.is_empty());

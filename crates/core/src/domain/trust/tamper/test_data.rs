@@ -98,7 +98,8 @@ impl<'a> TestData<'a> {
     pub fn read(&mut self, path: &str, content: &str, tests: &[Range<usize>]) {
         let language = Language::of(path);
         let is_shell = || language == Some(Language::Shell) || runs_checks(path) || is_makefile(path);
-        let is_test = role_by_content(path, content, !tests.is_empty(), self.start).unwrap_or_else(|| is_test_file(path));
+        let is_test =
+            role_by_content(path, content, !tests.is_empty(), self.start).unwrap_or_else(|| is_test_file(path));
         if is_test || language.is_some() && !is_build_file(path) && self.start.depends_on(path) {
             if is_shell() {
                 self.read_commands(content);
