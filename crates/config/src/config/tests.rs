@@ -642,11 +642,10 @@ fn incomplete_backends_are_refused() {
     conf/ralph-control.yaml:5:9: `backends.mine`: `command` is missing; set it to a list of the program and its arguments
     conf/ralph-control.yaml:6:10: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
     conf/ralph-control.yaml:6:10: `backends.model`: `models.default` is missing; an HTTP API has no default model
-    conf/ralph-control.yaml:7:10: `backends.inner`: `url` is missing; set it to the address of the HTTP API
     conf/ralph-control.yaml:7:10: `backends.inner`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:8:37: `backends.blank.command`: the name of the program is empty
     conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets must not be in this file; put it into an environment variable and set `api_key_env` to its name, or into a file and set `api_key_file` to its path
-    8 errors in the configuration; nothing was started
+    7 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
     conf/ralph-control.yaml:3:11: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`

@@ -192,7 +192,7 @@ fn prices_memory_and_cost_limits_are_range_checked() {
         problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 60 }}\nintelligence: most\n")),
         @r"
     conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day` is $60.00; it must be at most `limits.cost_usd_per_day`, which is $50.00
-    conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; allowed: `off`, `fallback`, `full`
+    conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; allowed: `off`, `facts`, `summaries`, `full`
     2 errors in the configuration; nothing was started
     "
     );
@@ -247,7 +247,7 @@ fn backend_keys_without_effect_are_refused() {
     conf/ralph-control.yaml:4:93: `backends.own.session_files`: has no effect with `type: internal`, which runs no command; remove it
     conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; allowed: `messages`, `responses`, `chat`; did you mean `chat`?
     conf/ralph-control.yaml:5:116: `backends.ask.context_window` is 5; it must be between 4000 and 100000000
-    17 errors in the configuration; nothing was started
+    15 errors in the configuration; nothing was started
     ");
     let key = file("  own: { type: internal, url: 'http://x', models: { default: x }, api_key: hunter2 }\n", "");
     let told = problems(&key);

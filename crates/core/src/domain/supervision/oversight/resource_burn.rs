@@ -1,4 +1,7 @@
 //! Resource burn: the loop uses more iterations, money, time or tool calls than its progress justifies.
+//!
+//! The estimate is the usual amount of the repository's finished loops of the task type, from the third such loop on. Before that,
+//! it is the usual number of iterations of the type, and the limits of money and time.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -80,7 +83,10 @@ impl DetectionDefinition for ResourceBurnSettings {
             let Some(estimate) = estimate.filter(|estimate| *estimate > 0.0) else { continue };
             let ratio = used / estimate;
             if ratio > multiplier {
-                worst = worst.max(ratio);
+                // The usual iterations of a type say little about a single repository: they never end a loop.
+                if signal != "iterations" || input.facts.estimated_iterations.is_some() {
+                    worst = worst.max(ratio);
+                }
                 let text = format!("{} of {} {unit} used, {}", round(used), round(estimate), percent(ratio));
                 evidence.push(DetectionEvidence::new(signal, ratio, multiplier, text));
             }
@@ -131,7 +137,7 @@ fn uses(input: &DetectionInput<'_>) -> [Use; 3] {
         (
             "iterations",
             iterations,
-            facts.estimated_iterations.or(Some(facts.max_iterations)),
+            facts.estimated_iterations.or(facts.typical_iterations).or(Some(facts.max_iterations)),
             settings.iteration_multiplier,
             "iterations",
         ),
