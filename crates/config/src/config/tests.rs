@@ -658,10 +658,9 @@ fn incomplete_backends_are_refused() {
     conf/ralph-control.yaml:3:31: `backends.mine`: `command` is missing; set it to a list of the program and its arguments
     conf/ralph-control.yaml:3:56: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
     conf/ralph-control.yaml:3:56: `backends.model`: `models.default` is missing; an HTTP API has no default model
-    conf/ralph-control.yaml:3:112: `backends.inner`: `url` is missing; set it to the address of the HTTP API
     conf/ralph-control.yaml:3:112: `backends.inner`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:3:166: `backends.blank.command`: the name of the program is empty
-    7 errors in the configuration; nothing was started
+    6 errors in the configuration; nothing was started
     ");
 }
 

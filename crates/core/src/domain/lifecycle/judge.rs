@@ -81,7 +81,6 @@ impl Loop {
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
-        let (low, high) = self.task_type().usual_iterations();
         let usual = |resource| self.past.as_ref().and_then(|past| past.usual(resource));
         TaskFacts {
             task: self.task.agent_text(),
@@ -93,7 +92,7 @@ impl Loop {
             breaking_changes: named(&BREAKING),
             scope: Vec::new(),
             estimated_iterations: usual(|past| past.iterations),
-            typical_iterations: Some(f64::from(low + high) / 2.0),
+            typical_iterations: Some(f64::from(self.task_type().usual_iterations().1)),
             estimated_minutes: usual(|past| past.time_ms).map(|ms| ms / 60_000.0),
             estimated_cost_usd: usual(|past| past.cost).map(|micros| Money(micros as i64).usd()),
             experience: self.experience.clone(),

@@ -25,7 +25,7 @@ pub struct TaskFacts {
     pub breaking_changes: bool,
     /// Usual number of iterations of such a task: stated, or from earlier loops of the repository.
     pub estimated_iterations: Option<f64>,
-    /// Usual number of iterations of tasks of this type in any repository.
+    /// Usual maximum number of iterations of tasks of this type in any repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub typical_iterations: Option<f64>,
     /// Usual cost of such a task, in dollars.

@@ -658,13 +658,13 @@ fn iterations_are_compared_with_the_usual_ones_of_the_type() {
         cost: Money(1_000_000),
     };
     for (kind, past, usual) in [
-        (TaskType::TestFix, vec![], 3.5),
-        (TaskType::Refactor, vec![], 6.5),
-        (TaskType::Feature, vec![], 20.0),
-        (TaskType::TestFix, vec![ended(30), ended(30)], 3.5),
+        (TaskType::TestFix, vec![], 5.0),
+        (TaskType::Refactor, vec![], 10.0),
+        (TaskType::Feature, vec![], 30.0),
+        (TaskType::TestFix, vec![ended(30), ended(30)], 5.0),
         (TaskType::TestFix, vec![ended(1), ended(2), ended(10)], 5.0),
         (TaskType::TestFix, vec![ended(4); 9], 4.0),
-        (TaskType::Refactor, vec![ended(4); 9], 6.5),
+        (TaskType::Refactor, vec![ended(4); 9], 10.0),
     ] {
         let mut current = LoopRun::with(|s| s.policy.task_type = Some(kind)).current;
         assert_eq!(current.task_type(), kind);
