@@ -93,7 +93,7 @@ fn unusable_backend_is_never_chosen_nor_default() {
     assert_eq!(settings.backends.in_order(BackendRole::Agent), ["mine", "own", "tiny"]);
     assert_eq!(settings.context_windows.get("own"), Some(&32_000));
     assert_eq!(settings.context_windows.get("mine"), None);
-    assert_eq!((settings.rules.len(), settings.prices.len(), settings.fingerprints.len()), (5, 5, 5));
+    assert_eq!((settings.rules.len(), settings.prices.len(), settings.fingerprints.len()), (6, 6, 6));
 }
 
 #[test]
