@@ -509,6 +509,7 @@ fn settings(
         backends: choice,
         fingerprints: built.fingerprints.clone(),
         providers: built.providers.clone(),
+        assistant: config.assistant.clone(),
         answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
         context: config.context.clone(),
         memory: config.memory.clone(),

@@ -24,9 +24,8 @@ use crate::domain::providers::backends::{
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::domain::trust::visible::in_system;
-use crate::engine::Reviewer;
+use crate::engine::Respondent;
 use crate::process::executable;
-use crate::provider::assistant::Assistant;
 use crate::provider::{ApiClient, ApiSettings};
 
 /// Time limit for a response of an HTTP API. A local model on a CPU needs minutes.
@@ -40,9 +39,9 @@ pub(super) struct Built {
     /// Agent backends by name.
     pub(super) agents: HashMap<String, Arc<dyn Backend>>,
     /// Assistants by name.
-    pub(super) assistants: HashMap<String, Arc<dyn Assistant>>,
+    pub(super) assistants: HashMap<String, Respondent>,
     /// Backends that give second opinions, by name.
-    pub(super) reviewers: HashMap<String, Reviewer>,
+    pub(super) reviewers: HashMap<String, Respondent>,
     /// Digest per backend, which changes if its settings, program or key change.
     pub(super) fingerprints: BTreeMap<String, String>,
     /// Name of the provider of each backend's models; unknown ones are missing.
@@ -73,9 +72,13 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
             let done = match role {
                 BackendRole::Agent => agent((config, &built.masker), name, backend, (&path, &tools), clock)
                     .map(|agent| drop(built.agents.insert(name.clone(), Arc::from(agent)))),
-                BackendRole::Assistant => client(name, backend, clock)
-                    .map(|client| drop(built.assistants.insert(name.clone(), client as Arc<dyn Assistant>))),
-                BackendRole::Reviewer => reviewer((config, &built.masker), name, backend, (&path, &tools), clock)
+                BackendRole::Assistant if backend.settings.kind == Some(BackendType::Internal) => {
+                    client(name, backend, clock)
+                        .map(|client| drop(built.assistants.insert(name.clone(), Respondent::Assistant(client))))
+                }
+                BackendRole::Assistant => respondent((config, &built.masker), name, backend, (&path, &tools), clock)
+                    .map(|assistant| drop(built.assistants.insert(name.clone(), assistant))),
+                BackendRole::Reviewer => respondent((config, &built.masker), name, backend, (&path, &tools), clock)
                     .map(|reviewer| drop(built.reviewers.insert(name.clone(), reviewer))),
             };
             if let Err(why) = done {
@@ -99,17 +102,17 @@ fn provider(name: &str, backend: &BackendConfig) -> Option<&'static str> {
     agent::presets::model_hosts(name).first().filter(|_| is_preset).and_then(|host| provider_name(host, None))
 }
 
-/// Creates the reviewer of a backend: a model over HTTP if the backend has one, otherwise a program.
-fn reviewer(
+/// Creates the respondent of a backend: a model over HTTP for type `api`, otherwise a program.
+fn respondent(
     of: (&Config, &Masker),
     name: &str,
     backend: &BackendConfig,
     programs: (&OsStr, &[PathBuf]),
     clock: &Clock,
-) -> Result<Reviewer, Failure> {
+) -> Result<Respondent, Failure> {
     match backend.settings.kind {
-        Some(BackendType::Api) => client(name, backend, clock).map(|client| Reviewer::Assistant(client)),
-        _ => agent(of, name, backend, programs, clock).map(|agent| Reviewer::Agent(Arc::from(agent))),
+        Some(BackendType::Api) => client(name, backend, clock).map(|client| Respondent::Assistant(client)),
+        _ => agent(of, name, backend, programs, clock).map(|agent| Respondent::Agent(Arc::from(agent))),
     }
 }
 

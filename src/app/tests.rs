@@ -28,6 +28,7 @@ fn built(config: &Config, key: &'static str) -> Built {
 
 const ALL: &str = "  mine: { type: script, command: [sh, -c, 'true'] }
   gone: { type: external, command: [./no-such-agent] }
+  asked: { type: script, command: [sh, -c, 'true'], roles: [assistant] }
   models: { type: api, url: 'https://api.anthropic.com', api_key_env: KEY, models: { default: haiku } }
   own: { type: internal, url: 'http://localhost:11434', models: { default: qwen }, context_window: 32000, roles: [agent, assistant] }
   tiny: { type: internal, url: 'http://localhost:11434', models: { default: qwen }, context_window: 4000 }
@@ -44,14 +45,15 @@ fn each_backend_type_is_built_for_its_roles() {
         names.join(" ")
     };
     assert_eq!(sorted(built.agents.keys().collect()), "mine own tiny");
-    assert_eq!(sorted(built.assistants.keys().collect()), "models own");
+    assert_eq!(sorted(built.assistants.keys().collect()), "asked models own");
     assert!(
         built.can("own", BackendRole::Agent)
             && built.can("own", BackendRole::Assistant)
             && !built.can("gone", BackendRole::Agent)
     );
     assert!(!built.can("models", BackendRole::Agent));
-    assert_eq!(built.fingerprints.len(), 5, "also of those that cannot be used: they may be mended");
+    assert!(built.can("asked", BackendRole::Assistant) && !built.can("asked", BackendRole::Agent));
+    assert_eq!(built.fingerprints.len(), 6, "also of those that cannot be used: they may be mended");
     let providers: BTreeMap<&str, &str> = built.providers.iter().map(|(name, of)| (name.as_str(), *of)).collect();
     let by_address = [("models", "anthropic"), ("own", "openai"), ("tiny", "openai")];
     assert_eq!(providers, BTreeMap::from(by_address), "a script's is not known");
@@ -91,7 +93,7 @@ fn unusable_backend_is_never_chosen_nor_default() {
     assert_eq!(settings.backends.in_order(BackendRole::Agent), ["mine", "own", "tiny"]);
     assert_eq!(settings.context_windows.get("own"), Some(&32_000));
     assert_eq!(settings.context_windows.get("mine"), None);
-    assert_eq!((settings.rules.len(), settings.prices.len(), settings.fingerprints.len()), (5, 5, 5));
+    assert_eq!((settings.rules.len(), settings.prices.len(), settings.fingerprints.len()), (6, 6, 6));
 }
 
 #[test]

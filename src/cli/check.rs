@@ -21,6 +21,7 @@ use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::domain::providers::backends::BackendRole;
+use crate::domain::trust::policy::Intelligence;
 use crate::workspace::{InstalledGit, NEEDED_GIT, installed_git};
 pub use finding::{CheckFinding, FindingStatus};
 
@@ -91,12 +92,20 @@ fn embeddings(config: &Config) -> Option<CheckFinding> {
     })
 }
 
-/// Warns if the configured intelligence needs an assistant but none is configured.
+/// Recommends an assistant if models may be asked but no backend answers questions. Warns only if `full` was chosen, which needs one.
 fn assistants(config: &Config) -> Option<CheckFinding> {
-    let none = !config.backends.values().any(|backend| backend.settings.roles.contains(&BackendRole::Assistant));
-    (config.intelligence.asks() && none).then(|| {
-        let fix = "add a backend with `type: api`, or add the role `assistant` to one with `type: internal`";
-        CheckFinding::warn("intelligence", "`full` acts as `fallback` because no backend has the role `assistant`", fix)
+    const NAME: &str = "intelligence";
+    let with_role = |role| config.backends.iter().find(move |(_, backend)| backend.settings.roles.contains(&role));
+    if !config.intelligence.asks() || with_role(BackendRole::Assistant).is_some() {
+        return None;
+    }
+    let backend = with_role(BackendRole::Agent).map_or("claude", |(name, _)| name.as_str());
+    let model = if backend == "claude" { "haiku" } else { "<a cheap model>" };
+    let fix = format!("set `assistant: {{ backend: {backend}, model: {model} }}`");
+    Some(if config.intelligence == Intelligence::Full {
+        CheckFinding::warn(NAME, "`full` acts as `facts` because no backend answers questions", fix)
+    } else {
+        CheckFinding::ok(NAME, format!("prompts consist of facts; for summaries by a cheap model, {fix}"))
     })
 }
 
@@ -209,8 +218,12 @@ mod tests {
             Config::parse(Path::new("ralph-control.yaml"), &text, &env).unwrap_or_else(|problems| panic!("{problems}"))
         };
         let warning = assistants(&config("intelligence: full\n")).expect("a finding");
-        assert!(warning.status == FindingStatus::Warn && warning.fix.contains("type: api"), "{warning:?}");
-        assert_eq!(assistants(&config("")), None);
+        let wanted = "assistant: { backend: mine, model: <a cheap model> }";
+        assert!(warning.status == FindingStatus::Warn && warning.fix.contains(wanted), "{warning:?}");
+        let recommended = assistants(&config("")).expect("a finding");
+        assert!(recommended.status == FindingStatus::Ok && recommended.detail.contains(wanted), "{recommended:?}");
+        assert_eq!(assistants(&config("intelligence: facts\n")), None);
+        assert_eq!(assistants(&config("assistant: { backend: mine }\n")), None);
         let helper = "  helper: { type: api, url: 'http://localhost:1', models: { default: x } }\nintelligence: full\n";
         assert_eq!(assistants(&config(helper)), None);
     }

@@ -12,7 +12,8 @@ use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::tokens::estimated_tokens;
 use ralph_bot::domain::providers::backends::BackendStatus;
-use ralph_bot::store::{calls, session};
+use ralph_bot::domain::supervision::oversight::AuditEvent;
+use ralph_bot::store::{audit, calls, session};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -37,6 +38,8 @@ on_one_forge!(
     restart_repeats_no_question,
     stop_does_not_wait_for_models,
     failing_tools_are_reported,
+    program_writes_context_and_summaries_by_default,
+    failing_program_is_told_once_and_the_loop_goes_on,
     second_opinion_comes_from_a_model_over_http,
     scripted_chat_agent_solves_the_task,
     scripted_chat_agent_sees_the_images_of_the_task,
@@ -251,6 +254,116 @@ async fn assistant_advice_reaches_next_prompts(dialect: Dialect) {
         assert_eq!((done.iterations[0].cost, done.iterations[0].tokens_in), (Money(2_200), 2_000));
     })
     .await;
+}
+
+/// Returns the configuration of an assistant that runs a shell script.
+fn program(script: &str, keys: &str) -> String {
+    let command = serde_json::to_string(&["/bin/sh", "-c", script]).expect("a list");
+    format!(
+        "  clerk: {{ type: script, command: {command}, roles: [assistant]{keys} }}\nassistant: {{ backend: clerk, model: tiny }}\n\
+         context: {{ max_output_tokens: 400 }}\n"
+    )
+}
+
+/// Returns the set-up of a repository whose facts exceed the context block.
+fn with_long_guide(dialect: Dialect, config: &str, agent: &str) -> Setup {
+    let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
+    let mut setup = Setup::new(dialect).config(config).agent(agent).file("AGENTS.md", &guide);
+    for n in 0..40 {
+        setup = setup.file(&format!("unremarkable-file-number-{n}-with-a-long-name.txt"), "x\n");
+    }
+    setup
+}
+
+/// A command answers without write access. Without a key `intelligence`, it writes the context block and the summaries, each once
+/// per interval, and its cost is the loop's.
+async fn program_writes_context_and_summaries_by_default(dialect: Dialect) {
+    let script = r#"prompt=$(cat); echo 7 >answer.txt; echo 7 >/tmp/written-by-the-assistant 2>/dev/null
+        answer() { printf '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"%s","total_cost_usd":0.01,"duration_ms":5,"num_turns":1,"session_id":"s","usage":{"input_tokens":100,"output_tokens":50}}\n' "$1"; }
+        case $prompt in
+          *'concise context block'*) answer "{\\\"context\\\": \\\"Written by $RALPH_MODEL as $RALPH_RUN.\\\"}";;
+          *'Summarize the iterations'*) answer "{\\\"summary\\\": \\\"Numbers were tried one by one.\\\", \\\"key_decisions\\\": []}";;
+          *) answer 'an unexpected question';;
+        esac"#;
+    let config = format!(
+        "{}memory: {{ summary_interval: 2 }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n",
+        program(script, ", output: claude")
+    );
+    let agent = "n=$RALPH_ITERATION; [ $n -lt 4 ] || n=42; echo $n >answer.txt\n\
+                 printf '{\"summary\": \"Wrote %s.\", \"approach\": \"write %s\"}' $n $n >\"$RALPH_REPORT\"\n";
+    story(with_long_guide(dialect, &config, agent).isolated(), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
+        assert_eq!(done.assistant_failure, None);
+        for (prompt, by_model) in world.prompts().await.iter().zip([true, false, true, false]) {
+            assert_whole(prompt, &done);
+            assert_eq!(prompt.contains("Written by tiny as question."), by_model, "{prompt}");
+        }
+        // The facts of the last iteration include the summary.
+        let prompts = world.prompts().await;
+        assert!(prompts[3].contains("Numbers were tried one by one."), "{}", prompts[3]);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        let pull = done.pull.as_ref().expect("a pull request").number;
+        world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+        world.settle().await;
+        let asked: Vec<_> = booked(world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
+        let expected = ["context", "context", "summary"];
+        assert_eq!(sorted(asked.iter().map(|(purpose, ..)| purpose.as_str()).collect()), expected, "{asked:?}");
+        assert!(asked.iter().all(|(_, backend, outcome)| backend == "clerk" && outcome == "finished"), "{asked:?}");
+        assert_eq!(world.the_loop().await.spent.cost, Money(3 * 10_000));
+    })
+    .await;
+}
+
+/// An assistant that hangs, answers nonsense, crashes, is limited, or exceeds its limits costs the loop nothing but time. People
+/// are told once, and agents keep their backends.
+async fn failing_program_is_told_once_and_the_loop_goes_on(dialect: Dialect) {
+    let uses = |tokens: u64| {
+        let usage = json!({"input_tokens": tokens, "output_tokens": 1});
+        let content = json!([{"type": "text", "text": "I think."}]);
+        let message = json!({"id": "m", "role": "assistant", "model": "tiny", "content": content, "usage": usage});
+        let line = json!({"type": "assistant", "message": message, "session_id": "s"});
+        format!("cat >/dev/null; printf '%s\\n' '{line}'; sleep 600")
+    };
+    let claude = ", output: claude";
+    let priced = ", output: claude, prices: { tiny: { input: 0.3, output: 0.3 } }";
+    for (script, keys, rest, says) in [
+        ("cat >/dev/null; sleep 600".to_owned(), "", "engine: { answer_timeout_s: 1 }\n", "there was no answer within"),
+        ("cat >/dev/null; echo 'I am a teapot.'".to_owned(), "", "", "no valid answer: it contains no JSON"),
+        ("cat >/dev/null; echo 'Segmentation fault' >&2; exit 3".to_owned(), "", "", "it exited with 3"),
+        (
+            "cat >/dev/null; echo 'Error: 429 Too Many Requests: rate limit exceeded, retry after 3600 seconds' >&2; exit 1"
+                .to_owned(),
+            "",
+            "",
+            "429",
+        ),
+        (uses(200_000), claude, "", "it was stopped at the cost limit"),
+        (uses(60_000), priced, "", "it was stopped at the cost limit"),
+    ] {
+        let limits = "limits: { cost_usd: 1, comments_per_hour: 1000, comments_per_day: 1000 }\n";
+        let config = format!("{}{rest}{limits}", program(&script, keys));
+        story(with_long_guide(dialect, &config, TWO_TRIES), async |world| {
+            let done = world.run().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{says}: {}", done.why);
+            for prompt in world.prompts().await {
+                assert_whole(&prompt, &done);
+                assert!(prompt.contains("- Now: iteration "), "{says}: {prompt}");
+            }
+            let failure = done.assistant_failure.as_deref().unwrap_or_default();
+            assert!(failure.starts_with("The assistant failed in iteration 1 (clerk gave no usable answer: "), "{failure}");
+            assert!(failure.contains(says) && failure.ends_with("; the loop continues on facts"), "{says}: {failure}");
+            let told = world.bot_comments().iter().filter(|text| text.contains("The assistant failed in")).count();
+            assert_eq!(told, 1, "{says}: {:?}", world.bot_comments());
+            let id = done.id.clone();
+            let trail = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
+            assert_eq!(trail.iter().filter(|line| line.entry.event == AuditEvent::AssistantFailed).count(), 1, "{says}");
+            let asked = booked(world).await;
+            let contexts = asked.iter().filter(|(purpose, ..)| purpose == "context").count();
+            assert_eq!(contexts, 1, "one question per interval, also after a failure: {asked:?}");
+        })
+        .await;
+    }
 }
 
 /// A compressed context block is asked for where a session begins: in the first iteration, and after the session is full.
@@ -556,9 +669,14 @@ async fn exhausted_budget_skips_assistants(dialect: Dialect) {
 
 async fn assistants_are_asked_only_at_full_intelligence(dialect: Dialect) {
     let models = Models::start(good).await;
-    for (operator, file) in
-        [("fallback", ""), ("off", ""), ("full", "intelligence: off\n"), ("full", "intelligence: fallback\n")]
-    {
+    // Without a long context and a summary, `summaries` has nothing to ask.
+    for (operator, file) in [
+        ("facts", ""),
+        ("off", ""),
+        ("summaries", ""),
+        ("full", "intelligence: off\n"),
+        ("full", "intelligence: facts\n"),
+    ] {
         let config = format!("{}{}", models.helper("helper"), FULL.replace("full", operator));
         let checks = format!("{file}checks:\n  - name: answer\n    run: sh check.sh\n");
         let setup = Setup::new(dialect).config(&config).agent(TWO_TRIES).file(".ralph.yml", &checks);
@@ -631,7 +749,7 @@ async fn stop_does_not_wait_for_models(dialect: Dialect) {
         world.label().await;
         question_received.notified().await;
         world.stop().await;
-        world.setup.config = FULL.replace("full", "fallback");
+        world.setup.config = FULL.replace("full", "facts");
         world.restart().await;
         let done = world.until("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
         assert_eq!((done.spent.iterations, models.purposes().len()), (1, 1));
@@ -650,7 +768,7 @@ async fn failing_tools_are_reported(dialect: Dialect) {
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     let config = format!(
         "  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude, mine] }}\n{}",
-        FULL.replace("full", "fallback")
+        FULL.replace("full", "facts")
     );
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;

@@ -66,6 +66,8 @@ pub enum RunPurpose {
     Plan,
     /// Reviews finished work.
     Review,
+    /// Answers a question.
+    Question,
 }
 
 impl RunPurpose {
@@ -75,6 +77,7 @@ impl RunPurpose {
             Self::Iteration => "iteration",
             Self::Plan => "plan",
             Self::Review => "review",
+            Self::Question => "question",
         }
     }
 

@@ -78,6 +78,15 @@ pub enum ConfigScope {
     Store,
 }
 
+/// Backend that is asked first for answers, and its model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssistantChoice {
+    /// Name of a backend.
+    pub backend: String,
+    /// Model that answers; `None` for the backend's cheap model.
+    pub model: Option<String>,
+}
+
 /// Validated settings of the operator, with secrets read and paths resolved.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -115,6 +124,8 @@ pub struct Config {
     pub backends: BTreeMap<String, BackendConfig>,
     /// Level of prompt adaptation.
     pub intelligence: Intelligence,
+    /// Assistant that is asked first; `None` if neither the file nor its models name one.
+    pub assistant: Option<AssistantChoice>,
     /// Settings of the context block in prompts, and of the models that write it and the summaries.
     pub context: ContextSettings,
     /// Memory: learnings of loops and their use in prompts.

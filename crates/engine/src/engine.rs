@@ -127,11 +127,11 @@ impl Default for ForgeCallLimits {
     }
 }
 
-/// Backend that gives second opinions.
-pub enum Reviewer {
-    /// Program that runs in a checkout.
+/// Backend that answers questions or gives second opinions.
+pub enum Respondent {
+    /// Program that runs without write access.
     Agent(Arc<dyn Backend>),
-    /// Model over HTTP, which receives the change in its prompt.
+    /// Model over HTTP.
     Assistant(Arc<dyn Assistant>),
 }
 
@@ -150,9 +150,9 @@ pub struct Engine {
     /// Agent backends by configured name.
     pub backends: HashMap<String, Arc<dyn Backend>>,
     /// Backends that answer questions of the service, by configured name.
-    pub assistants: HashMap<String, Arc<dyn Assistant>>,
+    pub assistants: HashMap<String, Respondent>,
     /// Backends that give second opinions, by configured name.
-    pub reviewers: HashMap<String, Reviewer>,
+    pub reviewers: HashMap<String, Respondent>,
     /// Runner of checks.
     pub checks: CheckRunner,
     /// Renderer of templates.

@@ -98,8 +98,11 @@ config_section! {
         pub rotation: RotationSettings => section;
         /// Wait before a backend is used again after a limit or repeated failures.
         pub cooldown: CooldownSettings => section;
-        /// Level of prompt adaptation: none, without models, or with questions to backends with the role `assistant`.
+        /// Level of prompt adaptation: none, without models, or with questions to an assistant. Without an assistant, `summaries` and
+        /// `full` act as `facts`.
         pub intelligence: Intelligence;
+        /// Assistant: backend that answers questions of the service.
+        pub assistant: AssistantSection;
         /// Context block of prompts, and the models that write it and the summaries.
         pub context: ContextSettings => section;
         /// Defaults of `control`, `oversight` and `strategy`: `default` can improve with a new version, `pinned` stays unchanged.
@@ -428,6 +431,19 @@ config_section! {
         pub sandbox: bool = true;
         /// Whether it only runs for repositories whose file names it in `hooks`.
         pub optional: bool = false;
+    }
+}
+
+config_section! {
+    /// Assistant: a backend that writes context blocks and summaries, and with `intelligence: full` advice and reflections. An agent's
+    /// command answers in its own sandbox, which has no work tree, and within limits of time and tokens. Its cost counts as the loop's. If
+    /// it does not answer, the loop continues on facts and says so once.
+    pub struct AssistantSection {
+        /// Name of the backend, of any type. It gets the role `assistant` in addition to its roles, and is asked first. By default the
+        /// agent's backend whose `models` name `context.model` or `context.summary_model`, if there is one.
+        pub backend: Option<String>;
+        /// Model that answers, best a cheap one; that backend's cheap model if omitted.
+        pub model: Option<String>;
     }
 }
 

@@ -65,7 +65,8 @@ const REMOVED: &[(&str, &str)] = &[
 ];
 
 /// Removed values: key, value, and replacement.
-const REMOVED_VALUES: &[(&str, &str, &str)] = &[("rotation.mode", "adaptive", "none")];
+const REMOVED_VALUES: &[(&str, &str, &str)] =
+    &[("rotation.mode", "adaptive", "none"), ("intelligence", "fallback", "facts")];
 
 /// Returns all removed keys.
 #[cfg(test)]

@@ -39,7 +39,7 @@ backends:
 control: { stuck_iterations: 4 }
 oversight: {}
 memory: {}
-intelligence: fallback
+intelligence: facts
 rotation: { mode: none }
 schedule: []
 escalation: { channels: [] }
@@ -182,10 +182,11 @@ fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, MinimumAccess::Maintain);
     assert_eq!(serde_json::json!(policy.thresholds), serde_json::json!({ "control": { "stuck_iterations": 4 } }));
-    let mut documented = Policy { intelligence: Intelligence::Fallback, ..Policy::default() };
+    let mut documented = Policy { intelligence: Intelligence::Facts, ..Policy::default() };
     documented.protected.paths.extend(crate::agent::presets::protected_paths().map(str::to_owned));
     let plain = Policy { allow: vec![], floor: MinimumAccess::Write, thresholds: Default::default(), ..policy };
     assert_eq!(plain, documented);
+    documented.intelligence = Intelligence::Summaries;
     assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), documented);
 }
 
@@ -641,11 +642,10 @@ fn incomplete_backends_are_refused() {
     conf/ralph-control.yaml:5:9: `backends.mine`: `command` is missing; set it to a list of the program and its arguments
     conf/ralph-control.yaml:6:10: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
     conf/ralph-control.yaml:6:10: `backends.model`: `models.default` is missing; an HTTP API has no default model
-    conf/ralph-control.yaml:7:10: `backends.inner`: `url` is missing; set it to the address of the HTTP API
     conf/ralph-control.yaml:7:10: `backends.inner`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:8:37: `backends.blank.command`: the name of the program is empty
     conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets must not be in this file; put it into an environment variable and set `api_key_env` to its name, or into a file and set `api_key_file` to its path
-    8 errors in the configuration; nothing was started
+    7 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
     conf/ralph-control.yaml:3:11: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
@@ -658,10 +658,9 @@ fn incomplete_backends_are_refused() {
     conf/ralph-control.yaml:3:31: `backends.mine`: `command` is missing; set it to a list of the program and its arguments
     conf/ralph-control.yaml:3:56: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
     conf/ralph-control.yaml:3:56: `backends.model`: `models.default` is missing; an HTTP API has no default model
-    conf/ralph-control.yaml:3:112: `backends.inner`: `url` is missing; set it to the address of the HTTP API
     conf/ralph-control.yaml:3:112: `backends.inner`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:3:166: `backends.blank.command`: the name of the program is empty
-    7 errors in the configuration; nothing was started
+    6 errors in the configuration; nothing was started
     ");
 }
 

@@ -11,11 +11,12 @@ use super::{Config, Env, read_limited};
 use crate::domain::model::ids::{ForgeName, UserId};
 
 /// Sections omitted from a trial: they notify other people, call other models, or use learnings of other loops.
-const LEFT_OUT: [&str; 11] = [
+const LEFT_OUT: [&str; 12] = [
     "priority",
     "rotation",
     "schedule",
     "intelligence",
+    "assistant",
     "context",
     "escalation",
     "hooks",

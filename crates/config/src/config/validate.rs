@@ -20,8 +20,8 @@ use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::supervision_keys::SupervisionKeys;
 use super::yaml::YamlNode;
 use super::{
-    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, ForgeUpdates, KeySources, MoneyLimits, RepoPattern,
-    ServerConfig, templates, webhook_secrets,
+    AssistantChoice, Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, ForgeUpdates, KeySources,
+    MoneyLimits, RepoPattern, ServerConfig, templates, webhook_secrets,
 };
 use crate::agent::presets;
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
@@ -48,7 +48,8 @@ pub(super) fn operator(
     report: ProblemCollector,
 ) -> Result<Config, ConfigProblems> {
     let reviewer = file.review.backend.clone();
-    let mut check = Validator { root, base, reach, env, report, secret_files: Vec::new(), reviewer };
+    let assistant = backends::assistant_of(&file);
+    let mut check = Validator { root, base, reach, env, report, secret_files: Vec::new(), reviewer, assistant };
     check.settings(file.check(""));
     let listen = check.listen("server.listen", &file.server.listen);
     let metrics_listen = file.server.metrics_listen.as_deref();
@@ -66,6 +67,7 @@ pub(super) fn operator(
     let backends = check.backends(&file.backends);
     let choice = check.choice(&file);
     check.schedule(&file);
+    check.assistant(&file);
     check.settings(file.context.validate());
     check.settings(file.memory.validate());
     check.settings(file.images.validate());
@@ -82,7 +84,7 @@ pub(super) fn operator(
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
     sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
-    let Validator { mut report, secret_files, .. } = check;
+    let Validator { mut report, secret_files, assistant, .. } = check;
     let config = Config {
         server: ServerConfig {
             listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))),
@@ -115,6 +117,7 @@ pub(super) fn operator(
         key_sources: KeySources::of(root),
         warnings: report.take_warnings(),
         intelligence: file.intelligence,
+        assistant: assistant.map(|backend| AssistantChoice { backend, model: file.assistant.model }),
         context: file.context,
         memory: MemorySettings { embeddings, ..file.memory },
         images: file.images,
@@ -136,9 +139,17 @@ struct Validator<'a> {
     secret_files: Vec<(String, PathBuf)>,
     /// Backend that gives second opinions.
     reviewer: Option<String>,
+    /// Backend that is the assistant.
+    assistant: Option<String>,
 }
 
 impl Validator<'_> {
+    /// Adds a warning about the value at `key`.
+    fn warn(&mut self, key: &str, message: impl std::fmt::Display) {
+        let place = self.root.place_at(key);
+        self.report.warn(place, key, format!("`{key}`: {message:#}"));
+    }
+
     /// Adds a problem of the value at `key`.
     fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
         let place = self.root.place_at(key);

@@ -6,6 +6,7 @@
 //! Nothing is pushed or run in a state other than `running`. The state `review` is reached only if all checks passed in a fresh
 //! checkout of that commit.
 
+mod budget_notice;
 mod channel_notices;
 mod ci;
 mod commands;
@@ -128,6 +129,7 @@ struct StepContext {
 impl StepContext {
     fn done(mut self) -> StepDecision {
         schedule::set_timer(&mut self);
+        budget_notice::notify(&mut self);
         if self.next.existing.is_some() {
             self.effects.retain(|effect| !effect.changes_pull());
         }
@@ -359,7 +361,7 @@ impl StepContext {
                 let Some(cause) = self.next.escalated.clone() else {
                     return self.because("there is no open escalation");
                 };
-                let view = report::reminder(&self.next, &cause);
+                let view = report::reminder(&self.next, &cause, self.now);
                 let level = EscalationLevel::Critical;
                 self.push(ForgeEffect::Escalate { cause, view: Box::new(view), level, reminder: true });
             }
@@ -416,7 +418,7 @@ impl StepContext {
     }
 
     fn escalate(&mut self, cause: EscalationCause, advice: &str) {
-        let view = report::escalation(&self.next, &cause, advice);
+        let view = report::escalation(&self.next, &cause, advice, self.now);
         let reason = format!("people are asked: {}", self.next.why);
         self.audit(vec![AuditEntry::new(self.next.spent.iterations, AuditEvent::Escalated, reason)]);
         self.tell_escalation(cause, view);

@@ -11,11 +11,12 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::Engine;
 use super::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
 use super::spans::ModelCall;
+use super::work::program_question::ProgramAssistant;
+use super::{Engine, Respondent};
 use crate::clock::Stopwatch;
-use crate::domain::knowledge::intelligence::{Ask, AssistantJob, ask};
+use crate::domain::knowledge::intelligence::{Ask, AssistantJob, JobKind, ask};
 use crate::domain::knowledge::session;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{Money, Timestamp};
@@ -23,12 +24,21 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::providers::chat::AnswerSchema;
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
-use crate::provider::assistant::{self, AskLimits, AssistantAnswer, AssistantFailure, AssistantFault, Question, Spent};
-use crate::store::calls::{self, CallDecision};
+use crate::domain::trust::policy::Intelligence;
+use crate::provider::assistant::{
+    self, AskLimits, Assistant, AssistantAnswer, AssistantFailure, AssistantFault, Question, Spent,
+};
+use crate::store::calls::{self, CallContext, CallDecision};
 use crate::store::session as turns;
 
 /// Maximum number of concurrent questions per loop.
 const AT_ONCE: usize = 2;
+/// Addition to the time limit of a question for the start of a program.
+const PROGRAM_TIME: Duration = Duration::from_secs(90);
+/// Estimated number of input tokens of a program's own instructions.
+const PROGRAM_TOKENS: u64 = 20_000;
+/// Number of consecutive failures after which a loop asks no more questions of the kind for some iterations.
+const MAX_FAILURES: usize = 2;
 
 /// Questions that one work effect of a loop asks.
 pub(super) struct Questions<'a> {
@@ -49,6 +59,8 @@ struct AssistProgress {
     failed: Vec<String>,
     /// Number of questions asked.
     asked: u32,
+    /// Reason of the first question without an answer.
+    failure: Option<String>,
     /// Whether a question already retried a disabled backend.
     tried_disabled: bool,
     /// Total tokens and cost of the questions.
@@ -66,6 +78,29 @@ impl<'a> Questions<'a> {
         self.so_far().used
     }
 
+    /// Returns the reason why an assistant gave no usable answer; `None` if none failed.
+    pub fn failure(&self) -> Option<String> {
+        self.so_far().failure.clone()
+    }
+
+    /// Asks an assistant, until the work is canceled.
+    async fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        assistant: &dyn Assistant,
+        question: &Question,
+        limits: &AskLimits,
+        rule: assistant::AnswerRule<'_, T>,
+    ) -> Result<AssistantAnswer<T>, AssistantFailure> {
+        tokio::select! {
+            outcome = assistant::ask(assistant, question, limits, rule) => outcome,
+            () = self.cancel.cancelled() => {
+                let usage = TokenUsage::estimated(question.prompt.len(), 0);
+                let spent = Spent { usage, estimated: true, calls: 1, model: String::new() };
+                Err(AssistantFailure { what: "the work was stopped".to_owned(), spent, fault: AssistantFault::Time })
+            }
+        }
+    }
+
     fn so_far(&self) -> MutexGuard<'_, AssistProgress> {
         self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,16 +110,23 @@ impl<'a> Questions<'a> {
 struct QuestionCall {
     /// 1-based index of the question within the work effect.
     number: u32,
-    key: String,
+    caller: CallContext,
     backend: String,
     model: String,
     started: Timestamp,
 }
 
+/// End of a question to one assistant.
+struct QuestionEnd<T> {
+    end: CallEnd,
+    used: CallUsage,
+    answer: Result<T, String>,
+}
+
 impl Engine {
-    /// Whether the loop is configured to ask models and an assistant is available.
-    pub(super) fn asks(&self, current: &Loop) -> bool {
-        current.policy.intelligence.asks() && !self.assistants.is_empty()
+    /// Whether the loop is configured to ask questions of this kind and an assistant is available.
+    pub(super) fn asks(&self, current: &Loop, kind: JobKind) -> bool {
+        kind.is_asked(current.policy.intelligence) && !self.assistants.is_empty()
     }
 
     /// Asks a model a question. Returns `None` if the loop asks no models, none is available, a cost limit is reached,
@@ -96,12 +138,15 @@ impl Engine {
         about: &str,
     ) -> Option<J::Output> {
         let current = questions.current;
-        if !self.asks(current) {
+        if !self.asks(current, J::KIND) {
             return None;
         }
         let head = format!("Question for {}: {about}\n\n", J::KIND.as_str());
         if let Some(known) = self.answered_before(current, &head).await {
             return serde_json::from_str(&known).ok().and_then(|answer| job.checked(answer).ok());
+        }
+        if self.rests(current, J::KIND).await {
+            return None;
         }
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let asked = Ask { max_output_tokens: self.settings.context.max_answer_tokens(J::KIND), ..ask(job, &nonce) };
@@ -111,20 +156,15 @@ impl Engine {
             schema: AnswerSchema { name: J::KIND.as_str().to_owned(), schema: asked.schema.clone() },
         };
         let _slot = questions.slots.acquire().await.ok()?;
-        let time_limit = self.settings.answer_timeout.unwrap_or(Duration::from_secs(asked.timeout_s));
         let watch = Stopwatch::start();
         for _ in 0..self.assistants.len() {
-            let remaining = time_limit.saturating_sub(watch.elapsed());
-            if remaining.is_zero() || questions.cancel.is_cancelled() {
+            if questions.cancel.is_cancelled() {
                 break;
             }
             let call = self.begin_question(questions, &asked).await?;
-            let outcome = self.put(questions, &call, &question, &asked, remaining, &|answer| job.checked(answer)).await;
-            let (end, spent) = match &outcome {
-                Ok(asked) => (CallEnd::Succeeded, &asked.spent),
-                Err(failure) => (self.end_of(questions, failure), &failure.spent),
-            };
-            let used = self.used_by_question(&call, spent);
+            let limit = self.time_limit(&asked, &call.backend).saturating_sub(watch.elapsed());
+            let ended = self.put(questions, &call, (&question, &asked), limit, &|answer| job.checked(answer)).await;
+            let QuestionEnd { end, used, answer } = ended;
             questions.so_far().used.add(used);
             self.metrics.question(J::KIND.as_str(), end.word());
             self.model_span(
@@ -139,25 +179,59 @@ impl Engine {
                     error: (end != CallEnd::Succeeded).then(|| end.word()),
                 },
             );
-            let booked = self.end_call(&call.key, (&call.backend, BackendRole::Assistant), &end, used).await;
+            let booked = self.end_call(&call.caller.key, (&call.backend, BackendRole::Assistant), &end, used).await;
             let prompt = format!("{head}{}", question.prompt);
-            self.keep_answer(questions, &call, prompt, used, &outcome).await;
+            self.keep_answer(questions, &call, prompt, used, &answer).await;
             if let Err(error) = booked {
                 tracing::warn!(loop_id = %current.id, %error, "the cost of a question could not be recorded");
             }
-            match outcome {
-                Ok(asked) => return Some(asked.value),
+            match answer {
+                Ok(value) => return Some(value),
                 Err(failure) => {
                     let (purpose, backend) = (J::KIND.as_str(), &call.backend);
-                    tracing::warn!(loop_id = %current.id, purpose, backend, %failure, "an assistant gave no usable answer");
-                    if matches!(end, CallEnd::Unusable | CallEnd::Ended) {
+                    tracing::warn!(loop_id = %current.id, purpose, backend, failure, "an assistant gave no usable answer");
+                    if questions.cancel.is_cancelled() {
                         return None;
                     }
-                    questions.so_far().failed.push(call.backend);
+                    let mut so_far = questions.so_far();
+                    so_far.failure.get_or_insert_with(|| format!("{backend} gave no usable answer: {failure}"));
+                    if end == CallEnd::Unusable {
+                        return None;
+                    }
+                    so_far.failed.push(call.backend);
                 }
             }
         }
         None
+    }
+
+    /// Returns the time limit of a question to a backend.
+    fn time_limit(&self, asked: &Ask, backend: &str) -> Duration {
+        let start = if self.is_program(backend) { PROGRAM_TIME } else { Duration::ZERO };
+        self.settings.answer_timeout.unwrap_or(Duration::from_secs(asked.timeout_s) + start)
+    }
+
+    /// Whether an assistant is a program, as opposed to a model over HTTP.
+    fn is_program(&self, backend: &str) -> bool {
+        matches!(self.assistants.get(backend), Some(Respondent::Agent(_)))
+    }
+
+    /// Whether the loop asks no question of this kind now. With `intelligence: summaries` it asks one per
+    /// `memory.summary_interval` iterations. In this interval, no further question follows some failures in a row.
+    async fn rests(&self, current: &Loop, kind: JobKind) -> bool {
+        let (id, first) =
+            (current.id.clone(), current.spent.iterations.saturating_sub(self.settings.memory.summary_interval));
+        let booked = self.store.read(move |c| calls::of_loop(c, &id)).await.unwrap_or_else(|error| {
+            tracing::warn!(loop_id = %current.id, %error, "earlier questions cannot be read");
+            Vec::new()
+        });
+        let recent = booked.iter().rev().filter(|call| call.purpose == kind.as_str() && call.iteration > first);
+        let mut outcomes = recent.map(|call| call.outcome.as_deref());
+        if current.policy.intelligence == Intelligence::Summaries {
+            return outcomes.next().is_some();
+        }
+        let newest: Vec<_> = outcomes.take(MAX_FAILURES).collect();
+        newest.len() == MAX_FAILURES && !newest.contains(&Some(CallEnd::Succeeded.word()))
     }
 
     /// Returns the stored answer to a question with this heading; `None` if there is none.
@@ -187,16 +261,18 @@ impl Engine {
         let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
         let usage = TokenUsage { output: u64::from(asked.max_output_tokens), ..TokenUsage::estimated(read, 0) };
+        let of_program = TokenUsage { input: PROGRAM_TOKENS, ..TokenUsage::default() };
         let models = self.models(current, BackendRole::Assistant, now);
         let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
         // The backend is not known yet, so the highest price counts; one without a price costs nothing.
         let wanted = self.settings.context.model_for(asked.kind).map(str::to_owned);
         let estimated = |(name, own): (&String, &Vec<String>)| {
+            let usage = if self.is_program(name) { usage.plus(of_program) } else { usage };
             self.estimated(name, wanted.as_ref().or(own.first()).map(String::as_str), &usage)
         };
         let likely = open.filter_map(estimated).max();
         let planned = PlannedCall {
-            key: key.clone(),
+            key,
             purpose,
             role: BackendRole::Assistant,
             exclude: failed,
@@ -215,8 +291,9 @@ impl Engine {
             begun = self.begin_call(current, planned).await;
         }
         let why = match begun {
-            Ok(CallDecision::Call { backend, model, .. }) => {
-                return Some(QuestionCall { number, key, backend, model: model.unwrap_or_default(), started: now });
+            Ok(CallDecision::Call { backend, model, caller, .. }) => {
+                let model = model.unwrap_or_default();
+                return Some(QuestionCall { number, caller: *caller, backend, model, started: now });
             }
             Ok(CallDecision::Wait { reasons, .. } | CallDecision::Never { reasons }) => reasons_words(&reasons),
             Ok(CallDecision::NoMoney(reached)) => reached.to_string(),
@@ -231,26 +308,42 @@ impl Engine {
         &self,
         questions: &Questions<'_>,
         call: &QuestionCall,
-        question: &Question,
-        asked: &Ask,
+        (question, asked): (&Question, &Ask),
         timeout: Duration,
         rule: assistant::AnswerRule<'_, T>,
-    ) -> Result<AssistantAnswer<T>, AssistantFailure> {
-        let failure = |what: String, sent: usize| {
-            let usage = TokenUsage::estimated(sent, 0);
-            let spent = Spent { usage, estimated: true, calls: 1, model: String::new() };
-            AssistantFailure { what, spent, fault: AssistantFault::Time }
-        };
-        let Some(known) = self.assistants.get(&call.backend) else {
-            return Err(failure(format!("the backend `{}` cannot answer questions on this machine", call.backend), 0));
-        };
+    ) -> QuestionEnd<T> {
         let limits = AskLimits { model: call.model.clone(), max_tokens: asked.max_output_tokens, timeout };
-        tokio::select! {
-            outcome = assistant::ask(&**known, question, &limits, rule) => outcome,
-            () = questions.cancel.cancelled() => {
-                Err(failure("the work was stopped".to_owned(), question.prompt.len()))
+        let (outcome, record) = match self.assistants.get(&call.backend) {
+            Some(Respondent::Assistant(model)) => (questions.ask(&**model, question, &limits, rule).await, None),
+            Some(Respondent::Agent(agent)) => {
+                let by = (call.backend.as_str(), call.model.as_str());
+                let program =
+                    ProgramAssistant::new((self, &**agent), questions.current, &call.caller, by, questions.cancel);
+                let outcome = questions.ask(&program, question, &limits, rule).await;
+                (outcome, Some(program.into_record()))
             }
-        }
+            None => {
+                let what = format!("the backend `{}` cannot answer questions on this machine", call.backend);
+                (Err(AssistantFailure { what, spent: Spent::default(), fault: AssistantFault::Time }), None)
+            }
+        };
+        let end = match &outcome {
+            Ok(_) => CallEnd::Succeeded,
+            Err(failure) => self.end_of(questions, failure),
+        };
+        let (spent, answer) = match outcome {
+            Ok(answered) => (answered.spent, Ok(answered.value)),
+            Err(failure) => (failure.spent, Err(failure.what)),
+        };
+        let by_tokens = self.used_by_question(call, &spent);
+        let Some((used, failure)) = record else { return QuestionEnd { end, used: by_tokens, answer } };
+        let end = match (end, failure) {
+            (CallEnd::Failed(_), failure) => failure.unwrap_or(CallEnd::Ended),
+            (end, _) => end,
+        };
+        // A run without known tokens is estimated by the length of the question.
+        let used = if used == CallUsage::default() { by_tokens } else { used };
+        QuestionEnd { end, used, answer }
     }
 
     /// Classifies a failure for the state of the backend.
@@ -280,17 +373,17 @@ impl Engine {
         call: &QuestionCall,
         prompt: String,
         used: CallUsage,
-        outcome: &Result<AssistantAnswer<T>, AssistantFailure>,
+        answer: &Result<T, String>,
     ) {
         let current = questions.current;
-        let answer = outcome.as_ref().ok().and_then(|asked| serde_json::to_string(&asked.value).ok());
+        let response = answer.as_ref().ok().and_then(|value| serde_json::to_string(value).ok());
         let mask = |text: &str| self.checks.masker.mask(text).into_owned();
         let turn = session::SessionTurn {
             iteration: current.spent.iterations,
             attempt: call.number,
             role: session::TurnRole::Assistant,
             prompt,
-            response: mask(&answer.unwrap_or_default()),
+            response: mask(&response.unwrap_or_default()),
             backend: call.backend.clone(),
             model: Some(call.model.clone()),
             tokens_in: used.usage.input.saturating_add(used.usage.cache_write),
@@ -298,7 +391,7 @@ impl Engine {
             tokens_cached: used.usage.cache_read,
             cost: used.cost.unwrap_or_default(),
             estimated: used.estimated,
-            error: outcome.as_ref().err().map(|failure| mask(&failure.what)),
+            error: answer.as_ref().err().map(|failure| mask(failure)),
             learnings: Vec::new(),
             started: call.started,
             ended: self.clock.now(),

@@ -162,7 +162,11 @@ impl Engine {
     pub(super) fn models_of(&self, backend: &str, current: &Loop, role: BackendRole, now: Timestamp) -> Vec<String> {
         let mut models = Vec::new();
         let tiers = match role {
-            BackendRole::Assistant => [ModelTier::Cheap, ModelTier::Default, ModelTier::Strong, ModelTier::Default],
+            BackendRole::Assistant => {
+                let named = self.settings.assistant.iter().filter(|assistant| assistant.backend == backend);
+                models.extend(named.filter_map(|assistant| assistant.model.clone()));
+                [ModelTier::Cheap, ModelTier::Default, ModelTier::Strong, ModelTier::Default]
+            }
             BackendRole::Reviewer => [ModelTier::Default, ModelTier::Strong, ModelTier::Cheap, ModelTier::Default],
             BackendRole::Agent => {
                 let facts = current.rule_facts(backend, now);

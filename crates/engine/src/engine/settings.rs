@@ -8,7 +8,7 @@ use std::time::Duration;
 use globset::GlobMatcher;
 
 use super::channel_effects::ChannelRetrySettings;
-use crate::config::{ForgeUpdates, HookProgram, KeySources, MoneyLimits};
+use crate::config::{AssistantChoice, ForgeUpdates, HookProgram, KeySources, MoneyLimits};
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, RepoRef};
@@ -61,6 +61,8 @@ pub struct EngineSettings {
     pub prices: HashMap<String, PriceTable>,
     /// Context window in tokens, by backend name; unknown ones are missing.
     pub context_windows: HashMap<String, u64>,
+    /// Assistant that is asked first, with its model; `None` if none is configured by name.
+    pub assistant: Option<AssistantChoice>,
     /// Maximum wait for an assistant's answer; `None` uses the default of the kind of question.
     pub answer_timeout: Option<Duration>,
     /// Settings of context blocks and summaries.

@@ -13,6 +13,7 @@ mod git;
 pub mod hooks;
 mod images;
 mod lost_runs;
+pub(super) mod program_question;
 mod program_tests;
 mod project;
 mod prompt_inputs;

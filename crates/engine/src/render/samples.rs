@@ -343,6 +343,10 @@ pub(super) fn escalation() -> EscalationView {
         assignee: Some("mona".into()),
         issue: link("#42", "issues/42"),
         what_happened: "The loop is stuck".into(),
+        iteration: 8,
+        at: "2026-01-15T10:00:00Z".into(),
+        detections: vec![detection()],
+        record: "{\n  \"level\": \"critical\",\n  \"cause\": \"stuck\"\n}".into(),
         evidence: vec![
             "the same error in 5 of the last 5 iterations: `expected expression, found end of input`".into(),
             "1 % gained in 5 iterations".into(),

@@ -537,6 +537,7 @@ fn prompt_view(text: &str) -> PromptView {
         history: vec![PromptHistory { n: 2, approach: "persist".into(), outcome: "two tests fail".into() }],
         protected: vec![".github/workflows/**".into(), "CODEOWNERS".into()],
         report_path: "/run/report.json".into(),
+        branch: "ralph/42-parse-empty-input".into(),
         base_branch: "main".into(),
         strategy: vec!["Urgency is high: 50 % is open, and there is no progress.".into(), "Make one change.".into()],
         resumed: false,

@@ -241,8 +241,8 @@ pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskTyp
     let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], StoredLearning::read)?;
     let mut found: BTreeMap<TaskType, Estimate> = BTreeMap::new();
     for learning in opened(rows.collect::<Result<_, _>>()?).0 {
-        let Content::Estimate { iterations, minutes, cost_usd } = learning.content else { continue };
-        let estimate = Estimate::of(iterations, minutes, cost_usd);
+        let Content::Estimate { iterations, .. } = learning.content else { continue };
+        let estimate = Estimate::of(iterations);
         let known = found.entry(learning.task_type).or_insert(estimate);
         if known.samples < estimate.samples {
             *known = estimate;

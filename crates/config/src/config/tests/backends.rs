@@ -1,6 +1,7 @@
 //! Tests of backends, rules, memory and money in the operator's file.
 
 use super::*;
+use crate::config::AssistantChoice;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::providers::backends::{BackendRole, BackendType, OutputFormatName, RotationMode};
 use crate::domain::providers::rules::{ActionName, CompiledCondition, RuleFacts};
@@ -91,7 +92,7 @@ fn omitted_keys_have_their_defaults() {
     let config = parse(SMALL).expect("valid");
     assert_eq!(config.backends_settings().rotation, Default::default());
     assert_eq!(config.memory, MemorySettings::default());
-    assert_eq!(config.intelligence, Intelligence::Fallback);
+    assert_eq!(config.intelligence, Intelligence::Summaries);
     assert_eq!(config.money, MoneyLimits { per_repository_day: None, per_service_day: Some(Money(50_000_000)) });
     assert!(config.policy(&ForgeName::new("work")).schedule.is_empty());
 }
@@ -191,7 +192,7 @@ fn prices_memory_and_cost_limits_are_range_checked() {
         problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 60 }}\nintelligence: most\n")),
         @r"
     conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day` is $60.00; it must be at most `limits.cost_usd_per_day`, which is $50.00
-    conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; allowed: `off`, `fallback`, `full`
+    conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; allowed: `off`, `facts`, `summaries`, `full`
     2 errors in the configuration; nothing was started
     "
     );
@@ -234,12 +235,10 @@ fn backend_keys_without_effect_are_refused() {
     conf/ralph-control.yaml:3:18: `backends.claude.url`: has no effect on a command; pass its key with `env`
     conf/ralph-control.yaml:3:45: `backends.claude.wire`: has no effect on a command; pass its key with `env`
     conf/ralph-control.yaml:3:64: `backends.claude.api_key_env`: has no effect on a command; pass its key with `env`
-    conf/ralph-control.yaml:3:82: `backends.claude.roles[1]`: a command cannot answer questions; use `type: api` or `type: internal`
     conf/ralph-control.yaml:3:114: `backends.claude.session_files[1]`: `../y` is not a path within the home folder, such as `.tool/sessions`
     conf/ralph-control.yaml:3:120: `backends.claude.session_files[2]`: `/z` is not a path within the home folder, such as `.tool/sessions`
     conf/ralph-control.yaml:3:124: `backends.claude.session_files[3]`: `` is not a path within the home folder, such as `.tool/sessions`
     conf/ralph-control.yaml:3:137: `backends.claude.images`: has no effect on a command, which gets images as files; it is for `type: internal`
-    conf/ralph-control.yaml:4:8: `backends.own`: `url` is missing; set it to the address of the HTTP API
     conf/ralph-control.yaml:4:8: `backends.own`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:4:35: `backends.own.command`: has no effect with `type: internal`, which runs no command; remove it
     conf/ralph-control.yaml:4:46: `backends.own.args`: has no effect with `type: internal`, which runs no command; remove it
@@ -248,7 +247,7 @@ fn backend_keys_without_effect_are_refused() {
     conf/ralph-control.yaml:4:93: `backends.own.session_files`: has no effect with `type: internal`, which runs no command; remove it
     conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; allowed: `messages`, `responses`, `chat`; did you mean `chat`?
     conf/ralph-control.yaml:5:116: `backends.ask.context_window` is 5; it must be between 4000 and 100000000
-    17 errors in the configuration; nothing was started
+    15 errors in the configuration; nothing was started
     ");
     let key = file("  own: { type: internal, url: 'http://x', models: { default: x }, api_key: hunter2 }\n", "");
     let told = problems(&key);
@@ -288,7 +287,7 @@ fn repository_can_only_lower_intelligence() {
     let lowered = parse_repository(".ralph.yml", "intelligence: off\n", &operator).expect("valid");
     assert_eq!(operator.with_repository(&lowered).intelligence, Intelligence::Off);
     let raised = parse_repository(".ralph.yml", "intelligence: full\n", &operator).expect("valid");
-    assert_eq!(operator.with_repository(&raised).intelligence, Intelligence::Fallback);
+    assert_eq!(operator.with_repository(&raised).intelligence, Intelligence::Summaries);
     assert_eq!(operator.overruled(&raised).len(), 1);
     insta::assert_snapshot!(repository_problems("schedule: []\nmemory: {}\nbackends: {}\n"), @r"
     .ralph.yml:1:1: unknown key `schedule`
@@ -430,18 +429,23 @@ schedule:
 "#;
 
 #[test]
-fn full_sample_is_read_except_for_the_address_of_its_model() {
+fn full_sample_is_read_and_has_an_assistant() {
     let text = file(&FULL_SAMPLE[1..], "");
-    let wrong = problems(&text);
-    assert!(wrong.contains("`url` is missing") && wrong.contains("1 error in"), "{wrong}");
-    let text = text.replace("    type: internal\n", "    type: internal\n    url: http://localhost:11434/v1\n");
     let config = Config::parse(Path::new("conf/ralph-control.yaml"), &text, &env()).expect("valid");
+    assert_eq!(config.backends.keys().collect::<Vec<_>>(), ["claude", "kimi"]);
+    // The models of `claude` name `haiku`, which writes the context block and the summaries.
+    assert_eq!(config.assistant, Some(AssistantChoice { backend: "claude".into(), model: None }));
+    assert_eq!(config.backends["claude"].settings.roles, [BackendRole::Agent, BackendRole::Assistant]);
+    assert_eq!(config.backends_settings().in_order(BackendRole::Assistant), ["claude"]);
+    assert_eq!(config.intelligence, Intelligence::Summaries);
     assert_eq!(config.backends["kimi"].settings.command, ["kimi"]);
     assert_eq!(config.context.model.as_deref(), Some("haiku"));
     assert_eq!(config.context.summary_model.as_deref(), Some("haiku"));
     assert_eq!((config.context.max_output_tokens, config.retention.days), (500, 45));
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings.iter().any(|text| text.contains("`context_processing` is now called `context`")), "{warnings:?}");
+    assert!(warnings.iter().any(|text| text.contains("`backends.buckley`: is not used, because `url` is missing")));
+    assert!(!warnings.iter().any(|text| text.contains("has no effect")), "{warnings:?}");
     for moved in [
         "`memory.summary_model` is now called `context.summary_model`",
         "`memory.retention_days` is now called `retention.days`",
@@ -450,6 +454,44 @@ fn full_sample_is_read_except_for_the_address_of_its_model() {
     }
     let config = with_env(&text.replace("  retention_days: 45\n", ""), &[("RALPH_MEMORY__RETENTION_DAYS", "60")]);
     assert_eq!(config.expect("valid").retention.days, 60);
+}
+
+#[test]
+fn settings_of_models_that_are_not_asked_cause_a_warning() {
+    let warnings = |text: &str| {
+        let config = parse(&format!("{SMALL}{text}")).expect("valid");
+        config.warnings.iter().map(|warning| warning.message.clone()).collect::<Vec<_>>()
+    };
+    let no_backend = "`context.model`: has no effect, because no backend answers questions; set `assistant.backend`";
+    assert_eq!(warnings("context: { model: haiku }\n"), [no_backend]);
+    let facts = |key: &str| {
+        format!("`{key}`: has no effect, because `intelligence` asks no models; set `intelligence: summaries`")
+    };
+    assert_eq!(
+        warnings(
+            "intelligence: facts\ncontext: { summary_model: haiku }\nassistant: { backend: claude, model: haiku }\n"
+        ),
+        [facts("assistant.backend"), facts("assistant.model"), facts("context.summary_model")]
+    );
+    assert_eq!(warnings("context: { model: haiku }\nassistant: { backend: claude }\n"), [""; 0]);
+    assert_eq!(
+        warnings("intelligence: fallback\n"),
+        ["`intelligence`: `fallback` no longer exists and is read as `facts`; choose another value"]
+    );
+}
+
+#[test]
+fn assistant_is_any_backend_and_is_asked_first() {
+    let text = file(
+        "  claude: {}\n  helper: { type: api, url: 'https://h.example', models: { default: x } }\n",
+        "assistant: { backend: claude, model: haiku }\npriority: { assistant: [helper] }\n",
+    );
+    let config = parse(&text).expect("valid");
+    assert_eq!(config.assistant, Some(AssistantChoice { backend: "claude".into(), model: Some("haiku".into()) }));
+    assert_eq!(config.backends_settings().in_order(BackendRole::Assistant), ["claude", "helper"]);
+    let wrong = problems(&text.replace("backend: claude, model: haiku", "backend: cluade, model: 'a b'"));
+    assert!(wrong.contains("`assistant.backend`: there is no backend `cluade` in `backends`; did you mean `claude`?"));
+    assert!(wrong.contains("`assistant.model`"), "{wrong}");
 }
 
 #[test]

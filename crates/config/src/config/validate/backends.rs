@@ -9,15 +9,42 @@ use url::Url;
 use super::Validator;
 use crate::agent::presets;
 use crate::config::BackendConfig;
-use crate::config::operator::{OperatorFile, ReviewSection};
+use crate::config::operator::{AssistantSection, OperatorFile, ReviewSection};
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, BackendsSettings, WireName};
 use crate::domain::providers::prices::PriceTable;
-use crate::domain::providers::rules::{ModelRules, Schedule};
+use crate::domain::providers::rules::{INVALID_NAME, ModelRules, Schedule, valid_model_name};
 use crate::domain::trust::policy::{ReviewPolicy, ReviewTime};
 
 /// Maximum time of a second opinion, in seconds; a slow backend must not delay a finished loop.
 const REVIEW_TIMEOUT_S: u64 = 600;
+
+/// Whether the backend is the built-in agent without the address of its model.
+fn lacks_url(backend: &BackendSettings) -> bool {
+    backend.kind == Some(BackendType::Internal) && backend.url.is_none()
+}
+
+/// Returns the name of the assistant's backend: the configured one, or the first agent's backend whose models name a model of the
+/// section `context`. `None` if there is none, or if another backend already has the role.
+pub(super) fn assistant_of(file: &OperatorFile) -> Option<String> {
+    let has_role = |backend: &BackendSettings| {
+        backend.kind == Some(BackendType::Api) || backend.roles.contains(&BackendRole::Assistant)
+    };
+    if file.assistant.backend.is_some() || file.backends.values().any(|backend| backend.enabled && has_role(backend)) {
+        return file.assistant.backend.clone();
+    }
+    let wanted = file.assistant.model.iter().chain(&file.context.model).chain(&file.context.summary_model);
+    let names = |backend: &BackendSettings, model: &String| {
+        let models = &backend.models;
+        let tiers = [&models.default, &models.cheap, &models.strong];
+        tiers.into_iter().flatten().chain(models.rules.iter().map(|rule| &rule.model)).any(|name| name == model)
+    };
+    let open = |backend: &BackendSettings| backend.enabled && !lacks_url(backend);
+    wanted.into_iter().find_map(|model| {
+        let mut found = file.backends.iter().filter(|(_, backend)| open(backend) && names(backend, model));
+        found.next().map(|(name, _)| name.clone())
+    })
+}
 
 impl Validator<'_> {
     pub(super) fn backends(&mut self, backends: &BTreeMap<String, BackendSettings>) -> BTreeMap<String, BackendConfig> {
@@ -29,9 +56,18 @@ impl Validator<'_> {
             );
         }
         let mut checked = BTreeMap::new();
+        let has_usable = enabled.iter().any(|(_, backend)| !lacks_url(backend));
         for (name, backend) in enabled {
-            if let Some(config) = self.backend(&format!("backends.{name}"), name, backend) {
-                checked.insert(name.clone(), config);
+            let key = format!("backends.{name}");
+            let config = self.backend(&key, name, backend);
+            // A file for several programs may leave the address of the built-in agent open.
+            match config {
+                Some(config) if !lacks_url(backend) => drop(checked.insert(name.clone(), config)),
+                _ if !lacks_url(backend) => {}
+                _ if has_usable => {
+                    self.warn(&key, "is not used, because `url` is missing; set it to the address of the HTTP API");
+                }
+                _ => self.wrong(&key, "`url` is missing; set it to the address of the HTTP API"),
             }
         }
         checked
@@ -50,6 +86,8 @@ impl Validator<'_> {
         };
         self.settings(settings.validate());
         settings.backends.retain(|_, backend| backend.enabled);
+        let first = self.assistant.iter().filter(|name| !settings.priority.assistant.contains(name));
+        settings.priority.assistant.splice(0..0, first.cloned().collect::<Vec<_>>());
         settings
     }
 
@@ -68,10 +106,46 @@ impl Validator<'_> {
         if backend.kind == Some(BackendType::Api) && !self.root.has(&format!("backends.{name}.roles")) {
             roles = vec![BackendRole::Assistant];
         }
-        if self.reviewer.as_deref() == Some(name) && !roles.contains(&BackendRole::Reviewer) {
-            roles.push(BackendRole::Reviewer);
+        for (named, role) in [(&self.assistant, BackendRole::Assistant), (&self.reviewer, BackendRole::Reviewer)] {
+            if named.as_deref() == Some(name) && !roles.contains(&role) {
+                roles.push(role);
+            }
         }
         roles
+    }
+
+    /// Checks the assistant, and warns about settings of models that are never asked. The backend must be configured but may be
+    /// disabled.
+    pub(super) fn assistant(&mut self, file: &OperatorFile) {
+        let AssistantSection { backend, model } = &file.assistant;
+        let unknown = backend.as_ref().filter(|name| !file.backends.contains_key(*name));
+        if let Some(backend) = unknown {
+            let near = did_you_mean(backend, file.backends.keys().map(String::as_str));
+            self.wrong("assistant.backend", format!("there is no backend `{backend}` in `backends`{near}"));
+        }
+        if model.as_ref().is_some_and(|name| !valid_model_name(name)) {
+            self.wrong("assistant.model", INVALID_NAME);
+        }
+        let mut with_role = file
+            .backends
+            .iter()
+            .filter(|(name, backend)| backend.enabled && self.roles(name, backend).contains(&BackendRole::Assistant));
+        let why = if !file.intelligence.asks() {
+            "`intelligence` asks no models; set `intelligence: summaries`"
+        } else if unknown.is_none() && with_role.next().is_none() {
+            "no backend answers questions; set `assistant.backend`"
+        } else {
+            return;
+        };
+        let given = [
+            ("assistant.backend", backend),
+            ("assistant.model", model),
+            ("context.model", &file.context.model),
+            ("context.summary_model", &file.context.summary_model),
+        ];
+        for (key, _) in given.into_iter().filter(|(_, value)| value.is_some()) {
+            self.warn(key, format!("has no effect, because {why}"));
+        }
     }
 
     /// Returns the settings for second opinions. The backend must be configured but may be disabled.
@@ -98,7 +172,7 @@ impl Validator<'_> {
                 self.wrong(key, format!("`{name}` is not a preset and has no `type`{near}"));
             }
             Some(kind) if kind.is_http() => self.http(key, kind, backend, &roles),
-            kind => self.command(key, kind, backend, &roles),
+            kind => self.command(key, kind, backend),
         }
         let with_model = backend.args.iter().position(|argument| argument.contains("{model}"));
         if let Some(index) = with_model.filter(|_| backend.models.default.is_none()) {
@@ -167,7 +241,7 @@ impl Validator<'_> {
 
     /// Checks the keys of an HTTP API backend: required keys must be set, and keys that the backend does not read must not.
     fn http(&mut self, key: &str, kind: BackendType, backend: &BackendSettings, roles: &[BackendRole]) {
-        if backend.url.is_none() {
+        if backend.url.is_none() && kind == BackendType::Api {
             self.wrong(key, "`url` is missing; set it to the address of the HTTP API");
         }
         if kind == BackendType::Api && roles.contains(&BackendRole::Agent) {
@@ -220,7 +294,7 @@ impl Validator<'_> {
     }
 
     /// Checks the keys of a command backend: required keys must be set, and keys that the backend does not read must not.
-    fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings, roles: &[BackendRole]) {
+    fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings) {
         if kind.is_some() && backend.command.is_empty() {
             self.wrong(key, "`command` is missing; set it to a list of the program and its arguments");
         }
@@ -235,10 +309,6 @@ impl Validator<'_> {
             }
         }
         self.keys(key, backend);
-        if let Some(index) = roles.iter().position(|role| *role == BackendRole::Assistant) {
-            let why = "a command cannot answer questions; use `type: api` or `type: internal`";
-            self.wrong(&format!("{key}.roles[{index}]"), why);
-        }
         for (field, given) in [("stdin", backend.stdin.is_some()), ("output", backend.output.is_some())] {
             if given && kind == Some(BackendType::Acp) {
                 let why = "has no effect with `type: acp`, whose protocol has both; remove it";

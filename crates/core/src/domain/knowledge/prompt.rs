@@ -170,6 +170,8 @@ pub struct PromptView {
     pub protected: Vec<String>,
     /// Path of the report file.
     pub report_path: String,
+    /// The loop's branch.
+    pub branch: String,
     /// Base branch.
     pub base_branch: String,
     /// Whether the session already received a prompt, so the context block contains only new facts.
@@ -321,6 +323,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         history: history.collect(),
         protected: Vec::new(),
         report_path: report_path.to_owned(),
+        branch: current.branch.clone(),
         base_branch: current.base_branch.clone(),
         resumed: false,
         context: Vec::new(),

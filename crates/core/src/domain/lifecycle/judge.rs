@@ -11,7 +11,7 @@ use crate::domain::loops::{
     BranchFinding, ControlFigures, EndedLoop, EscalationCause, Iteration, IterationJudgement, IterationKind,
     JudgedDetection, Loop, LoopLimit, LoopState, LoopStopReason, NextRunPlan, error_signature,
 };
-use crate::domain::model::ids::{Ratio, Sha};
+use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
 use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule, TamperFinding};
@@ -81,6 +81,7 @@ impl Loop {
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
+        let usual = |resource| self.past.as_ref().and_then(|past| past.usual(resource));
         TaskFacts {
             task: self.task.agent_text(),
             max_iterations: f64::from(self.limits.iterations),
@@ -90,9 +91,10 @@ impl Loop {
             security_sensitive: named(&SECURITY),
             breaking_changes: named(&BREAKING),
             scope: Vec::new(),
-            estimated_iterations: self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations))),
-            estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
-            estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
+            estimated_iterations: usual(|past| past.iterations),
+            typical_iterations: Some(f64::from(self.task_type().usual_iterations().1)),
+            estimated_minutes: usual(|past| past.time_ms).map(|ms| ms / 60_000.0),
+            estimated_cost_usd: usual(|past| past.cost).map(|micros| Money(micros as i64).usd()),
             experience: self.experience.clone(),
         }
     }
@@ -108,10 +110,16 @@ impl Loop {
         EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
     }
 
-    /// Returns the resources that this loop used, for later loops of the repository; `None` if the loop did no work.
+    /// Returns the resources that this loop used, for later loops of the repository; `None` if the loop did no work or did not
+    /// finish its task.
     pub fn as_ended(&self) -> Option<EndedLoop> {
         let spent = &self.spent;
-        (spent.iterations > 0).then(|| EndedLoop {
+        let finished = match self.state {
+            LoopState::Review | LoopState::Merged => true,
+            LoopState::Closed => self.verified.is_some(),
+            _ => false,
+        };
+        (finished && spent.iterations > 0).then(|| EndedLoop {
             task_type: self.task_type(),
             iterations: spent.iterations,
             time_ms: spent.time_ms.max(0),
@@ -445,15 +453,19 @@ pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: 
     }
 }
 
-/// Notifies the channels that receive warnings that the agent has to change its approach. On the forge, the status comment shows
-/// this.
+/// Notifies the channels that receive warnings that the agent was warned or has to change its approach. On the forge, the status
+/// comment shows this.
 fn warn_channels(turn: &mut StepContext) {
     if !turn.next.policy.supervision().oversight.auto_escalate {
         return;
     }
-    let ordered = |found: &&JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh;
-    let found = turn.next.judged().and_then(|judged| judged.found.iter().find(ordered).map(|new| judged.named(new)));
-    if let Some(notice) = found.map(|found| Notice::redirected(&turn.next, found, turn.now)) {
+    let new = |found: &&JudgedDetection| {
+        matches!(found.level, InterventionLevel::Warn | InterventionLevel::Redirect) && found.fresh
+    };
+    let found = turn.next.judged().and_then(|judged| {
+        judged.found.iter().filter(new).max_by_key(|found| found.level).map(|new| judged.named(new))
+    });
+    if let Some(notice) = found.map(|found| Notice::warned(&turn.next, found, turn.now)) {
         turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
     }
 }
@@ -488,11 +500,11 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
         if escalates {
             return turn.escalate(cause, advice);
         }
-        let view = report::escalation(&turn.next, &cause, advice);
+        let view = report::escalation(&turn.next, &cause, advice, turn.now);
         return turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     };
     turn.stop(LoopState::Paused, &format!("{}{restored}", found.reason()));
-    let view = report::intervention(&turn.next, &found, view::EscalationSeverity::Critical);
+    let view = report::intervention(&turn.next, &found, view::EscalationSeverity::Critical, turn.now);
     if escalates {
         turn.tell_escalation(found.kind.into(), view);
     } else {
@@ -516,9 +528,9 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
         .cloned();
     let (cause, view) = match found {
         Some(found) => {
-            (found.kind.into(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency))
+            (found.kind.into(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency, turn.now))
         }
-        None => (EscalationCause::Emergency, report::emergency(&turn.next)),
+        None => (EscalationCause::Emergency, report::emergency(&turn.next, turn.now)),
     };
     turn.push(Effect::escalate(cause, view));
 }

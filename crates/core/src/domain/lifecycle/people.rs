@@ -79,6 +79,8 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         sandbox: String::new(),
         overruled: Vec::new(),
         lacks: Vec::new(),
+        assistant_failure: None,
+        budget_notice: 0,
         limited_tries: 0,
         wait: None,
         hidden_removed,

@@ -47,7 +47,7 @@ pub(super) fn made(turn: &mut StepContext, change: ForgeChange) {
 /// Asks the question in the loop's own issue, because the escalation issue cannot be opened.
 fn ask_at_home(turn: &mut StepContext) {
     let Some(cause) = turn.next.escalated.clone() else { return };
-    let view = report::escalation(&turn.next, &cause, ForgeChange::Escalation.advice());
+    let view = report::escalation(&turn.next, &cause, ForgeChange::Escalation.advice(), turn.now);
     turn.comment(&format!("escalation-refused/{}", turn.next.version), report::at_home(view));
 }
 

@@ -196,7 +196,7 @@ fn ask(turn: &mut StepContext) {
     turn.stop(LoopState::Paused, &why);
     turn.close_open_iteration(&why);
     turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
-    let view = report::test_question(&turn.next);
+    let view = report::test_question(&turn.next, turn.now);
     if turn.next.policy.supervision().oversight.auto_escalate {
         turn.tell_escalation(EscalationCause::TestFindings, view);
     } else {

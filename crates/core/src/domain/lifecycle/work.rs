@@ -21,6 +21,7 @@ use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
 use crate::domain::model::task::CheckReport;
 use crate::domain::report;
+use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::policy::ProgressReport;
 
 /// Maximum number of characters of a problem in the reason of a pause.
@@ -35,6 +36,9 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
     }
     if ticket != turn.next.ticket || turn.next.state != LoopState::Running {
         return turn.because("an outcome came late");
+    }
+    if let WorkOutcome::AgentEnded { run } | WorkOutcome::Planned { run } = &outcome {
+        assistant_failed(turn, run.assistant_failure.as_deref());
     }
     match outcome {
         WorkOutcome::Prepared { tree } => prepared(turn, *tree),
@@ -88,6 +92,15 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
             turn.comment(&key, view);
         }
     }
+}
+
+/// Notes the first failure of an assistant in the loop, for the status comment and the audit log.
+fn assistant_failed(turn: &mut StepContext, why: Option<&str>) {
+    let Some(why) = why.filter(|_| turn.next.assistant_failure.is_none()) else { return };
+    let iteration = turn.next.spent.iterations;
+    let words = format!("The assistant failed in iteration {iteration} ({why}); the loop continues on facts");
+    turn.audit(vec![AuditEntry::new(iteration, AuditEvent::AssistantFailed, words.clone())]);
+    turn.next.assistant_failure = Some(words);
 }
 
 /// Adds the cost of an outcome to the loop, even if the outcome is outdated. Returns the cost.

@@ -79,6 +79,9 @@ pub struct AgentRunFacts {
     /// Tools whose use the agent's own permissions denied.
     #[serde(default)]
     pub denied_tools: Vec<String>,
+    /// Reason why an assistant gave no usable answer to a question for this run; `None` if none failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assistant_failure: Option<String>,
     /// Whether the agent was killed: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
@@ -107,6 +110,7 @@ impl AgentRunFacts {
             refused_hosts: Vec::new(),
             refused_requests: Vec::new(),
             denied_tools: Vec::new(),
+            assistant_failure: None,
             killed: false,
             images: TaskImages::default(),
         }

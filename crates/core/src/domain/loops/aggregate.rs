@@ -195,6 +195,11 @@ pub enum WaitReason {
     Repository,
 }
 
+/// Whether a number is zero, and therefore not stored.
+fn is_zero(number: &u8) -> bool {
+    *number == 0
+}
+
 /// Loop: the work on one task, from the issue to a verified pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
@@ -293,6 +298,12 @@ pub struct Loop {
     /// Content that the work tree lacks, one sentence each without a full stop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
+    /// Largest part of the budget about which people were notified, in percent; 0 if they were not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub budget_notice: u8,
+    /// First failure of an assistant, one sentence without a full stop; `None` if none failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assistant_failure: Option<String>,
     /// Settings of the repository's file that the operator's settings override, one sentence each.
     #[serde(default)]
     pub overruled: Vec<String>,

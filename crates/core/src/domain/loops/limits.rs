@@ -27,6 +27,14 @@ impl Loop {
         }
     }
 
+    /// Returns the used part of the budget in percent, 0..=100: of the cost limit or of the time limit, whichever is larger.
+    pub fn budget_percent(&self, now: Timestamp) -> u8 {
+        let part = |used: i64, limit: i64| if limit > 0 { used.saturating_mul(100) / limit } else { 0 };
+        let cost = part(self.spent.cost.0, self.limits.cost.0);
+        let time = part(self.spent.time_at(now), self.limits.time_ms);
+        u8::try_from(cost.max(time).clamp(0, 100)).unwrap_or(100)
+    }
+
     /// Returns a sentence about the limit that the loop has reached, with the command that raises it. `None` if no limit is
     /// reached.
     pub fn exhausted_limit_hint(&self, now: Timestamp) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Resources that earlier loops of a repository used: iterations, time and money.
+//! Resources that earlier finished loops of a repository used: iterations, time and money.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::domain::model::ids::Money;
 /// Minimum number of loops of the same task type. If there are as many, loops of other types are ignored.
 const ENOUGH: usize = 3;
 
-/// Resources that an ended loop used.
+/// Resources that a finished loop used, which did its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedLoop {
     /// Type of the loop's task.
@@ -31,6 +31,11 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
+    /// Returns the usual amount. Twice of it exceeds both twice the median and the 90th percentile.
+    pub fn usual(self) -> f64 {
+        (self.median as f64).max(self.most as f64 / 2.0)
+    }
+
     /// Computes the quantiles by the nearest-rank method; `None` without values.
     fn of(mut values: Vec<i64>) -> Option<Self> {
         values.sort_unstable();
@@ -56,6 +61,11 @@ pub struct PastLoops {
 }
 
 impl PastLoops {
+    /// Returns the usual amount of a resource for tasks of the type; `None` with too few loops of the type.
+    pub fn usual(&self, resource: fn(&Self) -> Option<Quantiles>) -> Option<f64> {
+        self.task_type.and_then(|_| resource(self)).map(Quantiles::usual)
+    }
+
     /// Summarizes the ended loops of a task type. If there are fewer than three of this type, summarizes all loops.
     pub fn of(ended: &[EndedLoop], task_type: TaskType) -> Self {
         let same: Vec<&EndedLoop> = ended.iter().filter(|one| one.task_type == task_type).collect();

@@ -22,7 +22,7 @@ use cel::parser::Parser;
 use cel::{Context, Env, ExecutionError, Value};
 
 pub use facts::RuleFacts;
-pub(in crate::domain) use models::INVALID_NAME;
+pub use models::INVALID_NAME;
 pub use models::{ModelChoice, ModelRule, ModelRules, valid_model_name};
 pub use schedule::{ActionName, FiredRule, Look, Schedule, ScheduleEntry, ScheduleState, ScheduledAction, Trigger};
 

@@ -205,6 +205,10 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     notes.extend(current.refused.iter().map(RefusedChange::words));
     notes.extend(merge_note(current));
     notes.extend(current.lacks.iter().map(|note| format!("{note}.")));
+    if current.budget_notice > 0 {
+        notes.push(format!("At least {} % of the loop's budget of money or time is used.", current.budget_notice));
+    }
+    notes.extend(current.assistant_failure.iter().map(|note| format!("{note}.")));
     notes.extend(current.overruled.iter().map(|note| format!("Repository file: {note}.")));
     let findings = current.findings().len();
     if findings > 0 {
@@ -320,7 +324,7 @@ fn open_detections(current: &Loop) -> Vec<DetectionLine> {
     judged.map_or_else(Vec::new, |judged| judged.found.iter().map(detection_line).collect())
 }
 
-fn detection_line(found: &JudgedDetection) -> DetectionLine {
+pub(super) fn detection_line(found: &JudgedDetection) -> DetectionLine {
     DetectionLine {
         title: found.kind.title().into(),
         severity: found.severity.to_string(),

@@ -20,15 +20,21 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::loops::{JudgedDetection, Loop, ProposedPlan, RefusedChange};
-use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::domain::model::ids::{ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp};
 use crate::domain::report;
-use crate::domain::report::view::{CommandHint, EscalationView};
-use crate::domain::supervision::oversight::EscalationLevel;
+use crate::domain::report::view::{CommandHint, DetectionLine, EscalationView};
+use crate::domain::supervision::oversight::{EscalationLevel, InterventionLevel};
 
 pub use definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport};
 pub use generic::VERSION as GENERIC_VERSION;
 pub use message::{MessageStep, PostedMessage};
 pub use text::level as level_name;
+pub use text::moment;
+
+/// Whether a number is zero, and therefore not stored.
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
 
 /// Cause of notices about pending plans.
 const PLAN_APPROVAL: &str = "plan_approval";
@@ -148,6 +154,18 @@ pub struct Notice {
     pub what_happened: String,
     /// Evidence, one phrase each.
     pub evidence: Vec<String>,
+    /// Last iteration; 0 before the first one, and in notices stored by older versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub iteration: u32,
+    /// Detections of the last iteration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub detections: Vec<DetectionLine>,
+    /// Approaches that the agent tried at supervision's request, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<String>,
+    /// Learnings and blockers reported by the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learnings: Vec<String>,
     /// Recommended actions, one sentence each.
     pub recommendations: Vec<String>,
     /// Exact replies that continue or end the loop.
@@ -172,20 +190,41 @@ impl Notice {
         format!("notify/{channel}/{}/{}", self.occasion.as_str(), self.cause)
     }
 
-    /// Creates the warning that a loop was redirected. It has a separate cause, so that a later pause because of the same
+    /// Creates the warning that a loop was warned or redirected. It has a separate cause, so that a later pause because of the same
     /// detection is a new incident.
-    pub fn redirected(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
-        let cause = format!("redirect_{}", found.kind.name());
+    pub fn warned(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
+        let (name, action) = if found.level >= InterventionLevel::Redirect {
+            ("redirect", "The agent was told to try a different approach")
+        } else {
+            ("warn", "The agent was warned")
+        };
+        let cause = format!("{name}_{}", found.kind.name());
         let JudgedDetection { kind, evidence, recommendations, .. } = found;
         Self {
             reason: kind.title().to_lowercase(),
-            what_happened: format!(
-                "{}: {evidence}. The agent was told to try a different approach; the loop continues.",
-                kind.title()
-            ),
+            what_happened: format!("{}: {evidence}. {action}; the loop continues.", kind.title()),
+            detections: vec![report::detection_line(found)],
             recommendations: recommendations.clone(),
             replies: report::commands(current),
             ..Self::of(Occasion::Raised, EscalationLevel::Warning, current, &cause, at)
+        }
+    }
+
+    /// Creates the warning that a loop has used `part` percent of its budget.
+    pub fn budget(current: &Loop, part: u8, at: Timestamp) -> Self {
+        let (spent, limits) = (&current.spent, &current.limits);
+        let minutes = |ms: i64| ms / 60_000;
+        let money = if limits.cost > Money(0) { format!("{} of {}, ", spent.cost, limits.cost) } else { String::new() };
+        let (used, limit) = (minutes(spent.time_at(at)), minutes(limits.time_ms));
+        let completion = current.completion().whole_percent();
+        Self {
+            reason: format!("{part} % of its budget is used"),
+            what_happened: format!(
+                "At least {part} % of the budget is used: {money}{used} of {limit} minutes. {completion} % of the task is complete; \
+                 the loop continues up to its limits."
+            ),
+            replies: report::commands(current),
+            ..Self::of(Occasion::Raised, EscalationLevel::Warning, current, &format!("budget_{part}"), at)
         }
     }
 
@@ -242,6 +281,10 @@ impl Notice {
             reason: String::new(),
             what_happened: current.why.clone(),
             evidence: Vec::new(),
+            iteration: current.spent.iterations,
+            detections: Vec::new(),
+            tried: Vec::new(),
+            learnings: Vec::new(),
             recommendations: Vec::new(),
             replies: Vec::new(),
             dashboard_url: None,
@@ -265,6 +308,10 @@ impl Notice {
             reason: "a test of this channel".into(),
             what_happened: "An operator tests this channel. No loop is concerned, and nothing has to be done.".into(),
             evidence: Vec::new(),
+            iteration: 0,
+            detections: Vec::new(),
+            tried: Vec::new(),
+            learnings: Vec::new(),
             recommendations: Vec::new(),
             replies: Vec::new(),
             dashboard_url: None,
@@ -276,6 +323,10 @@ impl Notice {
         self.reason.clone_from(&view.headline);
         self.what_happened.clone_from(&view.what_happened);
         self.evidence.clone_from(&view.evidence);
+        self.iteration = view.iteration;
+        self.detections.clone_from(&view.detections);
+        self.tried.clone_from(&view.tried);
+        self.learnings.clone_from(&view.learnings);
         self.recommendations.clone_from(&view.recommendations);
         self.replies.clone_from(&view.replies);
         self

@@ -128,7 +128,7 @@ mod tests {
         let mut current = samples::fresh();
         current.task.body =
             (0..8).map(|n| format!("`src/part{n}/mod.rs` ")).chain(["src/part0/mod.rs".into()]).collect();
-        current.estimate = Some(Estimate { mean: 2.0, deviation: 0.5, samples: 9, minutes: 0.0, dollars: 0.0 });
+        current.estimate = Some(Estimate { mean: 2.0, deviation: 0.5, samples: 9 });
         insta::assert_snapshot!(task_facts(&current).join("\n"), @r"
         complexity 7 of 10, estimated from the text
         scope src/part0/mod.rs, src/part1/mod.rs, src/part2/mod.rs, src/part3/mod.rs, src/part4/mod.rs and 3 more, guessed from the text

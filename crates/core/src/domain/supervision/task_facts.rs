@@ -23,8 +23,11 @@ pub struct TaskFacts {
     pub security_sensitive: bool,
     /// Whether the task breaks compatibility.
     pub breaking_changes: bool,
-    /// Usual number of iterations of such a task.
+    /// Usual number of iterations of such a task: stated, or from earlier loops of the repository.
     pub estimated_iterations: Option<f64>,
+    /// Usual maximum number of iterations of tasks of this type in any repository.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub typical_iterations: Option<f64>,
     /// Usual cost of such a task, in dollars.
     pub estimated_cost_usd: Option<f64>,
     /// Usual running time of such a task, in minutes.
@@ -58,6 +61,7 @@ impl Default for TaskFacts {
             security_sensitive: false,
             breaking_changes: false,
             estimated_iterations: None,
+            typical_iterations: None,
             estimated_cost_usd: None,
             estimated_minutes: None,
             scope: Vec::new(),

@@ -35,9 +35,14 @@ pub enum Intelligence {
     Off,
     /// Everything that needs no model: the context block, situational advice, reports extracted from final
     /// messages.
+    #[serde(alias = "fallback")]
+    Facts,
+    /// Like `facts`. In addition, an assistant writes the context block and the summaries, each at most once per
+    /// `memory.summary_interval` iterations. Without an assistant or its answer it is like `facts`.
     #[default]
-    Fallback,
-    /// Like `fallback`, but models are asked first; without their answer it is like `fallback`.
+    Summaries,
+    /// Like `summaries`, at every iteration. The assistant also advises on prompts, reflects on failed iterations, and reads
+    /// final messages.
     Full,
 }
 
@@ -47,9 +52,9 @@ impl Intelligence {
         self != Self::Off
     }
 
-    /// Whether models are called.
+    /// Whether assistants are asked.
     pub fn asks(self) -> bool {
-        self == Self::Full
+        matches!(self, Self::Summaries | Self::Full)
     }
 }
 
@@ -517,10 +522,13 @@ mod tests {
             let file = settings(|f| f.intelligence = theirs);
             (operator.with_repository(&file).intelligence, operator.overruled(&file).len())
         };
-        use Intelligence::{Fallback, Full, Off};
+        use Intelligence::{Facts, Full, Off, Summaries};
         assert_eq!(of(Full, None), (Full, 0));
         assert_eq!(of(Full, Some(Off)), (Off, 0));
-        assert_eq!(of(Fallback, Some(Fallback)), (Fallback, 0));
+        assert_eq!(of(Full, Some(Summaries)), (Summaries, 0));
+        assert_eq!(of(Facts, Some(Facts)), (Facts, 0));
+        assert_eq!(of(Facts, Some(Summaries)), (Facts, 1));
+        assert_eq!(serde_json::from_str::<Intelligence>("\"fallback\"").expect("the old name"), Facts);
         assert_eq!(of(Off, Some(Full)), (Off, 1));
     }
 

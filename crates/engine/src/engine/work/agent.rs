@@ -117,6 +117,7 @@ impl Engine {
             self.read_message(&questions, &mut run).await;
         }
         charge(&mut run, questions.used());
+        run.assistant_failure = questions.failure().map(|why| self.reason(&why));
         run.failed_elsewhere = failed;
         let (text, run) = (format!("{:?}", run.end), Box::new(run));
         let outcome = if plans { WorkOutcome::Planned { run } } else { WorkOutcome::AgentEnded { run } };

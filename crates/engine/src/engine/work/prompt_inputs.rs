@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::project;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::intelligence::{
-    Analysis, Block, Compressed, Compression, Context, ContextSettings, MessageAnalysis, ModelAdvice, Reflecting,
-    Summarizing, ToolUse, token_budget,
+    Analysis, Block, Compressed, Compression, Context, ContextSettings, JobKind, MessageAnalysis, ModelAdvice,
+    Reflecting, Summarizing, ToolUse, token_budget,
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::SessionSummary;
@@ -166,7 +166,7 @@ impl Engine {
         let current = questions.current;
         let failed = |last: &&Iteration| !last.checks.all_hold() || !last.agent_problem.is_empty();
         let Some(last) = last_ended(current).filter(failed) else { return };
-        if !self.settings.memory.enabled || !self.asks(current) {
+        if !self.settings.memory.enabled || !self.asks(current, JobKind::Reflection) {
             return;
         }
         let all = current.iterations.len();
@@ -193,7 +193,7 @@ impl Engine {
     /// Asks a model to write the latest summary, if `wanted` returns `true` for it and no model has written it yet.
     async fn sum_up_in_words(&self, questions: &Questions<'_>, wanted: impl Fn(&SessionSummary) -> bool) {
         let current = questions.current;
-        if !self.asks(current) {
+        if !self.asks(current, JobKind::Summary) {
             return;
         }
         let newest = self.look_up(current, "summaries", |c, id| session::summaries(c, id, 0)).await.pop();

@@ -49,9 +49,11 @@ pub(super) struct RunMonitor {
     pub tree: TreeRoots,
     /// Maximum cost, which applies if the limits cannot be read from the store.
     pub at_most: Option<Money>,
+    /// Maximum number of input and output tokens; `None` for no limit.
+    pub max_tokens: Option<u64>,
     /// Whether any output was received.
     pub answered: bool,
-    /// Whether the run was stopped for exceeding its cost limit.
+    /// Whether the run was stopped for exceeding its limit of cost or tokens.
     pub over_budget: bool,
     /// Last tool called; empty before the first call.
     pub tool: String,
@@ -99,6 +101,7 @@ impl RunMonitor {
             iteration,
             tree,
             at_most,
+            max_tokens: None,
             answered: false,
             over_budget: false,
             tool: String::new(),
@@ -122,6 +125,9 @@ impl RunMonitor {
                 let (caller, now) = (self.caller.clone(), engine.clock.now());
                 costs.push((cost, group.add(move |c| calls::record_cost(c, &caller, cost, now))));
             }
+        }
+        if self.over_budget {
+            stop.cancel();
         }
         if answered.is_none() && costs.is_empty() {
             return;
@@ -173,6 +179,7 @@ impl RunMonitor {
             }
             AgentEvent::Used { tokens_in, tokens_out, cache_read, cache_write, cost, model } => {
                 let usage = TokenUsage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
+                self.over_budget |= self.max_tokens.is_some_and(|most| usage.total() > most);
                 // The configured name of the model may be an alias without a price.
                 let mut models = [self.model.as_deref(), model.as_deref()].into_iter();
                 let estimate = || models.find_map(|model| engine.estimated(&self.backend, model, &usage));

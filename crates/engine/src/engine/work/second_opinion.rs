@@ -7,14 +7,11 @@
 use std::time::Duration;
 
 use failpoint::kill_point;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::call_guard::CallGuard;
+use super::program_question::ProgramRun;
 use super::remove_folder;
-use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMonitor, with_waiting};
-use super::run_outcome::limit_of;
-use crate::agent::{AgentOutcome, AgentRun, AgentStatus, Backend, RunImages, RunPurpose};
+use crate::agent::{Backend, RunPurpose};
 use crate::domain::knowledge::intelligence::{Ask, AssistantJob, JobKind, Reviewing, ask};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{Loop, LoopInput, WorkOutcome};
@@ -27,9 +24,8 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::policy::ReviewPolicy;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
-use crate::engine::work::run_outcome::SeenBy;
-use crate::engine::{Engine, Reviewer};
-use crate::process::{Cookie, RefusedHosts, private};
+use crate::engine::{Engine, Respondent};
+use crate::process::private;
 use crate::provider::assistant::{self, AskLimits, Assistant, AssistantFault, Question};
 use crate::store::StoreError;
 use crate::store::calls::{self, CallContext, CallDecision};
@@ -39,8 +35,6 @@ use crate::store::sql::Connection;
 
 /// Number of failures of the service itself (disk, git) after which the opinion is given up.
 const MAX_TRIES: u32 = 3;
-/// Maximum time without output of the program; shorter if the run's time limit is.
-const IDLE: Duration = Duration::from_secs(600);
 /// Maximum length of a reason, in characters.
 const REASON_CHARACTERS: usize = 300;
 
@@ -128,7 +122,7 @@ impl Engine {
             return Err(EffectError::Permanent { why: "the loop has no base to compare with".into() });
         };
         let patch = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
-        let has_tree = matches!(reviewer, Reviewer::Agent(_));
+        let has_tree = matches!(reviewer, Respondent::Agent(_));
         let job = Reviewing::of(current, &patch.text, patch.truncated, has_tree);
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let mut question = ask(&job, &nonce);
@@ -141,10 +135,10 @@ impl Engine {
         let started = self.clock.now();
         let wall = self.opinion_time(asked);
         let call = match reviewer {
-            Reviewer::Assistant(assistant) => {
+            Respondent::Assistant(assistant) => {
                 self.ask_model(&**assistant, (asked, &job, &question), model.as_deref(), wall, cancel).await
             }
-            Reviewer::Agent(agent) => {
+            Respondent::Agent(agent) => {
                 let run = (asked, &job, &question);
                 self.run_reviewer(&**agent, run, (&caller, model.as_deref()), (repo, wall), cancel).await
             }
@@ -300,92 +294,33 @@ impl Engine {
             "{}\nEnd with one message that is only a JSON value that matches this JSON Schema:\n{}\n",
             question.prompt, question.schema
         );
-        let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
-        let run = AgentRun {
+        let run = ProgramRun {
+            current,
+            caller,
+            backend: &asked.review.backend,
+            model,
+            purpose: RunPurpose::Review,
             prompt,
             tree: checkout.dir.clone(),
-            purpose: RunPurpose::Review,
-            images: RunImages::default(),
             read_only: checkout.read_only.clone(),
             scratch: scratch.clone(),
-            loop_id: current.id.to_string(),
-            iteration: current.spent.iterations,
-            model: model.map(str::to_owned),
             wall,
-            idle: wall.min(IDLE),
             max_turns: current.policy.limits.agent_turns,
-            max_cost: (current.limits.cost > Money(0)).then_some(of_loop),
-            session: None,
-            keep: None,
-            mcp_config: None,
-            tools: None,
-            home_prepared: false,
-            cookie: Cookie::new(&self.instance, current.id.as_str(), 0),
-            sandboxed: self.settings.sandboxed,
-            sandbox: self.settings.sandbox.clone(),
-            network: self.network(&RefusedHosts::default()),
-            guard: Some(CallGuard::of(self, caller)),
+            max_tokens: None,
         };
-        let by = (asked.review.backend.clone(), model.map(str::to_owned));
-        let tree = session::TreeRoots::new([checkout.dir.display().to_string()]);
-        let monitor = RunMonitor::new(caller.clone(), by, (current.spent.iterations, tree), run.max_cost);
-        let outcome = self.monitored(agent, run, monitor, cancel).await;
+        let ended = self.run_program(agent, run, cancel).await;
         remove_folder(&scratch);
         if let Err(error) = self.workspaces.release_checkout(checkout).await {
             tracing::warn!(loop_id = %current.id, %error, "the checkout of a second opinion stays until the reaper comes");
         }
-        let limit = limit_of(&outcome, self.clock.now());
-        let end = match (&limit, &outcome.status) {
-            (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
-            (Some((limit, SeenBy::Run)), _) => CallEnd::Claimed(limit.clone()),
-            (None, AgentStatus::Finished) => CallEnd::Succeeded,
-            (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
-            (None, status) => CallEnd::Failed(status.words()),
-        };
-        let answer = match (&limit, &outcome.status) {
-            (Some((limit, _)), _) => Err(limit.evidence.clone()),
-            (None, AgentStatus::Finished) => {
-                assistant::read_answer(&question.schema, &outcome.final_message).and_then(|answer| job.checked(answer))
-            }
-            (None, status) => Err(status.words()),
-        };
-        let end = if end == CallEnd::Succeeded && answer.is_err() { CallEnd::Unusable } else { end };
-        OpinionCall { end, used: self.usage_of((&asked.review.backend, model), &outcome), answer }
-    }
-
-    /// Runs a program and stops it if it exceeds its cost limit.
-    async fn monitored(
-        &self,
-        agent: &dyn Backend,
-        run: AgentRun,
-        mut monitor: RunMonitor,
-        cancel: &CancellationToken,
-    ) -> AgentOutcome {
-        let stop = cancel.child_token();
-        let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
-        let mut filter = EventFilter::default();
-        let mut on_event = |event| {
-            if filter.accepts(&event) {
-                // Intermediate costs may be dropped; the total is counted at the end.
-                drop(heard.try_send((self.clock.now(), event)));
-            }
-        };
-        let running = agent.run(run, &stop, &mut on_event);
-        tokio::pin!(running);
-        let mut outcome = loop {
-            tokio::select! {
-                outcome = &mut running => break outcome,
-                Some(event) = events.recv() => monitor.handle(self, with_waiting(event, &mut events), &stop).await,
-            }
-        };
-        if monitor.over_budget && outcome.status == AgentStatus::Cancelled {
-            outcome.status = AgentStatus::OverBudget;
-        }
-        outcome
+        let read = |message: String| assistant::read_answer(&question.schema, &message);
+        let answer = ended.message.and_then(read).and_then(|answer| job.checked(answer));
+        let end = if ended.end == CallEnd::Succeeded && answer.is_err() { CallEnd::Unusable } else { ended.end };
+        OpinionCall { end, used: ended.used, answer }
     }
 
     /// Returns a reason that can be shown to people: one line, with secrets masked, shortened to the maximum length.
-    fn reason(&self, why: &str) -> String {
+    pub(super) fn reason(&self, why: &str) -> String {
         let masked = self.checks.masker.mask(why);
         let line = masked.split_whitespace().collect::<Vec<_>>().join(" ");
         line.chars().take(REASON_CHARACTERS).collect::<String>().trim_end_matches('.').to_owned()

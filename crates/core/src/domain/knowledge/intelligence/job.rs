@@ -5,6 +5,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::domain::trust::policy::Intelligence;
+
 /// Purpose of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -37,6 +39,15 @@ impl JobKind {
             Self::Summary => "summary",
             Self::Message => "message",
             Self::SecondOpinion => "second_opinion",
+        }
+    }
+
+    /// Whether a loop asks questions of this kind.
+    pub fn is_asked(self, intelligence: Intelligence) -> bool {
+        match self {
+            Self::Context | Self::Summary => intelligence.asks(),
+            Self::Prompt | Self::Reflection | Self::Message => intelligence == Intelligence::Full,
+            Self::SecondOpinion => true,
         }
     }
 

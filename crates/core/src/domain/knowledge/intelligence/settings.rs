@@ -8,15 +8,15 @@ use crate::domain::providers::rules::{INVALID_NAME, valid_model_name};
 const ANSWER_FACTOR: f64 = 1.6;
 
 config_section! {
-    /// Context block of prompts, and the models that write it and the summaries. Models are used only with `intelligence:
-    /// full`; otherwise the block consists of the most important facts.
+    /// Context block of prompts, and the models that write it and the summaries. Models are used with `intelligence:
+    /// summaries` or `full` and an `assistant`; otherwise the block consists of the most important facts.
     pub struct ContextSettings {
         /// Whether a model writes the block if not all known facts fit into it.
         pub enabled: bool = true;
-        /// Model that writes the block, at any backend with the role `assistant`; that backend's cheap model if omitted.
+        /// Model that writes the block, at any backend with the role `assistant`; `assistant.model` or that backend's cheap model if omitted.
         pub model: Option<String> = None;
-        /// Model that writes summaries of iterations, at any backend with the role `assistant`; that backend's cheap model if
-        /// omitted.
+        /// Model that writes summaries of iterations, at any backend with the role `assistant`; `assistant.model` or that backend's
+        /// cheap model if omitted.
         pub summary_model: Option<String> = None;
         /// Maximum number of tokens of the block.
         pub max_output_tokens: u32 = 500, in 100..=20_000;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::prompt;
-use crate::domain::loops::{EscalationCause, Estimate};
-use crate::domain::model::dispersion::Dispersion;
+use crate::domain::loops::{EndedLoop, EscalationCause, PastLoops};
 use crate::domain::model::quantity;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 use crate::domain::supervision::control::ModelTier;
@@ -616,7 +616,7 @@ fn memory_share_extends_history() {
 
 #[test]
 fn cost_and_time_are_compared_with_earlier_loops() {
-    let burnt = |known: bool, minutes: i64| {
+    let burnt = |loops: usize, minutes: i64| {
         let mut run = LoopRun::with(|s| {
             s.policy.limits = Limits {
                 iterations: 40,
@@ -624,14 +624,11 @@ fn cost_and_time_are_compared_with_earlier_loops() {
                 cost_usd: quantity::Usd(Money(100_000_000)),
                 ..Limits::default()
             };
-            s.policy.intelligence = Intelligence::Fallback;
+            s.policy.intelligence = Intelligence::Facts;
         });
-        let spread = |value: f64| Dispersion { samples: 495, mean: value, squares: 0.0 };
-        let estimate = Estimate::of(spread(4.0), spread(5.0), spread(1.0));
         let kind = run.current.task_type();
-        run.tell(TimerInput::SlotGranted).prepared(|tree| {
-            tree.estimates.extend(known.then_some((kind, estimate)));
-        });
+        let ended = |task_type| EndedLoop { task_type, iterations: 4, time_ms: 498_000, cost: Money(1_900_000) };
+        run.tell(TimerInput::SlotGranted).prepared(|tree| tree.past = vec![ended(kind); loops]);
         run.tell(LoopInput::Outcome {
             ticket: run.current.ticket,
             outcome: WorkOutcome::Checked { report: counted(0, 20, "") },
@@ -643,18 +640,57 @@ fn cost_and_time_are_compared_with_earlier_loops() {
         let found = run.current.judged().map(|judged| judged.found.clone()).expect("it was judged");
         found.into_iter().map(|found| (found.kind, found.evidence)).collect::<Vec<_>>()
     };
-    assert_eq!(burnt(false, 5), [], "its limits are far away");
-    assert_eq!(LoopRun::started().current.facts().estimated_iterations, None, "a task's type is no estimate");
-    assert_eq!(
-        burnt(true, 0),
-        [(
-            DetectionKind::ResourceBurn,
-            "4 of 1.99 dollars used, 201 %, for 20 % of completion, 5 % per iteration".to_owned()
-        )]
-    );
-    let both =
-        "4 of 1.99 dollars used, 201 %; 20.27 of 8.28 minutes used, 244.7 %, for 20 % of completion, 5 % per iteration";
-    assert_eq!(burnt(true, 5), [(DetectionKind::ResourceBurn, both.to_owned())]);
+    assert_eq!(burnt(2, 5), [], "two loops of the type are too few, and its limits are far away");
+    let cost = "4 of 1.9 dollars used, 210.5 %";
+    let end = "for 20 % of completion, 5 % per iteration";
+    assert_eq!(burnt(3, 0), [(DetectionKind::ResourceBurn, format!("{cost}, {end}"))]);
+    let both = format!("{cost}; 20.27 of 8.3 minutes used, 244.2 %, {end}");
+    assert_eq!(burnt(3, 5), [(DetectionKind::ResourceBurn, both)]);
+}
+
+/// Before three loops of the type have finished, the usual iterations of the type apply.
+#[test]
+fn iterations_are_compared_with_the_usual_ones_of_the_type() {
+    let ended = |iterations: u32| EndedLoop {
+        task_type: TaskType::TestFix,
+        iterations,
+        time_ms: 60_000,
+        cost: Money(1_000_000),
+    };
+    for (kind, past, usual) in [
+        (TaskType::TestFix, vec![], 5.0),
+        (TaskType::Refactor, vec![], 10.0),
+        (TaskType::Feature, vec![], 30.0),
+        (TaskType::TestFix, vec![ended(30), ended(30)], 5.0),
+        (TaskType::TestFix, vec![ended(1), ended(2), ended(10)], 5.0),
+        (TaskType::TestFix, vec![ended(4); 9], 4.0),
+        (TaskType::Refactor, vec![ended(4); 9], 10.0),
+    ] {
+        let mut current = LoopRun::with(|s| s.policy.task_type = Some(kind)).current;
+        assert_eq!(current.task_type(), kind);
+        current.past = Some(PastLoops::of(&past, kind));
+        let facts = current.facts();
+        let known = past.len() >= 3 && kind == TaskType::TestFix;
+        assert_eq!(facts.estimated_iterations, known.then_some(usual), "{kind:?} {past:?}");
+        assert!(known || facts.typical_iterations == Some(usual), "{kind:?} {past:?}: {facts:?}");
+        assert_eq!(facts.estimated_minutes, known.then_some(1.0), "{kind:?} {past:?}");
+    }
+}
+
+#[test]
+fn only_finished_loops_are_counted() {
+    let mut current = LoopRun::with(|_| {}).current;
+    current.spent.iterations = 3;
+    current.verified = None;
+    let mut counts = |state: LoopState| {
+        current.state = state;
+        current.as_ended().is_some()
+    };
+    assert!(counts(LoopState::Merged) && counts(LoopState::Review));
+    for state in [LoopState::LimitReached, LoopState::Failed, LoopState::Aborted, LoopState::Closed, LoopState::Paused]
+    {
+        assert!(!counts(state), "{state:?}");
+    }
 }
 
 #[test]
@@ -673,7 +709,7 @@ fn experience_is_read_and_recorded() {
         });
         run
     };
-    let mut run = prepared(Intelligence::Fallback);
+    let mut run = prepared(Intelligence::Facts);
     assert_eq!(run.current.facts().experience, Experience::of([earlier]));
     assert!(prepared(Intelligence::Off).current.facts().experience.is_empty());
     assert!(LoopRun::started().current.facts().experience.is_empty());
@@ -777,6 +813,8 @@ fn raised_limit_renews_forecast() {
     for (limits, options) in cases {
         let mut run = LoopRun::with(|s| {
             s.policy.limits = Limits { iterations: 40, ..limits };
+            // So many iterations are usual for its type.
+            s.policy.task_type = Some(TaskType::Feature);
             let thresholds = json!({ "preset": "pinned", "oversight": { "stuck": { "enabled": false } } });
             s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         });
@@ -969,4 +1007,43 @@ fn switched_off_control_keeps_its_figures_and_advises_nothing() {
         assert!(judged.p > 0.9 && figures.alarms.is_empty(), "{judged:?}");
     }
     assert_eq!(run.current.course.as_ref().map(|course| course.effort), Some(1.0));
+}
+
+#[test]
+fn people_are_notified_once_at_each_part_of_the_budget() {
+    let notices = |run: &LoopRun| -> Vec<String> {
+        let warned = run.effects.iter().filter_map(|effect| match effect {
+            Effect::Channel(ChannelEffect::Warn { notice }) => Some(notice.cause.clone()),
+            _ => None,
+        });
+        warned.filter(|cause| cause.starts_with("budget")).collect()
+    };
+    let mut run = LoopRun::with(|s| {
+        s.policy.limits = Limits { iterations: 40, cost_usd: quantity::Usd(Money(10_000_000)), ..Limits::default() };
+    });
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    let mut told = Vec::new();
+    for cost in [6_900_000, 7_000_000, 8_000_000, 9_000_000, 9_500_000] {
+        run.current.spent.cost = Money(cost);
+        run.tell(TimerInput::ClockSet { by_ms: 0 });
+        told.push(notices(&run));
+    }
+    let once = |part: &str| vec![part.to_owned()];
+    assert_eq!(told, [vec![], once("budget_70"), vec![], once("budget_90"), vec![]]);
+    let View::Status(status) = report::status(&run.current, "claude", run.now) else { panic!("a status") };
+    assert!(
+        status.notes.iter().any(|note| note.starts_with("At least 90 % of the loop's budget")),
+        "{:?}",
+        status.notes
+    );
+    // Time counts as well, and a loop that does not run tells nothing.
+    let mut run = LoopRun::with(|_| {});
+    run.tell(TimerInput::SlotGranted).prepared(|_| {});
+    run.now = run.now.plus_ms(run.current.limits.time_ms * 3 / 4);
+    run.tell(TimerInput::ClockSet { by_ms: 0 });
+    assert_eq!(notices(&run), once("budget_70"));
+    run.current.state = LoopState::Paused;
+    run.current.spent.cost = run.current.limits.cost;
+    run.tell(TimerInput::ClockSet { by_ms: 0 });
+    assert_eq!(notices(&run), [""; 0]);
 }

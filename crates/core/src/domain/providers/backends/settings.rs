@@ -92,8 +92,8 @@ config_section! {
         pub server_tools: Vec<String>;
         /// Format of a command's output; the preset's format, or text, by default.
         pub output: Option<OutputFormatName>;
-        /// Uses of the backend. A backend of type `api` cannot be an agent, a command cannot be an assistant. The backend that
-        /// `review` names is a `reviewer` as well.
+        /// Uses of the backend. A backend of type `api` cannot be an agent. The backend that `assistant` names is an `assistant` as
+        /// well, and the backend that `review` names is a `reviewer` as well.
         pub roles: Vec<BackendRole> = vec![BackendRole::Agent];
         /// Models that are requested.
         pub models: BackendModels;

@@ -89,7 +89,7 @@ impl ModelRules {
     }
 }
 
-pub(in crate::domain) const INVALID_NAME: &str =
+pub const INVALID_NAME: &str =
     "is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first";
 
 /// Whether a name can safely be passed to a program as an argument: it has no shell metacharacters, and is not an option.

@@ -1,24 +1,26 @@
 //! Fills the views of pull requests, results and escalations.
 
+use serde_json::json;
+
 use super::plan::plan_line;
 use super::{
-    approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
-    outcome_words, pull_link, seconds, sentence,
+    approach, branch_link, check_lines, commands, detection_line, file_lines, known, learnings, link, next_action,
+    nothing_to_do, outcome_words, pull_link, seconds, sentence,
 };
 use crate::domain::loops::{
-    BranchFinding, EscalationCause, GuidanceSource, Iteration, JudgedDetection, Loop, LoopLimit, LoopState, MergeWith,
+    BranchFinding, EscalationCause, GuidanceSource, JudgedDetection, Loop, LoopLimit, LoopState, MergeWith,
     iterations_used, restored_words,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding};
 use crate::domain::model::task::{DiffStat, TamperKind};
+use crate::domain::report::notice::moment;
 use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
     PullView, RecentIteration, SpentLine, View,
 };
 use crate::domain::supervision::strategy::Tried;
-use crate::domain::trust::policy::ProgressReport;
 use crate::domain::trust::protected::ProtectedPolicy;
 use crate::domain::trust::tamper;
 
@@ -218,12 +220,8 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         LoopState::Closed => LoopOutcome::Closed,
         _ => LoopOutcome::Failed,
     };
-    let (files, more_files, checks) = if shown_by_iteration(current) {
-        (Vec::new(), 0, Vec::new())
-    } else {
-        let (files, more) = file_lines(&current.branch_stat().cloned().unwrap_or_default());
-        (files, more, check_lines(&current.latest_checks().cloned().unwrap_or_default()))
-    };
+    let (files, more_files) = file_lines(&current.branch_stat().cloned().unwrap_or_default());
+    let checks = check_lines(&current.latest_checks().cloned().unwrap_or_default());
     View::Completion(Box::new(CompletionView {
         loop_id: current.id.clone(),
         outcome,
@@ -254,7 +252,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
 }
 
 /// Fills an escalation.
-pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View {
+pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str, now: Timestamp) -> View {
     let asks_about_tests = matches!(cause, EscalationCause::Limit(_) | EscalationCause::TestFindings);
     let findings = if asks_about_tests { current.open_findings() } else { Vec::new() };
     let finding = |finding: &BranchFinding| format!("`{}`: {}", finding.found.path, finding.found.evidence);
@@ -274,9 +272,14 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
     let mut recent: Vec<_> = recent.collect();
     recent.reverse();
     let requester = &current.requested_by;
-    View::Escalation(Box::new(EscalationView {
+    let detections = current.judged().into_iter().flat_map(|judged| &judged.found).map(detection_line).collect();
+    let view = EscalationView {
         loop_id: current.id.clone(),
         severity: EscalationSeverity::Critical,
+        iteration: current.spent.iterations,
+        at: moment(now),
+        detections,
+        record: String::new(),
         cause: cause.to_string(),
         headline: cause_words(cause, current),
         state: state_words(current.state).into(),
@@ -294,7 +297,23 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
         next: next_of_ended(current),
         dashboard: None,
         at_home: false,
-    }))
+    };
+    View::Escalation(Box::new(recorded(view)))
+}
+
+/// Sets the JSON of an escalation from its other fields.
+fn recorded(mut view: EscalationView) -> EscalationView {
+    let record = json!({
+        "level": view.severity,
+        "cause": view.cause,
+        "loop": view.loop_id,
+        "iteration": view.iteration,
+        "at": view.at,
+        "detections": view.detections,
+        "evidence": view.evidence,
+    });
+    view.record = serde_json::to_string_pretty(&record).unwrap_or_default();
+    view
 }
 
 /// Returns the approaches that iterations followed at supervision's request, each with its first iteration and its cause.
@@ -310,14 +329,6 @@ fn tried(current: &Loop) -> Vec<String> {
         format!("{} ({since}; cause: {})", tried.name, tried.cause.replace('_', " "))
     };
     followed.map(words).collect()
-}
-
-/// Whether the comment on the last iteration, directly above the result, already shows the loop's checks and files.
-fn shown_by_iteration(current: &Loop) -> bool {
-    let shows = |last: &Iteration| {
-        !last.discarded && last.ended_at.is_some() && last.restored_to.is_none() && !last.checks.outcomes.is_empty()
-    };
-    current.policy.progress == ProgressReport::Comments && current.iterations.last().is_some_and(shows)
 }
 
 /// Returns the blockers reported by the last iteration.
@@ -406,18 +417,16 @@ fn detection_headline(found: &JudgedDetection) -> String {
 }
 
 /// Fills the escalation for a detection.
-pub fn intervention(current: &Loop, found: &JudgedDetection, severity: EscalationSeverity) -> View {
+pub fn intervention(current: &Loop, found: &JudgedDetection, severity: EscalationSeverity, now: Timestamp) -> View {
     let advice = found.recommendations.first().cloned().unwrap_or_default();
-    let mut view = escalation(current, &found.kind.into(), &advice);
+    let mut view = escalation(current, &found.kind.into(), &advice, now);
     if let View::Escalation(inner) = &mut view {
         inner.severity = severity;
         inner.headline = detection_headline(found);
         inner.what_happened = sentence(found.kind.title());
-        let evidence = found.evidence.split("; ").map(str::to_owned);
-        let others = current.judged().into_iter().flat_map(|judged| &judged.found).filter(|f| f.kind != found.kind);
-        let others = others.map(|f| format!("also detected: {} ({})", f.kind.title().to_lowercase(), f.evidence));
-        let lines: Vec<String> = evidence.chain(others).collect();
-        inner.evidence.splice(0..0, lines);
+        // The cause comes first.
+        inner.detections.sort_by_key(|line| line.title != found.kind.title());
+        inner.evidence.splice(0..0, found.evidence.split("; ").map(str::to_owned));
         inner.recommendations = found.recommendations.iter().map(|text| sentence(text)).collect();
         let restored = current.current().and_then(|last| last.restored_to);
         match (severity, restored) {
@@ -426,12 +435,13 @@ pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Escalatio
                 inner.intervention = format!("The loop is paused; {}.", restored_words(best));
             }
         }
+        **inner = recorded((**inner).clone());
     }
     view
 }
 
 /// Fills the question whether changes to tests are acceptable.
-pub fn test_question(current: &Loop) -> View {
+pub fn test_question(current: &Loop, now: Timestamp) -> View {
     let open = current.open_findings();
     let required = open.iter().all(|finding| finding.found.kind.may_be_required());
     let answers = open.iter().all(|finding| finding.found.kind == TamperKind::AnswersHardCoded);
@@ -444,7 +454,7 @@ pub fn test_question(current: &Loop) -> View {
     } else {
         "Accept the changes only if the task asks for them; else resume, or end the loop"
     };
-    let mut view = escalation(current, &EscalationCause::TestFindings, advice);
+    let mut view = escalation(current, &EscalationCause::TestFindings, advice, now);
     if let View::Escalation(inner) = &mut view
         && let Some(last) = current.current().filter(|_| required)
     {
@@ -454,11 +464,12 @@ pub fn test_question(current: &Loop) -> View {
 }
 
 /// Fills the escalation for a loop ended by control.
-pub fn emergency(current: &Loop) -> View {
+pub fn emergency(current: &Loop, now: Timestamp) -> View {
     let advice = "Narrow the task, or split it, before you start a new loop";
-    let mut view = escalation(current, &EscalationCause::Emergency, advice);
+    let mut view = escalation(current, &EscalationCause::Emergency, advice, now);
     if let View::Escalation(inner) = &mut view {
         inner.severity = EscalationSeverity::Emergency;
+        **inner = recorded((**inner).clone());
     }
     view
 }
@@ -472,8 +483,8 @@ pub fn at_home(mut view: View) -> View {
 }
 
 /// Fills the reminder of an unanswered escalation.
-pub fn reminder(current: &Loop, cause: &EscalationCause) -> View {
-    let mut view = escalation(current, cause, "Reply with one of the commands above");
+pub fn reminder(current: &Loop, cause: &EscalationCause, now: Timestamp) -> View {
+    let mut view = escalation(current, cause, "Reply with one of the commands above", now);
     if let View::Escalation(inner) = &mut view {
         inner.what_happened = format!("No reply yet. {}", sentence(&current.why));
     }

@@ -42,7 +42,13 @@ fn body(NoticeBody { notice, delivery, answer, .. }: NoticeBody<'_>) -> Value {
         "dashboard_url": notice.dashboard_url,
         "cause": notice.cause,
         "what_happened": text(&notice.what_happened),
+        "iteration": notice.iteration,
+        "detections": notice.detections.iter().take(ENTRIES).map(|found| json!({
+            "title": text(&found.title), "severity": found.severity, "action": found.level, "evidence": text(&found.evidence),
+        })).collect::<Vec<_>>(),
         "evidence": texts(&notice.evidence),
+        "tried": texts(&notice.tried),
+        "learnings": texts(&notice.learnings),
         "recommendations": texts(&notice.recommendations),
         "replies": replies.map(|r| json!({ "command": r.usage, "effect": r.what })).collect::<Vec<_>>(),
     })

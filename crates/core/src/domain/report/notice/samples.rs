@@ -20,6 +20,15 @@ pub fn notice() -> Notice {
         reason: "all 10 iterations are used".into(),
         what_happened: "All 10 iterations are spent.".into(),
         evidence: vec!["`sh check.sh`: exit code 1, the answer is 41".into()],
+        iteration: 10,
+        detections: vec![DetectionLine {
+            title: "Stuck".into(),
+            severity: "high".into(),
+            level: "REDIRECT".into(),
+            evidence: "the same error in 5 of the last 5 iterations".into(),
+        }],
+        tried: vec!["find the cause first (iterations 4 and later; cause: stuck)".into()],
+        learnings: vec!["The answer is computed twice".into()],
         recommendations: vec!["Give it more iterations, or narrow the task.".into()],
         replies: vec![
             hint("/ralph resume --max-iterations 15", "five more iterations"),

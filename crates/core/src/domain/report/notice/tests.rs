@@ -199,7 +199,12 @@ fn channels_receive_selected_levels() {
     let escalate = |level, reminder| {
         Effect::Forge(ForgeEffect::Escalate {
             cause: DetectionKind::Stuck.into(),
-            view: Box::new(crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "look at it")),
+            view: Box::new(crate::domain::report::escalation(
+                &current,
+                &DetectionKind::Stuck.into(),
+                "look at it",
+                Timestamp(0),
+            )),
             level,
             reminder,
         })
@@ -232,7 +237,7 @@ fn redirect_notifies_warning_channels() {
     };
     let mut current = a_loop();
     current.state = LoopState::Running;
-    let notice = Notice::redirected(&current, &found, Timestamp(5));
+    let notice = Notice::warned(&current, &found, Timestamp(5));
     let warn = Effect::Channel(ChannelEffect::Warn { notice: Box::new(notice.clone()) });
     assert_eq!((warn.lane(), warn.queue().as_ref()), (None, ""), "it is nothing but its notices");
     let effects = notices(&warn, &current, &audiences(), |_| Vec::new(), Timestamp(5));
@@ -313,7 +318,8 @@ fn escalation_level_matches_severity() {
         (EscalationSeverity::Critical, EscalationLevel::Critical),
         (EscalationSeverity::Emergency, EscalationLevel::Emergency),
     ] {
-        let mut view = crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "look at it");
+        let mut view =
+            crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "look at it", Timestamp(0));
         if let View::Escalation(inner) = &mut view {
             inner.severity = severity;
         }
@@ -324,7 +330,7 @@ fn escalation_level_matches_severity() {
         );
     }
     // Format from before levels were introduced.
-    let old = json!({ "effect": "escalate", "cause": "stuck", "view": crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "") });
+    let old = json!({ "effect": "escalate", "cause": "stuck", "view": crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "", Timestamp(0)) });
     let old: Effect = serde_json::from_value(old).expect("it is read");
     assert!(matches!(
         old,

@@ -137,7 +137,7 @@ pub(super) fn address(url: &str) -> Option<String> {
 }
 
 /// Formats a time as RFC 3339.
-pub(super) fn moment(at: Timestamp) -> String {
+pub fn moment(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 

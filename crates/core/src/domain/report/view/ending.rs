@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckLine, CommandHint, FailureLocation, FileLine, FileLinks, Link, PlanLine};
+use super::{CheckLine, CommandHint, DetectionLine, FailureLocation, FileLine, FileLinks, Link, PlanLine};
 use crate::domain::loops::PublishedProposal;
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
@@ -178,9 +178,9 @@ pub struct CompletionView {
     /// Problems that remain although the checks may pass, one sentence each.
     #[serde(default)]
     pub unsolved: Vec<String>,
-    /// Latest results of the checks; empty if the last iteration's comment shows them.
+    /// Latest results of the checks.
     pub checks: Vec<CheckLine>,
-    /// Changed files, largest change first; empty if the last iteration's comment shows them.
+    /// Changed files, largest change first.
     pub files: Vec<FileLine>,
     /// Number of changed files beyond `files`.
     pub more_files: usize,
@@ -234,8 +234,20 @@ pub struct EscalationView {
     pub issue: Link,
     /// Cause in one or two sentences.
     pub what_happened: String,
+    /// Last iteration; 0 before the first one.
+    #[serde(default)]
+    pub iteration: u32,
+    /// Time of the escalation in RFC 3339; empty in views that were stored without it.
+    #[serde(default)]
+    pub at: String,
+    /// Detections of the last iteration.
+    #[serde(default)]
+    pub detections: Vec<DetectionLine>,
     /// Evidence, one phrase each.
     pub evidence: Vec<String>,
+    /// Escalation as JSON, for programs; empty in views that were stored without it.
+    #[serde(default)]
+    pub record: String,
     /// Change that needs a person's decision, as a patch; empty if there is none.
     #[serde(default)]
     pub diff: String,

@@ -157,7 +157,7 @@ pub struct CourseLine {
 }
 
 /// Detection, with the action taken.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DetectionLine {
     /// Title, without a full stop.
     pub title: String,

@@ -33,6 +33,8 @@ pub enum AuditEvent {
     AlarmCleared,
     /// Another model was asked for a second opinion.
     SecondOpinion,
+    /// An assistant gave no usable answer for the first time in the loop.
+    AssistantFailed,
     /// An image of the task was fetched, or could not be used.
     ImageFound,
 }

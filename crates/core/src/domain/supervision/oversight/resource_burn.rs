@@ -1,4 +1,7 @@
 //! Resource burn: the loop uses more iterations, money, time or tool calls than its progress justifies.
+//!
+//! The estimate is the usual amount of the repository's finished loops of the task type, from the third such loop on. Before that,
+//! it is the usual maximum of iterations of the type, and the limits of money and time.
 
 use super::DetectionKind;
 use super::basis::Basis;
@@ -12,6 +15,9 @@ use crate::domain::supervision::control::AlarmKind;
 
 /// Number of newest iterations whose gain of completion is compared with `alarm_below`.
 const ALARM_OVER: u32 = 5;
+
+/// Signal of more iterations than usual for the task's type.
+const TYPICAL: &str = "typical";
 
 detection_settings! {
     /// Conditions of high resource use with little progress.
@@ -57,6 +63,7 @@ impl DetectionDefinition for ResourceBurnSettings {
         pattern: "more iterations, time or money than earlier loops of the repository took",
         signals: &[
             ("iterations", Basis::Derived),
+            (TYPICAL, Basis::Words),
             ("cost", Basis::Derived),
             ("time", Basis::Derived),
             ("tool_calls", Basis::Derived),
@@ -80,7 +87,10 @@ impl DetectionDefinition for ResourceBurnSettings {
             let Some(estimate) = estimate.filter(|estimate| *estimate > 0.0) else { continue };
             let ratio = used / estimate;
             if ratio > multiplier {
-                worst = worst.max(ratio);
+                // The type is a guess from words and says little about a single repository.
+                if signal != TYPICAL {
+                    worst = worst.max(ratio);
+                }
                 let text = format!("{} of {} {unit} used, {}", round(used), round(estimate), percent(ratio));
                 evidence.push(DetectionEvidence::new(signal, ratio, multiplier, text));
             }
@@ -101,8 +111,13 @@ impl DetectionDefinition for ResourceBurnSettings {
                 "the controller raised the alarm \"resource burn\"".to_owned(),
             ));
         }
-        let severity =
-            if worst >= self.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
+        let severity = if worst >= self.critical_multiplier {
+            DetectionSeverity::Critical
+        } else if evidence.iter().all(|found| found.signal == TYPICAL) {
+            DetectionSeverity::Medium
+        } else {
+            DetectionSeverity::High
+        };
         let done = input.last.completion.get();
         if let Some(last) = evidence.last_mut() {
             let per_iteration = percent(done / f64::from(number(input.history).max(1)));
@@ -124,17 +139,15 @@ type Use = (&'static str, f64, Option<f64>, f64, &'static str);
 /// Returns the use of each resource: signal, used amount, estimate, excessive multiple of the estimate, and unit.
 fn uses(input: &DetectionInput<'_>) -> [Use; 3] {
     let (facts, settings) = (input.facts, &input.settings.resource_burn);
+    let (signal, estimate) = match (facts.estimated_iterations, facts.typical_iterations) {
+        (None, Some(typical)) => (TYPICAL, typical),
+        (known, _) => ("iterations", known.unwrap_or(facts.max_iterations)),
+    };
     let iterations = f64::from(number(input.history));
     let cost = sum(input.history, |record| record.cost_usd);
     let minutes = sum(input.history, |record| record.duration_s) / 60.0;
     [
-        (
-            "iterations",
-            iterations,
-            facts.estimated_iterations.or(Some(facts.max_iterations)),
-            settings.iteration_multiplier,
-            "iterations",
-        ),
+        (signal, iterations, Some(estimate), settings.iteration_multiplier, "iterations"),
         ("cost", cost, facts.estimated_cost_usd.or(facts.max_cost_usd), settings.cost_multiplier, "dollars"),
         ("time", minutes, facts.estimated_minutes.or(facts.timeout_minutes), settings.time_multiplier, "minutes"),
     ]

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::intelligence::*;
 use crate::domain::lifecycle::samples::*;
-use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport};
@@ -115,7 +114,7 @@ fn best_commit_of_loop_is_selected() {
 
 #[test]
 fn usual_iterations_follow_finished_loops() {
-    let estimate = |mean, deviation, samples| Estimate { mean, deviation, samples, minutes: 0.0, dollars: 0.0 };
+    let estimate = |mean, deviation, samples| Estimate { mean, deviation, samples };
     assert_eq!(usual(TaskType::TestFix, None), (2, 5));
     assert_eq!(usual(TaskType::TestFix, Some(&estimate(3.5, 0.75, 40))), (2, 5));
     assert_eq!(usual(TaskType::Feature, Some(&estimate(f64::NAN, 1.0, 4))), (10, 30));
@@ -124,32 +123,14 @@ fn usual_iterations_follow_finished_loops() {
     assert!(low <= 3 && (8..=13).contains(&high), "{low} {high}");
 }
 
-#[test]
-fn usual_time_and_cost_start_at_limits() {
-    let spread = |values: &[f64]| values.iter().fold(Dispersion::default(), |sum, value| sum.with(*value));
-    let after = |loops: usize| {
-        let minutes: Vec<f64> = (0..loops).map(|n| 10.0 + (n % 2) as f64).collect();
-        Estimate::of(spread(&vec![3.0; loops]), spread(&minutes), spread(&vec![0.5; loops]))
-    };
-    assert_eq!(after(0).usual_minutes(240.0), 240.0);
-    assert_eq!((after(1).usual_minutes(240.0), after(1).usual_dollars(10.0)), (1210.0 / 6.0, 50.5 / 6.0));
-    assert_eq!((after(0).usual_runs(10.0), after(1).usual_runs(10.0)), (10.0, 53.0 / 6.0));
-    let known = after(1000);
-    assert!((11.0..14.0).contains(&known.usual_minutes(240.0)), "{known:?}");
-    assert!((0.5..0.6).contains(&known.usual_dollars(10.0)), "{known:?}");
-    assert_eq!(known.usual_minutes(5.0), 5.0, "no more than the limit");
-}
-
 proptest! {
     #[test]
     fn budgets_and_weights_stay_in_range(mean in any::<f64>(), deviation in any::<f64>(), samples in any::<u32>(),
                                          percent in any::<f64>(), measured in 0.0..=1.0f64, done in any::<bool>()) {
         for kind in TaskType::ALL {
-            let estimate = Estimate { mean, deviation, samples, minutes: mean, dollars: deviation };
+            let estimate = Estimate { mean, deviation, samples };
             let (low, high) = usual(kind, Some(&estimate));
             prop_assert!(low >= 1 && low <= high);
-            prop_assert!((0.0..=90.0).contains(&estimate.usual_minutes(90.0)));
-            prop_assert!((0.0..=2.5).contains(&estimate.usual_dollars(2.5)));
         }
         let mut claims = ClaimSums::default();
         claims.add(&claim(percent, done), Ratio::new(measured), false);

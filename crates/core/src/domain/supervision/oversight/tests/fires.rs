@@ -171,6 +171,8 @@ fn resource_burn_fires_on_its_patterns() {
     fires(facts(defaults()), DetectionKind::ResourceBurn, "iterations", 21, &trace(&seed, |_, _| {}));
     let estimated = TaskFacts { estimated_iterations: Some(3.0), ..defaults() };
     fires(facts(estimated), DetectionKind::ResourceBurn, "iterations", 7, &trace(&seed[..8], |_, _| {}));
+    let typical = TaskFacts { typical_iterations: Some(5.0), max_iterations: 60.0, ..defaults() };
+    fires(facts(typical), DetectionKind::ResourceBurn, "typical", 11, &trace(&seed[..12], |_, _| {}));
     let cost = TaskFacts { max_cost_usd: Some(5.0), max_iterations: 30.0, ..defaults() };
     fires(facts(cost), DetectionKind::ResourceBurn, "cost", 6, &trace(&seed[..6], |_, r| r.cost_usd = 2.0));
     let time = TaskFacts { estimated_minutes: Some(60.0), timeout_minutes: Some(600.0), ..defaults() };
