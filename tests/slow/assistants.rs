@@ -328,7 +328,7 @@ async fn failing_program_is_told_once_and_the_loop_goes_on(dialect: Dialect) {
     let claude = ", output: claude";
     let priced = ", output: claude, prices: { tiny: { input: 0.3, output: 0.3 } }";
     for (script, keys, rest, says) in [
-        ("cat >/dev/null; sleep 600".to_owned(), "", "engine: { answer_timeout_s: 1 }\n", "there was no answer within"),
+        ("cat >/dev/null; sleep 600".to_owned(), "", "engine: { answer_timeout_s: 1 }\n", "clerk gave no usable answer"),
         ("cat >/dev/null; echo 'I am a teapot.'".to_owned(), "", "", "no valid answer: it contains no JSON"),
         ("cat >/dev/null; echo 'Segmentation fault' >&2; exit 3".to_owned(), "", "", "it exited with 3"),
         (
