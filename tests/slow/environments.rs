@@ -11,7 +11,7 @@ const WORKERS: usize = 3;
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// LocalEnvironment that differs in one respect from the repository `app` with one commit on `main`.
+/// Environment of `local` that differs in one respect from the repository `app` with one commit on `main`.
 struct LocalEnvironment {
     name: &'static str,
     /// Shell script that makes the difference, in the folder that contains `app`.
