@@ -11,8 +11,8 @@ const WORKERS: usize = 3;
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Environment that differs in one respect from the repository `app` with one commit on `main`.
-struct Environment {
+/// Environment of `local` that differs in one respect from the repository `app` with one commit on `main`.
+struct LocalEnvironment {
     name: &'static str,
     /// Shell script that makes the difference, in the folder that contains `app`.
     prepare: &'static str,
@@ -28,7 +28,7 @@ struct Environment {
     after: &'static str,
 }
 
-impl Environment {
+impl LocalEnvironment {
     fn repo(self, repo: &'static str) -> Self {
         Self { repo, ..self }
     }
@@ -46,16 +46,16 @@ impl Environment {
     }
 }
 
-fn works(name: &'static str, prepare: &'static str) -> Environment {
+fn works(name: &'static str, prepare: &'static str) -> LocalEnvironment {
     let after = "test \"$(git show refs/heads/ralph/1-fix-it:answer.txt)\" = right";
-    Environment { name, prepare, repo: "app", env: &[], refused: false, says: "", after }
+    LocalEnvironment { name, prepare, repo: "app", env: &[], refused: false, says: "", after }
 }
 
-fn refused(name: &'static str, prepare: &'static str, says: &'static str) -> Environment {
-    Environment { refused: true, says, after: "true", ..works(name, prepare) }
+fn refused(name: &'static str, prepare: &'static str, says: &'static str) -> LocalEnvironment {
+    LocalEnvironment { refused: true, says, after: "true", ..works(name, prepare) }
 }
 
-fn environments() -> Vec<Environment> {
+fn environments() -> Vec<LocalEnvironment> {
     let in_hook = "test \"$(git show refs/heads/ralph/1-fix-it:answer.txt)\" = right && test ! -e ../elsewhere/HEAD";
     vec![
         works("plain", ""),
@@ -151,7 +151,7 @@ fn printed(output: &Output) -> String {
 }
 
 /// Returns what is wrong with the run in an environment; `None` if nothing is.
-fn fault(environment: &Environment) -> Option<String> {
+fn fault(environment: &LocalEnvironment) -> Option<String> {
     let folder = tempfile::Builder::new().prefix("ralph-env-").tempdir().expect("a folder");
     let root = folder.path();
     let common = "mkdir home; git config --global user.name Dev; git config --global user.email dev@example.org
@@ -200,7 +200,7 @@ fn fault(environment: &Environment) -> Option<String> {
 #[test]
 fn environments_work_or_are_named_before_the_agent_starts() {
     let is_root = shell(Path::new("/"), "", "test \"$(id -u)\" = 0").status.success();
-    let all: Vec<Environment> =
+    let all: Vec<LocalEnvironment> =
         environments().into_iter().filter(|one| is_root || !one.prepare.contains("chown")).collect();
     let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
