@@ -5,7 +5,6 @@
 //! the world. Each module has a `…_step` function that processes one item and returns whether there was one; tests
 //! and the simulation call these. `supervisor` runs them as tasks.
 
-mod assist;
 mod changes;
 mod channel_effects;
 mod claim;

@@ -39,7 +39,7 @@ pub(crate) fn find(language: SourceLanguage, source: &str, scan: &FileScan) -> V
             SourceLanguage::Php => has_namespace && header.starts_with("function "),
             _ => is_visible(language, header),
         };
-        if let Some((of, name)) = of_item((language, source), item, text, &is_visible) {
+        if let Some((of, name)) = of_item(language, source, item, text, &is_visible) {
             found.push(VerdictDefinition { of, name, range: start..item.range.end });
         }
     }
@@ -146,7 +146,8 @@ pub(crate) fn last(path: &str) -> &str {
 
 /// Returns the type and the name if an item is such a definition.
 fn of_item(
-    (language, source): (SourceLanguage, &str),
+    language: SourceLanguage,
+    source: &str,
     item: &ProgramItem,
     text: &str,
     is_visible: &dyn Fn(&str) -> bool,

@@ -350,7 +350,7 @@ impl<'a> MergePlan<'a> {
         let siblings = if self.gone.is_empty() { Siblings::default() } else { self.siblings(&base, &branch) };
         let mut whole = Vec::new();
         for at in std::mem::take(&mut self.gone) {
-            match self.restored((&base, &branch), &siblings, at) {
+            match self.restored(&base, &branch, &siblings, at) {
                 Ok(edit) => {
                     if !edit.range.is_empty() {
                         whole.push(edit.range.clone());
@@ -412,16 +412,11 @@ impl<'a> MergePlan<'a> {
     }
 
     /// Returns the edit that restores a region.
-    fn restored(
-        &self,
-        (base, branch): (&Side<'_>, &Side<'_>),
-        siblings: &Siblings<'_>,
-        at: usize,
-    ) -> Result<Edit, Reason> {
+    fn restored(&self, base: &Side<'_>, branch: &Side<'_>, siblings: &Siblings<'_>, at: usize) -> Result<Edit, Reason> {
         let found = &base.scan.found[at];
         let text = base.text_of(at);
         let (range, text) = match found.shape {
-            Shape::Item => Self::restored_item((base, branch), siblings, at)?,
+            Shape::Item => Self::restored_item(base, branch, siblings, at)?,
             Shape::Doc | Shape::InnerDoc => {
                 let mut items = branch.items(&found.anchor, &found.condition);
                 let Some(item) = items.next() else { return Err(missing(branch, &found.anchor)) };
@@ -444,7 +439,8 @@ impl<'a> MergePlan<'a> {
     }
 
     fn restored_item(
-        (base, branch): (&Side<'_>, &Side<'_>),
+        base: &Side<'_>,
+        branch: &Side<'_>,
         siblings: &Siblings<'_>,
         at: usize,
     ) -> Result<(Range<usize>, String), Reason> {

@@ -2,7 +2,7 @@
 
 mod backends;
 mod channels;
-mod commits;
+pub(super) mod commits;
 mod dashboard;
 mod hooks;
 
@@ -551,7 +551,7 @@ impl Validator<'_> {
         if prefix.is_empty() || prefix.len() > 20 || prefix.contains(|c: char| c.is_control() || c == ',') {
             self.wrong("label_prefix", "expected 1 to 20 characters without commas, such as `ralph:`");
         }
-        if !valid_branch_prefix(&file.branch_prefix) {
+        if !commits::valid_branch_prefix(&file.branch_prefix) {
             self.wrong("branch_prefix", "expected letters, digits and `-_./`, such as `ralph/`");
         }
         for (index, glob) in file.protected.paths.iter().enumerate() {
@@ -585,17 +585,4 @@ impl Validator<'_> {
             ..Policy::default()
         }
     }
-}
-
-/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref and cannot be parsed as a git option.
-pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
-    let harmless = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
-    let parts_good = prefix.split('/').all(|part| !part.starts_with('.') && !part.ends_with(".lock"));
-    !prefix.is_empty()
-        && prefix.len() <= 60
-        && harmless
-        && parts_good
-        && !prefix.starts_with(['-', '/'])
-        && !prefix.contains("..")
-        && !prefix.contains("//")
 }

@@ -90,7 +90,11 @@ impl RepositoryValidator<'_> {
                 self.wrong(&format!("reviewers[{index}]"), "expected a login or `organization/team`, without `@`");
             }
         }
-        if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {
+        if file
+            .base
+            .as_ref()
+            .is_some_and(|base| !validate::commits::valid_branch_prefix(base) || base.ends_with(['/', '.']))
+        {
             self.wrong("base", "expected the name of a branch");
         }
         if let Some(title) = &file.commits.title

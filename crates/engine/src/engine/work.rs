@@ -3,6 +3,7 @@
 
 mod agent;
 mod answers;
+pub(super) mod assist;
 mod branch_state;
 mod call_guard;
 mod changed_tests;

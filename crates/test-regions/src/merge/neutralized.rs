@@ -81,7 +81,7 @@ impl MergePlan<'_> {
         let mut exits = 0;
         for new in new {
             exits += usize::from(new.is_exit);
-            if !(new.is_exit && exits <= MAX_EXITS && ends_command_line((base, branch), new, &exempt)) {
+            if !(new.is_exit && exits <= MAX_EXITS && ends_command_line(base, branch, new, &exempt)) {
                 self.not_judged.push((file_name(), Reason::Neutralized(new.line.clone())));
             }
         }
@@ -121,7 +121,7 @@ fn overloads<'s>(side: &'s Side<'_>) -> HashMap<&'s str, Vec<&'s Overload>> {
 /// Whether an exit belongs to the command line: to a new `main`, or to a new function that reads arguments. The base's tests do
 /// not call this item, nor does other code of the file, except for `main`. A known `main` must not run tests. `exempt` are the
 /// parts of the branch that may use the item.
-fn ends_command_line((base, branch): (&Side<'_>, &Side<'_>), exit: &Neutralizer, exempt: &Covered) -> bool {
+fn ends_command_line(base: &Side<'_>, branch: &Side<'_>, exit: &Neutralizer, exempt: &Covered) -> bool {
     let at = exit.start + branch.text[exit.start..].find(|c: char| !c.is_whitespace()).unwrap_or(0);
     let around = branch.scan.items[1..].iter().filter(|item| item.range.contains(&at));
     let Some(item) = around.min_by_key(|item| item.range.len()) else { return false };

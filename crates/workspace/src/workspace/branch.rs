@@ -137,6 +137,8 @@ impl Workspaces {
     pub async fn has_line(&self, repo: &RepoRef, commit: &Sha, pattern: &str, globs: &[&str]) -> bool {
         let mirror = self.layout.mirror(repo);
         let call = GitCommand::new("search the base", &mirror);
+        // Elsewhere, paths are literal.
+        let call = call.env("GIT_LITERAL_PATHSPECS", "0");
         let call = call.args(["grep", "-q", "-E", "-e", pattern, commit.as_str(), "--"]).args(globs);
         self.git.ok(call).await.is_ok()
     }

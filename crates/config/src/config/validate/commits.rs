@@ -62,3 +62,16 @@ impl Validator<'_> {
         }
     }
 }
+
+/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref and cannot be parsed as a git option.
+pub(in crate::config) fn valid_branch_prefix(prefix: &str) -> bool {
+    let harmless = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
+    let parts_good = prefix.split('/').all(|part| !part.starts_with('.') && !part.ends_with(".lock"));
+    !prefix.is_empty()
+        && prefix.len() <= 60
+        && harmless
+        && parts_good
+        && !prefix.starts_with(['-', '/'])
+        && !prefix.contains("..")
+        && !prefix.contains("//")
+}

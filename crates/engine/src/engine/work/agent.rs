@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use self::records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
+use super::assist::Questions;
 use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools, with_waiting};
@@ -30,7 +31,6 @@ use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::image::TaskImages;
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::trust::egress::Egress;
-use crate::engine::assist::Questions;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
 use crate::engine::spans::ModelCall;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +71,7 @@ pub(super) struct ProgramEnd {
     /// Tokens and cost.
     pub used: CallUsage,
     /// Last message, or the reason why there is none.
-    pub message: Result<String, String>,
+    pub message: Result<String, Failure>,
 }
 
 impl Engine {
@@ -125,9 +126,9 @@ impl Engine {
         };
         let used = self.usage_of((backend, model), &outcome);
         let message = match (limit, outcome.status) {
-            (Some((limit, _)), _) => Err(limit.evidence),
+            (Some((limit, _)), _) => Err(Failure::new(limit.evidence)),
             (None, AgentStatus::Finished) => Ok(outcome.final_message),
-            (None, status) => Err(status.words()),
+            (None, status) => Err(Failure::new(status.words())),
         };
         ProgramEnd { end, used, message }
     }
@@ -244,10 +245,11 @@ impl Assistant for ProgramAssistant<'_> {
                 CallEnd::Failed(_) => CallEnd::Ended,
                 other => other,
             });
-            error(what)
+            error(what.to_string())
         })?;
-        let (turn, model) = (ModelTurn { text, ..ModelTurn::default() }, self.model.to_owned());
-        Ok(ChatAnswer { turn, stop: ModelStop::End, usage: Some(ended.used.usage), model })
+        let turn = ModelTurn { text, ..ModelTurn::default() };
+        let usage = Some(ended.used.usage);
+        Ok(ChatAnswer { turn, stop: ModelStop::End, usage, model: self.model.to_owned() })
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
+use super::assist::Questions;
 use super::project;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::intelligence::{
@@ -20,7 +21,6 @@ use crate::domain::loops::{
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
-use crate::engine::assist::Questions;
 use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 

@@ -314,7 +314,8 @@ impl Engine {
             tracing::warn!(loop_id = %current.id, %error, "the checkout of a second opinion stays until the reaper comes");
         }
         let read = |message: String| assistant::read_answer(&question.schema, &message);
-        let answer = ended.message.and_then(read).and_then(|answer| job.checked(answer));
+        let answer =
+            ended.message.map_err(|failure| failure.to_string()).and_then(read).and_then(|answer| job.checked(answer));
         let end = if ended.end == CallEnd::Succeeded && answer.is_err() { CallEnd::Unusable } else { ended.end };
         OpinionCall { end, used: ended.used, answer }
     }

@@ -423,3 +423,14 @@ async fn text_files_are_read_from_commits_and_replaced_without_following_links()
     assert!(spaces.write_text(id, repo, "run.sh", "y").await.is_err());
     assert!(spaces.write_text(id, repo, "folder/a [b].txt", "y").await.is_err());
 }
+
+#[tokio::test]
+async fn lines_are_searched_in_files_of_all_folders() {
+    let world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "mkdir -p t/deep; echo 'use Test::More;' >t/deep/roman.t");
+    let commit = world.commit(&info.head).await.commit.expect("a commit");
+    let has = async |globs: &[&str]| world.workspaces.has_line(&world.repo, &commit, "^use Test::More;", globs).await;
+    assert!(has(&["*.pl", "*.t"]).await, "the pattern of files has a meaning");
+    assert!(!has(&["*.pl"]).await);
+}

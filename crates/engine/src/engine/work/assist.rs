@@ -7,14 +7,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
-use super::spans::ModelCall;
-use super::work::program_question::ProgramAssistant;
-use super::{Engine, Respondent};
+use super::program_question::ProgramAssistant;
 use crate::clock::Stopwatch;
 use crate::domain::knowledge::intelligence::{Ask, AssistantJob, JobKind, ask};
 use crate::domain::knowledge::session;
@@ -25,6 +23,9 @@ use crate::domain::providers::chat::AnswerSchema;
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::policy::Intelligence;
+use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::spans::ModelCall;
+use crate::engine::{Engine, Respondent};
 use crate::provider::assistant::{
     self, AskLimits, Assistant, AssistantAnswer, AssistantFailure, AssistantFault, Question, Spent,
 };
@@ -41,7 +42,7 @@ const PROGRAM_TOKENS: u64 = 20_000;
 const MAX_FAILURES: usize = 2;
 
 /// Questions that one work effect of a loop asks.
-pub(super) struct Questions<'a> {
+pub(in crate::engine) struct Questions<'a> {
     /// Loop that the questions are about.
     pub current: &'a Loop,
     /// Ticket of the work effect; 0 if the questions belong to no work effect.
@@ -120,18 +121,18 @@ struct QuestionCall {
 struct QuestionEnd<T> {
     end: CallEnd,
     used: CallUsage,
-    answer: Result<T, String>,
+    answer: Result<T, Failure>,
 }
 
 impl Engine {
     /// Whether the loop is configured to ask questions of this kind and an assistant is available.
-    pub(super) fn asks(&self, current: &Loop, kind: JobKind) -> bool {
+    pub(in crate::engine) fn asks(&self, current: &Loop, kind: JobKind) -> bool {
         kind.is_asked(current.policy.intelligence) && !self.assistants.is_empty()
     }
 
     /// Asks a model a question. Returns `None` if the loop asks no models, none is available, a cost limit is reached,
     /// or no answer is usable. `about` identifies the subject; a stored answer about the same subject is reused.
-    pub(super) async fn consult<J: AssistantJob + Sync>(
+    pub(in crate::engine) async fn consult<J: AssistantJob + Sync>(
         &self,
         questions: &Questions<'_>,
         job: &J,
@@ -189,7 +190,7 @@ impl Engine {
                 Ok(value) => return Some(value),
                 Err(failure) => {
                     let (purpose, backend) = (J::KIND.as_str(), &call.backend);
-                    tracing::warn!(loop_id = %current.id, purpose, backend, failure, "an assistant gave no usable answer");
+                    tracing::warn!(loop_id = %current.id, purpose, backend, %failure, "an assistant gave no usable answer");
                     if questions.cancel.is_cancelled() {
                         return None;
                     }
@@ -333,7 +334,7 @@ impl Engine {
         };
         let (spent, answer) = match outcome {
             Ok(answered) => (answered.spent, Ok(answered.value)),
-            Err(failure) => (failure.spent, Err(failure.what)),
+            Err(failure) => (failure.spent, Err(Failure::new(failure.what))),
         };
         let by_tokens = self.used_by_question(call, &spent);
         let Some((used, failure)) = record else { return QuestionEnd { end, used: by_tokens, answer } };
@@ -373,7 +374,7 @@ impl Engine {
         call: &QuestionCall,
         prompt: String,
         used: CallUsage,
-        answer: &Result<T, String>,
+        answer: &Result<T, Failure>,
     ) {
         let current = questions.current;
         let response = answer.as_ref().ok().and_then(|value| serde_json::to_string(value).ok());
@@ -391,7 +392,7 @@ impl Engine {
             tokens_cached: used.usage.cache_read,
             cost: used.cost.unwrap_or_default(),
             estimated: used.estimated,
-            error: answer.as_ref().err().map(|failure| mask(failure)),
+            error: answer.as_ref().err().map(|failure| mask(&failure.to_string())),
             learnings: Vec::new(),
             started: call.started,
             ended: self.clock.now(),
