@@ -103,3 +103,40 @@ fn remember(path: &Path, id: &str) -> Result<(), Failure> {
     };
     written().map_err(|error| Failure::new(format!("could not write {}", path.display())).caused_by(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Env;
+
+    fn config(folder: &Path) -> Config {
+        let file = folder.join("ralph-control.yaml");
+        let text = "forges:\n  - { name: work, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, updates: poll }\nbackends: { claude: {} }\n";
+        std::fs::write(&file, text).expect("written");
+        let config = Config::load(&file, &Env::of([("T", "token")])).expect("valid");
+        std::fs::create_dir_all(&config.data_dir).expect("created");
+        config
+    }
+
+    #[tokio::test]
+    async fn database_of_another_installation_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(folder.path());
+        let (store, id) = open(&config).await.expect("opened");
+        store.close().await;
+        let file = config.data_dir.join(INSTALLATION);
+        assert_eq!(std::fs::read_to_string(&file).expect("read"), format!("{id}\n"));
+        let (store, again) = open(&config).await.expect("opened again");
+        assert_eq!(again, id);
+        store.close().await;
+        attach(&config).await.expect("attached").close().await;
+        std::fs::write(&file, "another\n").expect("written");
+        for refused in [open(&config).await.map(drop), attach(&config).await.map(drop)] {
+            let refused = refused.expect_err("refused").to_string();
+            assert!(refused.starts_with("the database belongs to another installation"), "{refused}");
+        }
+        // A new database belongs to the installation of the folder.
+        std::fs::remove_file(config.data_dir.join(FILE)).expect("removed");
+        assert_eq!(open(&config).await.expect("opened").1, "another");
+    }
+}
