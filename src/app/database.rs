@@ -124,11 +124,13 @@ mod tests {
         let config = config(folder.path());
         let (store, id) = open(&config).await.expect("opened");
         store.close().await;
+        drop(store);
         let file = config.data_dir.join(INSTALLATION);
         assert_eq!(std::fs::read_to_string(&file).expect("read"), format!("{id}\n"));
         let (store, again) = open(&config).await.expect("opened again");
         assert_eq!(again, id);
         store.close().await;
+        drop(store);
         attach(&config).await.expect("attached").close().await;
         std::fs::write(&file, "another\n").expect("written");
         for refused in [open(&config).await.map(drop), attach(&config).await.map(drop)] {

@@ -110,7 +110,7 @@ fn asked(client: &mut Client, sql: &str) -> StoreResult<bool> {
 
 /// Returns the number of applied migrations; 0 without tables.
 fn version(client: &mut Client) -> StoreResult<i64> {
-    let exists = "SELECT to_regclass(format('%I.schema_version', current_schema())) IS NOT NULL";
+    let exists = "SELECT to_regclass(quote_ident(current_schema()) || '.schema_version') IS NOT NULL";
     if !asked(client, exists)? {
         return Ok(0);
     }

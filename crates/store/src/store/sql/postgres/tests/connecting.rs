@@ -21,6 +21,7 @@ fn with_certificate(data: &Path) {
     let mut openssl = super::server::command("openssl".into());
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
     openssl.args(["-subj", "/CN=database", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
     openssl.arg("-keyout").arg(data.join("server.key")).arg("-out").arg(data.join("server.crt"));
     assert!(openssl.status().expect("started").success(), "openssl failed");
     let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
