@@ -120,11 +120,6 @@ impl fmt::Display for PostgresAddress {
 }
 
 impl PostgresAddress {
-    /// Whether `text` has the scheme of an address of PostgreSQL.
-    pub fn is_scheme_of(text: &str) -> bool {
-        without_scheme(text).is_some()
-    }
-
     /// Parses an address: `postgres://user@host[:port][,host…]/name[?parameters]`. The folder of a Unix socket is a host with `%2F` for
     /// each slash.
     ///

@@ -61,8 +61,9 @@ fn tls_with_a_known_certificate_and_the_right_password_connects() {
     let certificate = server.folder().join("data/server.crt");
     let certificate = certificate.display();
     let address = format!("postgres://bot@127.0.0.1:{port}/postgres?sslmode=require&sslrootcert={certificate}");
-    opened(&address, Some("correct")).expect("opened");
+    let store = opened(&address, Some("correct")).expect("opened");
     server.run("DO $$ BEGIN ASSERT (SELECT bool_or(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'bot'); END $$");
+    drop(store);
     let wrong = refusal(opened(&address, Some("wrong")));
     assert!(wrong.contains("rejects the login"), "{wrong}");
     let missing = refusal(opened(&address, None));
