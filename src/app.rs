@@ -2,6 +2,7 @@
 
 mod backends;
 mod dashboard;
+pub mod database;
 mod sandbox;
 #[cfg(test)]
 mod tests;
@@ -269,7 +270,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     make_lasting(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
     // A sandbox shows no path with `..`.
     let data = data.canonicalize().with_context(|| format!("cannot use the data folder {}", data.display()))?;
-    let store = Store::open(&data.join("ralph.db"))?;
+    let (store, instance) = database::open(config).await?;
     let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
     for forge in &config.forges {
         all.push(connect(forge, options)?);
@@ -281,7 +282,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let forges: HashMap<ForgeName, ForgeAccount> = all.into_iter().map(account).collect();
     let mut sandbox = sandbox::find(config, env, options).await?;
     let (path, tools) = programs(env);
-    let (instance, key) = identity(&store).await?;
+    let key = marker_key(&store).await?;
     let mcp_key = mcp_key(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
     let outbound = backends::outbound(
@@ -447,20 +448,10 @@ pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Cha
     Channel::new(settings, outbound.clone()).map_err(Failure::from)
 }
 
-/// Returns the installation's name and marker key, which are generated once.
-async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
-    let random = || uuid::Uuid::new_v4().simple().to_string();
-    let (instance, key) = (random(), random());
-    let short = instance.get(20..32).unwrap_or("ralph").to_owned();
-    let identity = store
-        .write(move |c| {
-            Ok((
-                installation::get_or_insert(c, "instance", &short)?,
-                installation::get_or_insert(c, "marker_key", &key)?,
-            ))
-        })
-        .await?;
-    Ok(identity)
+/// Returns the key of markers, which is generated once.
+async fn marker_key(store: &Store) -> anyhow::Result<String> {
+    let made = uuid::Uuid::new_v4().simple().to_string();
+    Ok(store.write(move |c| installation::get_or_insert(c, "marker_key", &made)).await?)
 }
 
 /// Returns the key of session memory tokens, which is generated once.

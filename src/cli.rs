@@ -25,10 +25,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use ralph_types::failure::Failure;
 
+use crate::app;
 use crate::config::{Config, ConfigProblems, ConfigScope, Env, operator_file};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::render::Renderer;
+use crate::store::Store;
 
 /// Turns a labeled issue into a supervised loop of coding-agent runs and a verified pull request.
 #[derive(Debug, Parser)]
@@ -206,9 +208,9 @@ fn load(scope: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliErr
     Ok(config)
 }
 
-/// Returns the path of the database.
-fn database(config: &Config) -> PathBuf {
-    config.data_dir.join("ralph.db")
+/// Opens the existing database while a service may be running on it.
+async fn attach(config: &Config) -> Result<Store, CliError> {
+    app::database::attach(config).await.map_err(CliError::failed)
 }
 
 /// Runs an asynchronous subcommand. Tasks that are still running at its end are abandoned.

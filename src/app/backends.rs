@@ -256,6 +256,8 @@ fn secrets(config: &Config) -> Masker {
             ForgeAuth::App { private_key, .. } => (format!("the private key of {name}"), private_key.clone()),
         });
     }
+    let passwords = config.database.iter().flat_map(|database| database.passwords.iter().flatten());
+    secrets.extend(passwords.map(|password| ("the password of the database".to_owned(), password.clone())));
     for channel in &config.channels {
         secrets.push((format!("the address of channel {}", channel.name), channel.url.clone()));
         secrets.extend(

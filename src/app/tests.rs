@@ -176,7 +176,11 @@ escalation:
     - { name: c, kind: generic, url: 'https://hook.example.org', secret_env: S15 }
     - { name: d, kind: generic, url: 'https://hook.example.org', secret_file: s16 }
 commits: { sign: git, key_file: s17 }
+database: postgres://ralph@db.example.org/ralph
+database_password_env: S23
 ";
+/// Line in place of the database's password above.
+const PASSWORD_FILE: &str = "database_password_file: s24";
 /// Keys of the configuration that name a file or variable without a secret.
 const NO_SECRETS: [&str; 2] = ["ca_file", "per_file"];
 
@@ -209,10 +213,10 @@ fn door_knows_the_secret_in_each_place_of_the_configuration() {
             if is_key { format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n") } else { text }
         }
     };
-    for name in ["s04", "s05", "s07", "s09", "s11", "s14", "s16", "s17", "s22"] {
+    for name in ["s04", "s05", "s07", "s09", "s11", "s14", "s16", "s17", "s22", "s24"] {
         std::fs::write(folder.path().join(name), value(name)).unwrap();
     }
-    let variables = ["S01", "S02", "S03", "S06", "S08", "S10", "S12_TOKEN", "S13", "S15"];
+    let variables = ["S01", "S02", "S03", "S06", "S08", "S10", "S12_TOKEN", "S13", "S15", "S23"];
     let values: Vec<(String, String)> = variables.iter().map(|name| ((*name).to_owned(), value(name))).collect();
     let of_traces = "authorization=Bearer%20xCANARYs18xCANARYs18x, x-api-key=xCANARYs19xCANARYs19x";
     let further = [("OTEL_EXPORTER_OTLP_HEADERS", of_traces), ("PATH", "/usr/bin:/bin")];
@@ -222,18 +226,26 @@ fn door_knows_the_secret_in_each_place_of_the_configuration() {
     let built = build(&config, &env, &Clock::System, "key of this installation");
     let keys = [("s20", &"xCANARYs20xCANARYs20x".to_owned()), ("s21", &"xCANARYs21xCANARYs21x".to_owned())];
     let outbound = super::backends::outbound(&config, &built.masker, keys);
-    for number in 1..=22 {
+    for number in 1..=23 {
         let part = format!("xCANARYs{number:02}xCANARYs{number:02}x");
         let of_file = [4, 5, 7, 9, 11, 14, 16, 17].contains(&number);
         let name = if of_file { format!("s{number:02}") } else { format!("S{number:02}") };
-        let whole = if number > 17 { part.clone() } else { value(&name).trim().to_owned() };
+        let whole = if (18..=22).contains(&number) { part.clone() } else { value(&name).trim().to_owned() };
         let masked = outbound.masked(&format!("before {whole} after"));
         assert!(!masked.contains(&part), "{number}: {masked}");
     }
+    let with_file = ALL_SECRETS.replace("database_password_env: S23", PASSWORD_FILE);
+    let config = Config::parse(&folder.path().join("ralph-control.yaml"), &with_file, &env).expect("valid");
+    let built = build(&config, &env, &Clock::System, "key of this installation");
+    let masked = super::backends::outbound(&config, &built.masker, keys).masked(&value("s24"));
+    assert!(!masked.contains("xCANARYs24"), "{masked}");
     // A new key with a secret belongs into the configuration above.
     let mut sources = std::collections::BTreeSet::new();
     keys_of_sources(&crate::config::schema::operator(), &mut sources);
-    let used = |name: &String| NO_SECRETS.contains(&name.as_str()) || ALL_SECRETS.contains(&format!("{name}:"));
+    let used = |name: &String| {
+        NO_SECRETS.contains(&name.as_str())
+            || [ALL_SECRETS, PASSWORD_FILE].iter().any(|text| text.contains(&format!("{name}:")))
+    };
     assert!(sources.len() > 8, "{sources:?}");
     let missing: Vec<&String> = sources.iter().filter(|name| !used(name)).collect();
     assert!(missing.is_empty(), "{missing:?}");

@@ -2,10 +2,9 @@
 
 use clap::Args;
 
-use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
+use super::{CliError, CliResult, Global, attach, block_on, load, moment, one_line, print, table};
 use crate::config::{ConfigScope, Env};
 use crate::domain::model::ids::Timestamp;
-use crate::store::Store;
 use crate::store::access_audit::{self, AccessRow};
 
 /// Arguments of `audit`.
@@ -29,7 +28,7 @@ pub struct AuditArgs {
 pub fn run(args: &AuditArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
-        let store = Store::attach(&database(&config)).map_err(failed)?;
+        let store = attach(&config).await?;
         let (login, before, limit) = (args.login.clone(), args.before, args.limit as usize);
         let read = store.read(move |c| access_audit::newest_of(c, login.as_deref(), before, limit)).await;
         store.close().await;

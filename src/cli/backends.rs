@@ -6,7 +6,7 @@ mod tests;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
+use super::{CliError, CliResult, Global, attach, block_on, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
 use crate::domain::loops::{LoopState, TimerKind, WaitReason};
@@ -56,7 +56,7 @@ pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     let settings = config.backends_settings();
     block_on(async {
-        let store = Store::attach(&database(&config)).map_err(failed)?;
+        let store = attach(&config).await?;
         let now = Clock::System.now();
         let outcome = match &args.command {
             None | Some(BackendsCommand::List) => list(&store, settings, global.json, now).await,

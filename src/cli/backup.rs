@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CliError, CliResult, Global, block_on, database, load, print};
+use super::{CliError, CliResult, Global, block_on, load, print};
+use crate::app;
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::store::{self, Store, installation};
+use crate::store::{self, DatabaseAddress, Store, installation};
 
 /// Arguments of `backup`.
 #[derive(Debug, Clone, Args)]
@@ -23,7 +24,14 @@ pub struct BackupArgs {
 /// Fails on an invalid configuration, a missing database, an existing file, or a write error.
 pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
     failpoint::arm(|variable| env.get(variable)).map_err(|error| CliError::Usage(error.to_string()))?;
-    let from = database(&load(ConfigScope::Store, global, env)?);
+    let config = load(ConfigScope::Store, global, env)?;
+    let address = app::database::address(&config).map_err(|error| CliError::Failed(error.to_string()))?;
+    let DatabaseAddress::File(from) = address else {
+        return Err(CliError::Failed(format!(
+            "{} is on a server of PostgreSQL; use `pg_dump` or the server's own backup",
+            address.shown().display()
+        )));
+    };
     let bytes = copy(&from, &args.file)?;
     note(&from);
     if global.json {

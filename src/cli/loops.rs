@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ralph_types::failure::Failure;
 
-use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
+use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;
@@ -148,7 +148,7 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
     }
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
-        let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
+        let store = attach(&config).await?;
         let outcome = LoopsShell::on(&store, &config, global).run(args).await;
         store.close().await;
         outcome
@@ -166,7 +166,7 @@ pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliEr
     let config = load(ConfigScope::Store, global, env)?;
     let mut found = None;
     block_on(async {
-        let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
+        let store = attach(&config).await?;
         let outcome = LoopsShell::on(&store, &config, global).find(id).await;
         store.close().await;
         found = Some(outcome?);

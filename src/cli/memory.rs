@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
+use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
 use crate::domain::knowledge::memory::{Learning, LearningFilter, LearningState, MemorySettings, Reflection, correct};
@@ -141,7 +141,7 @@ pub struct ImportArgs {
 pub fn run(args: &MemoryArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
-        let store = Store::attach(&database(&config)).map_err(failed)?;
+        let store = attach(&config).await?;
         let (settings, now) = (config.memory.clone(), Clock::System.now());
         let shell = MemoryShell { store: &store, settings, json: global.json, now };
         let outcome = shell.run(args).await;

@@ -6,6 +6,7 @@ pub mod forge_entry;
 mod key_sources;
 pub mod login_clients;
 pub mod operator;
+mod password_file;
 mod problem;
 pub mod reference;
 mod removed;
@@ -48,6 +49,7 @@ pub use validate_repository::parse_repository;
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::authorship::CommitSigning;
+use crate::domain::model::database::PostgresAddress;
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{ForgeName, Money, RepoRef, UserId};
 use crate::domain::providers::backends::{BackendSettings, BackendsSettings, WireName};
@@ -96,6 +98,8 @@ pub struct Config {
     pub dashboard: DashboardConfig,
     /// Folder for the database, mirrors, work trees and logs.
     pub data_dir: PathBuf,
+    /// Server of the database; `None` for SQLite in `data_dir`.
+    pub database: Option<DatabaseConfig>,
     /// Watched forges, with distinct names. At least one for [`ConfigScope::Service`]; empty for other scopes.
     pub forges: Vec<ForgeConfig>,
     /// Watched repositories; empty for all that the credentials can access.
@@ -149,6 +153,15 @@ pub struct Config {
     allow: Vec<(ForgeName, UserId)>,
     teams: Vec<(ForgeName, TeamRef)>,
     allow_bots: Vec<(ForgeName, UserId)>,
+}
+
+/// Database of PostgreSQL.
+#[derive(Debug, Clone)]
+pub struct DatabaseConfig {
+    /// Address; the path of its root certificate is resolved.
+    pub address: PostgresAddress,
+    /// Password for each host of the address, in order; `None` if there is none.
+    pub passwords: Vec<Option<SecretString>>,
 }
 
 /// Addresses of the service.

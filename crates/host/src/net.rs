@@ -3,11 +3,15 @@
 pub mod resolver;
 pub mod serve;
 
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustls::ClientConfig;
+use ralph_types::failure::Failure;
 use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 use url::{Host, Url};
 
@@ -19,13 +23,36 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// TLS configuration of all HTTP clients, with the certificates of the system. These are read once and not for each client of each
 /// forge, backend and channel. `None` if they cannot be read; then building a client fails with the reason.
 static TLS: LazyLock<Option<ClientConfig>> = LazyLock::new(|| {
-    let provider = Arc::new(ring::default_provider());
-    let verifier = Verifier::new(provider.clone()).ok()?;
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-    let mut config = versions.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+    let mut config = tls(None).ok()?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Some(config)
 });
+
+/// Returns the TLS configuration of a client that trusts the certificates in a file (PEM), or those of the system.
+///
+/// # Errors
+/// Fails if the certificates cannot be read.
+pub fn tls(root_certificates: Option<&Path>) -> Result<ClientConfig, Failure> {
+    let provider = Arc::new(ring::default_provider());
+    let versions = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let versions = versions.map_err(|error| Failure::new("TLS is not available").caused_by(error))?;
+    let Some(path) = root_certificates else {
+        let verifier = Verifier::new(provider);
+        let verifier =
+            verifier.map_err(|error| Failure::new("cannot read the certificates of the system").caused_by(error))?;
+        return Ok(versions.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth());
+    };
+    let unreadable = || Failure::new(format!("cannot read the certificates in {}", path.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unreadable().caused_by(error))? {
+        let certificate = certificate.map_err(|error| unreadable().caused_by(error))?;
+        roots.add(certificate).map_err(|error| unreadable().caused_by(error))?;
+    }
+    if roots.is_empty() {
+        return Err(unreadable().with_detail("the file contains none"));
+    }
+    Ok(versions.with_root_certificates(roots).with_no_client_auth())
+}
 
 /// Returns the base configuration of all HTTP clients: no redirects, the service's user agent.
 pub fn client() -> reqwest::ClientBuilder {

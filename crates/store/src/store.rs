@@ -94,6 +94,12 @@ pub enum StoreError {
         "the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary"
     )]
     Failed { path: PathBuf, detail: String },
+    /// The address, the user, its rights, or the database's content do not fit; the service changed nothing.
+    #[error("the database {path} cannot be used: {detail}")]
+    Unusable { path: PathBuf, detail: String },
+    /// The server's database has no tables yet.
+    #[error("the database {path} has no tables of ralph-bot yet; `ralph-bot serve` creates them")]
+    NotCreated { path: PathBuf },
     /// [`within`] interrupted a query.
     #[error("the query took too long")]
     TooSlow,
@@ -145,6 +151,11 @@ fn failure(detail: impl Into<String>) -> StoreError {
     StoreError::Failed { path: PathBuf::new(), detail: detail.into() }
 }
 
+/// Returns an error about the address, the user or the content of a database; [`with_path`] adds its address.
+fn unusable(detail: impl Into<String>) -> StoreError {
+    StoreError::Unusable { path: PathBuf::new(), detail: detail.into() }
+}
+
 /// Result of a call to the store.
 pub type StoreResult<T> = Result<T, StoreError>;
 
@@ -155,7 +166,7 @@ pub struct Store {
 }
 
 struct StoreInner {
-    source: DatabaseSource,
+    source: DatabaseAddress,
     /// Address of the database in messages.
     path: PathBuf,
     /// Sender to the writer thread; `None` once the store is closed.
@@ -170,13 +181,25 @@ struct StoreInner {
     _schema: Option<SchemaShare>,
 }
 
-/// Place of a database.
+/// Address of a database, which decides the engine.
 #[derive(Debug, Clone)]
-enum DatabaseSource {
+pub enum DatabaseAddress {
     /// File of SQLite.
     File(PathBuf),
     /// Server of PostgreSQL.
     Postgres(Box<PgSettings>),
+}
+
+impl<P: AsRef<Path> + ?Sized> From<&P> for DatabaseAddress {
+    fn from(path: &P) -> Self {
+        Self::File(path.as_ref().to_path_buf())
+    }
+}
+
+impl From<PgSettings> for DatabaseAddress {
+    fn from(settings: PgSettings) -> Self {
+        Self::Postgres(Box::new(settings))
+    }
 }
 
 /// Connection for writing, the lock on the schema of a file, and whether the last process ended without closing the file.
@@ -186,12 +209,12 @@ struct OpenedDatabase {
     unclean: bool,
 }
 
-impl DatabaseSource {
-    /// Returns the address for messages.
-    fn shown(&self) -> PathBuf {
+impl DatabaseAddress {
+    /// Returns the address for messages, without a password.
+    pub fn shown(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
-            Self::Postgres(settings) => settings.shown(),
+            Self::Postgres(settings) => settings.shown().into(),
         }
     }
 
@@ -241,62 +264,53 @@ enum Mode {
 }
 
 impl Store {
-    /// Opens or creates the database at `path` and brings its schema up to date.
+    /// Opens or creates a database and brings its schema up to date.
     ///
-    /// Fails with `Failed` if the file is not a ralph-bot database, was written by a newer version, is not writable, or
-    /// needs a schema change while processes of an older version use it.
-    pub fn open(path: &Path) -> StoreResult<Self> {
-        Self::start(DatabaseSource::File(path.to_path_buf()), Mode::Own, SCHEMA_PATIENCE)
+    /// # Errors
+    /// `Failed` if the file is not a ralph-bot database, was written by a newer version, is not writable, or needs a schema
+    /// change while processes of an older version use it. `Unusable` if no server accepts the user and its writes.
+    pub fn open(address: impl Into<DatabaseAddress>) -> StoreResult<Self> {
+        Self::start(address.into(), Mode::Own, SCHEMA_PATIENCE)
     }
 
     /// Opens the database like [`open`](Self::open), but waits at most `patience` for processes of an older version to stop.
     #[cfg(test)]
     fn open_within(path: &Path, patience: Duration) -> StoreResult<Self> {
-        Self::start(DatabaseSource::File(path.to_path_buf()), Mode::Own, patience)
+        Self::start(path.into(), Mode::Own, patience)
     }
 
-    /// Opens the existing database at `path` while a service may be running on it. Leaves its schema and the clean-stop mark
-    /// unchanged.
+    /// Opens an existing database while a service may be running on it. Leaves its schema and the clean-stop mark unchanged.
     ///
-    /// Fails with `Failed` if the database does not exist or its schema is from another version.
-    pub fn attach(path: &Path) -> StoreResult<Self> {
-        if !path.is_file() {
+    /// # Errors
+    /// `Failed` if the file does not exist or the schema is from another version, `NotCreated` if a server's database has no
+    /// tables, and `Unusable` if no server accepts the user and its writes.
+    pub fn attach(address: impl Into<DatabaseAddress>) -> StoreResult<Self> {
+        let address = address.into();
+        if let DatabaseAddress::File(path) = &address
+            && !path.is_file()
+        {
             let detail = "the file does not exist; `ralph-bot serve` creates it".to_owned();
-            return Err(StoreError::Failed { path: path.to_path_buf(), detail });
+            return Err(StoreError::Failed { path: path.clone(), detail });
         }
-        Self::start(DatabaseSource::File(path.to_path_buf()), Mode::Beside, SCHEMA_PATIENCE)
+        Self::start(address, Mode::Beside, SCHEMA_PATIENCE)
     }
 
     /// Opens an in-memory database for the simulation.
     pub fn in_memory() -> StoreResult<Self> {
         #[cfg(test)]
         if let Some(settings) = tests::databases::postgres() {
-            return Self::connect(&settings);
+            return Self::open(settings);
         }
-        Self::start(DatabaseSource::File(":memory:".into()), Mode::Memory, SCHEMA_PATIENCE)
+        Self::start(DatabaseAddress::File(":memory:".into()), Mode::Memory, SCHEMA_PATIENCE)
     }
 
-    /// Opens or creates the tables in a database of PostgreSQL and brings them up to date.
-    ///
-    /// Fails with `Failed` if the server cannot be reached or is too old, if the tables were written by a newer version, or
-    /// if they need a change while processes of an older version use them.
-    pub fn connect(settings: &PgSettings) -> StoreResult<Self> {
-        Self::start(DatabaseSource::Postgres(Box::new(settings.clone())), Mode::Own, SCHEMA_PATIENCE)
-    }
-
-    /// Connects to the existing tables in a database of PostgreSQL while a service may be running on it. Leaves the schema
-    /// unchanged.
-    pub fn connect_beside(settings: &PgSettings) -> StoreResult<Self> {
-        Self::start(DatabaseSource::Postgres(Box::new(settings.clone())), Mode::Beside, SCHEMA_PATIENCE)
-    }
-
-    fn start(source: DatabaseSource, mode: Mode, patience: Duration) -> StoreResult<Self> {
+    fn start(source: DatabaseAddress, mode: Mode, patience: Duration) -> StoreResult<Self> {
         let path = source.shown();
         let failed = |detail: String| StoreError::Failed { path: path.clone(), detail };
         let opened = match &source {
-            DatabaseSource::File(_) => source.open(mode, patience),
+            DatabaseAddress::File(_) => source.open(mode, patience),
             // The caller may be a task, in which connecting must not block.
-            DatabaseSource::Postgres(_) => {
+            DatabaseAddress::Postgres(_) => {
                 let opening = || source.open(mode, patience);
                 let joined = std::thread::scope(|scope| scope.spawn(opening).join());
                 joined.unwrap_or_else(|_| Err(failure("connecting ended early")))
@@ -427,7 +441,7 @@ impl Store {
     /// # Errors
     /// `Bug` on PostgreSQL, whose own programs make backups.
     pub async fn backup(&self, to: PathBuf) -> StoreResult<()> {
-        let DatabaseSource::File(path) = self.inner.source.clone() else {
+        let DatabaseAddress::File(path) = self.inner.source.clone() else {
             let detail = "`pg_dump` makes backups of a database of PostgreSQL".to_owned();
             return Err(StoreError::Bug { detail });
         };
@@ -437,7 +451,7 @@ impl Store {
 
     /// Finishes queued writes, marks the clean stop, and closes the database. Rejects further writes.
     pub async fn close(&self) {
-        if self.inner.mode != Mode::Beside && matches!(self.inner.source, DatabaseSource::File(_)) {
+        if self.inner.mode != Mode::Beside && matches!(self.inner.source, DatabaseAddress::File(_)) {
             let noted = self.write(|c| installation::set(c, "stopped_cleanly", "yes")).await;
             if let Err(error) = noted {
                 tracing::warn!(%error, "the clean stop could not be recorded");
@@ -466,6 +480,8 @@ fn with_path(error: StoreError, path: &Path) -> StoreError {
     match error {
         StoreError::Full { .. } => StoreError::Full { path: path.to_path_buf() },
         StoreError::Failed { detail, .. } => StoreError::Failed { path: path.to_path_buf(), detail },
+        StoreError::Unusable { detail, .. } => StoreError::Unusable { path: path.to_path_buf(), detail },
+        StoreError::NotCreated { .. } => StoreError::NotCreated { path: path.to_path_buf() },
         other => other,
     }
 }

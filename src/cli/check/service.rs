@@ -18,7 +18,7 @@ use crate::domain::trust::outbound::OutboundFilter;
 use crate::forge::http::RateSettings;
 use crate::forge::{Forge, ForgeErrorKind, Permission, Repository};
 use crate::process::{SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
-use crate::store::{Store, inbox, memory, outbox};
+use crate::store::{DatabaseAddress, Store, StoreError, inbox, memory, outbox};
 
 /// Maximum wait for one forge or channel.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -117,22 +117,40 @@ async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
 /// Opens and checks the database; `None` if it does not exist or is unusable.
 async fn database(config: &Config, findings: &mut Vec<CheckFinding>) -> Option<Store> {
     const NAME: &str = "database";
-    let path = crate::cli::database(config);
-    if !path.exists() {
-        findings
-            .push(CheckFinding::ok(NAME, format!("does not exist yet; `ralph-bot serve` creates {}", path.display())));
-        return None;
-    }
-    let fix = "stop the service and restore a backup made with `ralph-bot backup`";
-    let store = match Store::attach(&path) {
-        Ok(store) => store,
+    let address = match app::database::address(config) {
+        Ok(address) => address,
         Err(error) => {
             findings.push(CheckFinding::fail(NAME, error.to_string(), ""));
             return None;
         }
     };
+    let (path, sound) = match &address {
+        DatabaseAddress::File(path) => (path.clone(), "is intact"),
+        DatabaseAddress::Postgres(_) => (address.shown(), "answers"),
+    };
+    if matches!(&address, DatabaseAddress::File(path) if !path.exists()) {
+        findings
+            .push(CheckFinding::ok(NAME, format!("does not exist yet; `ralph-bot serve` creates {}", path.display())));
+        return None;
+    }
+    let fix = "stop the service and restore a backup made with `ralph-bot backup`";
+    let store = match Store::attach(address) {
+        Ok(store) => store,
+        Err(error @ StoreError::NotCreated { .. }) => {
+            findings.push(CheckFinding::ok(NAME, error.to_string()));
+            return None;
+        }
+        Err(error) => {
+            findings.push(CheckFinding::fail(NAME, error.to_string(), ""));
+            return None;
+        }
+    };
+    if let Err(error) = app::database::check_installation(config, &store).await {
+        findings.push(CheckFinding::fail(NAME, format!("{error:#}"), ""));
+        return None;
+    }
     findings.push(match store.integrity().await {
-        Ok(damage) if damage.is_empty() => CheckFinding::ok(NAME, format!("{} is intact", path.display())),
+        Ok(damage) if damage.is_empty() => CheckFinding::ok(NAME, format!("{} {sound}", path.display())),
         Ok(damage) => CheckFinding::fail(NAME, format!("{} is damaged: {}", path.display(), damage.join("; ")), fix),
         Err(error) => CheckFinding::fail(NAME, error.to_string(), fix),
     });

@@ -46,6 +46,14 @@ config_section! {
         pub telemetry: TelemetrySection;
         /// Folder for the database, mirrors, work trees and logs. On ext4 without a journal, a power failure may damage commits.
         pub data_dir: PathBuf = PathBuf::from("data");
+        /// Address of a database of PostgreSQL, `postgres://user@host[,host]/name`, in place of SQLite in `data_dir`:
+        /// `docs/guides/postgresql.md`. The address contains no password.
+        pub database: Option<String>;
+        /// Environment variable with the password of the database, if it is not in the password file of libpq (`PGPASSFILE`,
+        /// `~/.pgpass`).
+        pub database_password_env: Option<String>;
+        /// File with the password of the database.
+        pub database_password_file: Option<PathBuf>;
         /// Watched forges; at least one.
         pub forges: Vec<ForgeSection>;
         /// Watched repositories, `forge:owner/name` with globs; all that the token or the App can access if empty.

@@ -13,6 +13,7 @@ const SECRET_KEYS: &[(&str, &str)] = &[
     ("token", "token"),
     ("access_token", "token"),
     ("password", "token"),
+    ("database_password", "database_password"),
     ("webhook_secret", "webhook_secret"),
     ("secret", "webhook_secret"),
     ("secret", "secret"),

@@ -69,7 +69,8 @@ pub(super) fn of_others(signing: Option<&CommitSigning>, env: &Env) -> Vec<(Stri
     found
 }
 
-fn read_file(path: &Path) -> io::Result<String> {
+/// Reads a plain file of at most 64 KiB.
+pub(super) fn read_file(path: &Path) -> io::Result<String> {
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a file"));

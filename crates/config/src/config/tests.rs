@@ -2,6 +2,7 @@
 
 mod backends;
 mod dashboard;
+mod database;
 mod key_sources;
 mod thresholds;
 

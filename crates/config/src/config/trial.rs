@@ -85,6 +85,7 @@ impl Config {
             forge.repository_secrets = known.unwrap_or_default();
         }
         config.data_dir.clone_from(&trial.data_dir);
+        config.database = None;
         Ok(config)
     }
 }

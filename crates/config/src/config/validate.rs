@@ -4,6 +4,7 @@ mod backends;
 mod channels;
 pub(super) mod commits;
 mod dashboard;
+mod database;
 mod hooks;
 
 use std::net::SocketAddr;
@@ -51,6 +52,7 @@ pub(super) fn operator(
     let assistant = backends::assistant_of(&file);
     let mut check = Validator { root, base, reach, env, report, secret_files: Vec::new(), reviewer, assistant };
     check.settings(file.check(""));
+    let database = check.database(&file);
     let listen = check.listen("server.listen", &file.server.listen);
     let metrics_listen = file.server.metrics_listen.as_deref();
     let metrics_listen = metrics_listen.and_then(|text| check.listen("server.metrics_listen", text));
@@ -93,6 +95,7 @@ pub(super) fn operator(
         },
         dashboard,
         data_dir: base.join(&file.data_dir),
+        database,
         forges,
         repositories,
         checks: file.checks,
@@ -353,11 +356,16 @@ impl Validator<'_> {
     ) -> Option<(String, SecretSource)> {
         match (variable, file) {
             (Some(_), Some(_)) => {
-                self.wrong(key, format!("`{name}_env` and `{name}_file` cannot be combined; keep one of them"));
+                let place = if key.is_empty() { format!("{name}_file") } else { key.to_owned() };
+                self.wrong(&place, format!("`{name}_env` and `{name}_file` cannot be combined; keep one of them"));
                 self.one_of(key, name, variable, &None)
             }
-            (Some(variable), None) => Some((format!("{key}.{name}_env"), SecretSource::Variable(variable.clone()))),
-            (None, Some(file)) => Some((format!("{key}.{name}_file"), SecretSource::File(file.clone()))),
+            (Some(variable), None) => {
+                Some((settings::join(key, &format!("{name}_env")), SecretSource::Variable(variable.clone())))
+            }
+            (None, Some(file)) => {
+                Some((settings::join(key, &format!("{name}_file")), SecretSource::File(file.clone())))
+            }
             (None, None) => None,
         }
     }
@@ -366,6 +374,10 @@ impl Validator<'_> {
         if self.reach == ConfigScope::Store {
             return Some(SecretString::default());
         }
+        self.read_secret(key, source)
+    }
+
+    fn read_secret(&mut self, key: &str, source: &SecretSource) -> Option<SecretString> {
         if let SecretSource::File(path) = source {
             self.secret_files.push((key.to_owned(), self.base.join(path)));
         }

@@ -3,6 +3,7 @@
 pub mod authorship;
 pub mod characters;
 pub mod comparison;
+pub mod database;
 pub mod dispersion;
 pub mod document;
 pub mod error_chain;

@@ -67,7 +67,7 @@ async fn forge_account_and_permissions_are_checked() {
 
     forge.grant(repo, &bot, Access::Admin).expect("granted");
     std::fs::create_dir(&config.data_dir).expect("made");
-    let store = Store::open(&crate::cli::database(&config)).expect("opened");
+    let store = Store::open(&config.data_dir.join("ralph.db")).expect("opened");
     let forge_name = ForgeName::new("work");
     let row = StoredDelivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Body::pack(b"") };
     store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
@@ -269,7 +269,7 @@ async fn damaged_database_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let (config, _) = config(folder.path(), "http://127.0.0.1:1", "token");
     std::fs::create_dir(&config.data_dir).expect("made");
-    std::fs::write(crate::cli::database(&config), "this was a database once").expect("written");
+    std::fs::write(config.data_dir.join("ralph.db"), "this was a database once").expect("written");
     let mut findings = Vec::new();
     assert!(database(&config, &mut findings).await.is_none());
     assert_eq!(of(&findings, "database").status, FindingStatus::Fail);

@@ -20,9 +20,8 @@ use std::time::Duration;
 use ::postgres::SimpleQueryMessage;
 
 use super::engine::DatabaseEngine;
-use crate::store::{Mode, StoreError, StoreResult, failure};
+use crate::store::{Mode, StoreError, StoreResult};
 pub(super) use connection::{PgConnection, PgStatement};
-use failures::reason;
 pub use settings::PgSettings;
 pub(super) use values::{PgRow, value};
 
@@ -33,7 +32,7 @@ const LEAST_LIMIT: Duration = Duration::from_millis(500);
 /// Connects for writing, creates the tables in [`Mode::Own`] and brings them up to date.
 pub(in crate::store) fn open(settings: &PgSettings, mode: Mode, patience: Duration) -> StoreResult<PgConnection> {
     let connection = PgConnection::unconnected(settings.clone());
-    let (mut client, schema) = settings.connect().map_err(|error| failure(reason(&error)))?;
+    let (mut client, schema) = settings.connect()?;
     match mode {
         Mode::Beside => schema::check(&mut client, schema)?,
         Mode::Own | Mode::Memory => schema::update(&mut client, schema, patience)?,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ::postgres::{Config, NoTls};
 
+use crate::domain::model::database::PostgresAddress;
 use crate::store::sql::{Connection, Database, postgres as engine, sqlite};
 use crate::store::{Mode, PgSettings};
 
@@ -40,5 +41,10 @@ pub(in crate::store) fn new_schema(server: &str) -> PgSettings {
     let sql = format!("CREATE SCHEMA {name}");
     let made = std::thread::spawn(move || config.connect(NoTls).and_then(|mut client| client.batch_execute(&sql)));
     made.join().expect("no panic").expect("a schema");
-    PgSettings::parse(&format!("{server}&options=-c%20search_path%3D{name}")).expect("an address")
+    settings(&format!("{server}&options=-c%20search_path%3D{name}"))
+}
+
+/// Returns the settings of an address whose server asks for no password.
+pub(in crate::store) fn settings(address: &str) -> PgSettings {
+    PgSettings::new(&PostgresAddress::parse(address).expect("an address"), &[]).expect("settings")
 }

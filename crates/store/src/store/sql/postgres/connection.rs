@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use postgres::{Client, Row, SimpleQueryMessage, Statement};
 
-use super::failures::{classified, is_lost, reason};
+use super::failures::{classified, is_lost};
 use super::schema::{self, SchemaKey};
 use super::settings::PgSettings;
 use super::statement;
@@ -56,8 +56,7 @@ impl PgConnection {
     /// Connects to a database with this version's schema.
     pub(super) fn connect(&self) -> StoreResult<()> {
         let (mut client, schema) = self.settings.connect().map_err(|error| {
-            let database = self.settings.shown();
-            tracing::warn!(error = reason(&error), database = %database.display(), "cannot connect to the database");
+            tracing::warn!(%error, database = self.settings.shown(), "cannot connect to the database");
             StoreError::Busy
         })?;
         schema::check(&mut client, schema)?;

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use postgres::error::SqlState;
 
-use crate::store::{StoreError, failure};
+use crate::domain::model::database::DatabaseHost;
+use crate::store::{StoreError, failure, unusable};
 
 /// Whether the connection is lost after an error, or leads to a server that no longer accepts writes.
 pub(super) fn is_lost(error: &postgres::Error) -> bool {
     let Some(state) = error.code() else {
-        return error.is_closed() || std::error::Error::source(error).is_some_and(|e| e.is::<std::io::Error>());
+        return error.is_closed() || is_io(error);
     };
     state.code().starts_with("08")
         || matches!(
@@ -22,6 +23,10 @@ pub(super) fn is_lost(error: &postgres::Error) -> bool {
         )
 }
 
+fn is_io(error: &postgres::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>())
+}
+
 /// Classifies an error by the server's code.
 pub(super) fn classified(error: &postgres::Error) -> StoreError {
     let detail = reason(error);
@@ -32,6 +37,7 @@ pub(super) fn classified(error: &postgres::Error) -> StoreError {
     match state {
         _ if state.code().starts_with("23") => StoreError::Duplicate { detail },
         &SqlState::DISK_FULL => StoreError::Full { path: PathBuf::new() },
+        &SqlState::INSUFFICIENT_PRIVILEGE => unusable(detail),
         &SqlState::QUERY_CANCELED => StoreError::TooSlow,
         &SqlState::T_R_SERIALIZATION_FAILURE
         | &SqlState::T_R_DEADLOCK_DETECTED
@@ -44,6 +50,23 @@ pub(super) fn classified(error: &postgres::Error) -> StoreError {
             "58" | "XX" | "F0" => failure(detail),
             _ => StoreError::Bug { detail },
         },
+    }
+}
+
+/// Returns the reason why a server could not be used, for the operator.
+pub(super) fn not_connected(host: &DatabaseHost, has_password: bool, error: &postgres::Error) -> String {
+    let why = reason(error);
+    match error.code() {
+        Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => format!(
+            "the server {host} rejects the login ({why}); correct the user in `database`, or its password in \
+             `database_password_env`, `database_password_file` or the password file of libpq"
+        ),
+        Some(_) => format!("the server {host} refuses the connection: {why}"),
+        // The server asks for a password, or does not answer as expected.
+        None if !has_password && !is_io(error) => {
+            format!("the server {host} could not be used without a password: {why}")
+        }
+        None => format!("the server {host} could not be used: {why}"),
     }
 }
 

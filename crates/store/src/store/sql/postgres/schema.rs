@@ -3,6 +3,7 @@
 //! Each connection holds a shared advisory lock, and a process needs the exclusive lock to change the schema. So no process
 //! works with an unknown schema, also after a lost connection: a new connection takes the lock and checks the version again.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use postgres::Client;
@@ -12,12 +13,10 @@ use super::failures::{classified, reason};
 use super::words;
 use crate::clock::Stopwatch;
 use crate::store::schema::NEWER;
-use crate::store::{MIGRATIONS, StoreResult, failure};
+use crate::store::{MIGRATIONS, StoreError, StoreResult, failure, unusable};
 
 /// Class of the advisory lock on the schema's version.
 const SCHEMA_LOCK: i32 = 0x7261_6c02;
-/// Oldest version of the server.
-const OLDEST_SERVER: i32 = 140_000;
 /// Time between two attempts to acquire the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 
@@ -61,7 +60,10 @@ pub(super) fn check(client: &mut Client, schema: SchemaKey) -> StoreResult<()> {
     }
     let ours = MIGRATIONS.len() as i64;
     match version(client)? {
-        0 => Err(failure("it has no tables of ralph-bot; `ralph-bot serve` creates them")),
+        0 => {
+            check_right_to_create(client)?;
+            Err(StoreError::NotCreated { path: PathBuf::new() })
+        }
         v if v < ours => Err(failure("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date")),
         v if v > ours => Err(failure(NEWER)),
         _ => Ok(()),
@@ -70,12 +72,6 @@ pub(super) fn check(client: &mut Client, schema: SchemaKey) -> StoreResult<()> {
 
 /// Runs the missing migrations and keeps the shared lock. Waits at most `patience` for processes with an older schema.
 pub(super) fn update(client: &mut Client, schema: SchemaKey, patience: Duration) -> StoreResult<()> {
-    let server = client.query_one("SELECT current_setting('server_version_num')::int4", &[]);
-    let server: i32 = server.map_err(|error| classified(&error))?.get(0);
-    if server < OLDEST_SERVER {
-        let detail = format!("the server has version {}, and ralph-bot needs 14 or newer", server / 10_000);
-        return Err(failure(detail));
-    }
     let waited = Stopwatch::start();
     let lock = schema.lock();
     loop {
@@ -114,7 +110,7 @@ fn asked(client: &mut Client, sql: &str) -> StoreResult<bool> {
 
 /// Returns the number of applied migrations; 0 without tables.
 fn version(client: &mut Client) -> StoreResult<i64> {
-    let exists = "SELECT to_regclass(format('%I.schema_version', current_schema())) IS NOT NULL";
+    let exists = "SELECT to_regclass(quote_ident(current_schema()) || '.schema_version') IS NOT NULL";
     if !asked(client, exists)? {
         return Ok(0);
     }
@@ -122,8 +118,27 @@ fn version(client: &mut Client) -> StoreResult<i64> {
     Ok(row.map_err(|error| classified(&error))?.get(0))
 }
 
+/// Checks that the user may create tables in the schema.
+fn check_right_to_create(client: &mut Client) -> StoreResult<()> {
+    let sql = "SELECT current_schema(), coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), current_user::text";
+    let row = client.query_one(sql, &[]).map_err(|error| classified(&error))?;
+    let user: String = row.get(2);
+    match (row.get::<_, Option<String>>(0), row.get(1)) {
+        (Some(_), true) => Ok(()),
+        (Some(schema), false) => Err(unusable(format!(
+            "the user {user} has no right to create tables; run `GRANT CREATE ON SCHEMA {schema} TO {user}` as the server's \
+             administrator"
+        ))),
+        (None, _) => Err(unusable(format!(
+            "the user {user} has no schema for its tables; run `CREATE SCHEMA {user} AUTHORIZATION {user}` as the server's \
+             administrator"
+        ))),
+    }
+}
+
 /// Runs the missing migrations in one transaction.
 fn migrate(client: &mut Client) -> StoreResult<()> {
+    check_right_to_create(client)?;
     let done = version(client)?;
     let mut sql = String::from("BEGIN;\n");
     if done == 0 {

@@ -1,122 +1,22 @@
 //! Tests on a real server: the tests of the store's functions, and two writers.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+mod connecting;
+mod server;
+
+use std::process::Command;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::connection::PgConnection;
-use crate::clock::Stopwatch;
 use crate::domain::knowledge::session::{EventKind, SessionEvent};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::session::{NewEvent, add_events};
 use crate::store::sql::Connection;
 use crate::store::sql::engine::DatabaseEngine;
-use crate::store::tests::databases::{self, ENGINE};
+use crate::store::tests::databases::ENGINE;
 use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation};
-
-/// Folders with the programs of the server, newest version first.
-const PROGRAMS: [&str; 5] = [
-    "/usr/lib/postgresql/18/bin",
-    "/usr/lib/postgresql/17/bin",
-    "/usr/lib/postgresql/16/bin",
-    "/usr/lib/postgresql/15/bin",
-    "/usr/lib/postgresql/14/bin",
-];
-/// Maximum time for the start of the server.
-const START: Duration = Duration::from_secs(30);
-
-/// Server in a temporary folder, with a socket and without TCP.
-struct Server {
-    folder: tempfile::TempDir,
-    process: Child,
-}
-
-#[expect(clippy::disallowed_methods, reason = "a program of the tests, not of the service")]
-fn command(program: PathBuf) -> Command {
-    use std::os::unix::process::CommandExt;
-    let mut command = Command::new(program);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if rustix::process::geteuid().is_root() {
-        // The server refuses to run as root.
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
-}
-
-/// Number of the user `nobody` on Debian.
-const NOBODY: u32 = 65_534;
-
-impl Server {
-    /// Starts a server; returns `None` and records the skipped test if the machine has none.
-    fn start() -> Option<Self> {
-        let Some(programs) = PROGRAMS.into_iter().map(Path::new).find(|folder| folder.join("initdb").exists()) else {
-            skipped_tests::skip("PostgreSQL is missing; install the package `postgresql`");
-            return None;
-        };
-        let folder = tempfile::tempdir().expect("a folder");
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("given to nobody");
-        }
-        let data = folder.path().join("data");
-        let mut init = command(programs.join("initdb"));
-        init.args(["--auth=trust", "--username=ralph", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]).arg(&data);
-        assert!(init.status().expect("started").success(), "initdb failed");
-        let mut server = command(programs.join("postgres"));
-        server.arg("-D").arg(&data).arg("-k").arg(folder.path());
-        server.args([
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "fsync=off",
-            "-c",
-            "full_page_writes=off",
-            "-c",
-            "max_connections=400",
-        ]);
-        let process = server.spawn().expect("started");
-        let server = Self { folder, process };
-        let watch = Stopwatch::start();
-        while !server.answers() {
-            assert!(watch.elapsed() < START, "the server did not start");
-            std::thread::yield_now();
-        }
-        Some(server)
-    }
-
-    fn answers(&self) -> bool {
-        if std::os::unix::net::UnixStream::connect(self.folder.path().join(".s.PGSQL.5432")).is_err() {
-            return false;
-        }
-        let config = self.config();
-        // The caller may be a task, in which connecting must not block.
-        std::thread::spawn(move || config.connect(::postgres::NoTls).is_ok()).join().expect("no panic")
-    }
-
-    fn address(&self) -> String {
-        let folder = self.folder.path().display().to_string().replace('/', "%2F");
-        format!("postgres://ralph@{folder}/postgres?connect_timeout=10")
-    }
-
-    fn config(&self) -> ::postgres::Config {
-        self.address().parse().expect("an address")
-    }
-
-    /// Returns a new schema.
-    fn schema(&self) -> PgSettings {
-        databases::new_schema(&self.address())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // SIGQUIT ends all processes of the server at once.
-        let id = rustix::process::Pid::from_child(&self.process);
-        let _ = rustix::process::kill_process(id, rustix::process::Signal::QUIT);
-        let _ = self.process.wait();
-    }
-}
+use server::Server;
 
 /// Tests whose databases are files of SQLite, or that are about SQLite.
 const OF_SQLITE: [&str; 3] = ["store::schema::", "store::tests::", "postgres::"];
@@ -176,7 +76,7 @@ fn events_after(c: &Connection, row: i64) -> StoreResult<Vec<(i64, String)>> {
 async fn transaction_that_commits_late_never_has_the_smaller_id() {
     let Some(server) = Server::start() else { return };
     let settings = server.schema();
-    let (one, two) = (Store::connect(&settings).expect("opened"), Store::connect(&settings).expect("opened"));
+    let (one, two) = (Store::open(settings.clone()).expect("opened"), Store::open(settings.clone()).expect("opened"));
     one.write(add_loop).await.expect("stored");
     let (begun, has_begun) = oneshot::channel();
     let (go_on, may_go_on) = oneshot::channel::<()>();
@@ -214,9 +114,9 @@ async fn reader_of_two_writers_misses_no_event() {
     const EVENTS: usize = 60;
     let Some(server) = Server::start() else { return };
     let settings = server.schema();
-    let stores = [Store::connect(&settings).expect("opened"), Store::connect(&settings).expect("opened")];
+    let stores = [Store::open(settings.clone()).expect("opened"), Store::open(settings.clone()).expect("opened")];
     stores[0].write(add_loop).await.expect("stored");
-    let reader = Store::connect_beside(&settings).expect("attached");
+    let reader = Store::attach(settings.clone()).expect("attached");
     let mut writers = tokio::task::JoinSet::new();
     for (number, store) in stores.into_iter().enumerate() {
         for nth in 0..EVENTS {
@@ -249,7 +149,7 @@ fn disconnect(server: &Server) {
 #[tokio::test]
 async fn lost_connection_is_busy_and_made_again() {
     let Some(server) = Server::start() else { return };
-    let store = Store::connect(&server.schema()).expect("opened");
+    let store = Store::open(server.schema()).expect("opened");
     let set = |key: &'static str| store.write(move |c| installation::set(c, key, "yes"));
     let get = |key: &'static str| store.read(move |c| installation::get(c, key));
     set("first").await.expect("stored");
@@ -351,11 +251,11 @@ async fn tables_of_other_versions_are_refused() {
     let Some(server) = Server::start() else { return };
     let settings = server.schema();
     let refusal = |opened: StoreResult<Store>| opened.map(drop).expect_err("refused").to_string();
-    let missing = refusal(Store::connect_beside(&settings));
+    let missing = refusal(Store::attach(settings.clone()));
     assert!(missing.contains("`ralph-bot serve` creates them"), "{missing}");
-    let store = Store::connect(&settings).expect("opened");
+    let store = Store::open(settings.clone()).expect("opened");
     store.write(|c| Ok(c.execute("UPDATE schema_version SET version = version + 1", [])?)).await.expect("changed");
-    for opened in [Store::connect(&settings), Store::connect_beside(&settings)] {
+    for opened in [Store::open(settings.clone()), Store::attach(settings.clone())] {
         let newer = refusal(opened);
         assert!(newer.contains("a newer version of ralph-bot has used it"), "{newer}");
     }
@@ -371,7 +271,7 @@ fn several_processes_create_the_tables_once() {
     let Some(server) = Server::start() else { return };
     let settings = server.schema();
     std::thread::scope(|scope| {
-        let opening: Vec<_> = (0..4).map(|_| scope.spawn(|| Store::connect(&settings).map(drop))).collect();
+        let opening: Vec<_> = (0..4).map(|_| scope.spawn(|| Store::open(settings.clone()).map(drop))).collect();
         opening.into_iter().for_each(|opened| opened.join().expect("no panic").expect("opened"));
     });
 }
@@ -379,7 +279,7 @@ fn several_processes_create_the_tables_once() {
 #[tokio::test]
 async fn slow_query_ends_at_its_limit_and_the_connection_is_used_again() {
     let Some(server) = Server::start() else { return };
-    let store = Store::connect(&server.schema()).expect("opened");
+    let store = Store::open(server.schema()).expect("opened");
     let limited = store.read(|c| {
         let slow = crate::store::within(c, Duration::from_millis(50), |c| {
             Ok(c.query_row("SELECT count(*) FROM pg_sleep(60)", [], |row| row.get::<_, i64>(0))?)
