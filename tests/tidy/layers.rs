@@ -59,7 +59,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
     ("provider", &["domain", "clock", "process", "net"]),
     ("workspace", &["domain", "clock", "process"]),
     ("checks", &["domain", "clock", "process"]),
-    ("store", &["domain", "clock", "process"]),
+    ("store", &["domain", "clock", "process", "net"]),
     ("mcp", &["domain", "store"]),
     ("channels", &["domain", "clock", "process", "net"]),
     ("embed", &["domain"]),

@@ -381,13 +381,7 @@ impl Validator<'_> {
         if let SecretSource::File(path) = source {
             self.secret_files.push((key.to_owned(), self.base.join(path)));
         }
-        match secret::read(source, self.env, self.base) {
-            Ok(secret) => Some(secret),
-            Err(why) => {
-                self.wrong(key, why);
-                None
-            }
-        }
+        secret::read(source, self.env, self.base).map_err(|why| self.wrong(key, why)).ok()
     }
 
     fn updates(&mut self, key: &str, forge: &ForgeSection) -> ForgeUpdates {
