@@ -427,10 +427,8 @@ async fn text_files_are_read_from_commits_and_replaced_without_following_links()
 #[tokio::test]
 async fn lines_are_searched_in_files_of_all_folders() {
     let world = WorkspaceWorld::new();
-    let info = world.prepare().await;
-    sh(&info.dir, "mkdir -p t/deep; echo 'use Test::More;' >t/deep/roman.t");
-    let commit = world.commit(&info.head).await.commit.expect("a commit");
-    let has = async |globs: &[&str]| world.workspaces.has_line(&world.repo, &commit, "^use Test::More;", globs).await;
-    assert!(has(&["*.pl", "*.t"]).await, "the pattern of files has a meaning");
-    assert!(!has(&["*.pl"]).await);
+    let base = world.prepare().await.base;
+    let has = async |globs: &[&str]| world.workspaces.has_line(&world.repo, &base, "^fn main", globs).await;
+    assert!(has(&["*.py", "*.rs"]).await, "the pattern matches src/main.rs");
+    assert!(!has(&["*.py"]).await);
 }
