@@ -163,8 +163,9 @@ impl Engine {
                 break;
             }
             let call = self.begin_question(questions, &asked).await?;
-            let limit = self.time_limit(&asked, &call.backend).saturating_sub(watch.elapsed());
-            let ended = self.put(questions, &call, (&question, &asked), limit, &|answer| job.checked(answer)).await;
+            let timeout = self.time_limit(&asked, &call.backend).saturating_sub(watch.elapsed());
+            let limits = AskLimits { model: call.model.clone(), max_tokens: asked.max_output_tokens, timeout };
+            let ended = self.put(questions, &call, &question, &limits, &|answer| job.checked(answer)).await;
             let QuestionEnd { end, used, answer } = ended;
             questions.so_far().used.add(used);
             self.metrics.question(J::KIND.as_str(), end.word());
@@ -309,18 +310,24 @@ impl Engine {
         &self,
         questions: &Questions<'_>,
         call: &QuestionCall,
-        (question, asked): (&Question, &Ask),
-        timeout: Duration,
+        question: &Question,
+        limits: &AskLimits,
         rule: assistant::AnswerRule<'_, T>,
     ) -> QuestionEnd<T> {
-        let limits = AskLimits { model: call.model.clone(), max_tokens: asked.max_output_tokens, timeout };
         let (outcome, record) = match self.assistants.get(&call.backend) {
-            Some(Respondent::Assistant(model)) => (questions.ask(&**model, question, &limits, rule).await, None),
+            Some(Respondent::Assistant(model)) => (questions.ask(&**model, question, limits, rule).await, None),
             Some(Respondent::Agent(agent)) => {
-                let by = (call.backend.as_str(), call.model.as_str());
-                let program =
-                    ProgramAssistant::new((self, &**agent), questions.current, &call.caller, by, questions.cancel);
-                let outcome = questions.ask(&program, question, &limits, rule).await;
+                let model = call.model.as_str();
+                let program = ProgramAssistant::new(
+                    self,
+                    &**agent,
+                    questions.current,
+                    &call.caller,
+                    &call.backend,
+                    model,
+                    questions.cancel,
+                );
+                let outcome = questions.ask(&program, question, limits, rule).await;
                 (outcome, Some(program.into_record()))
             }
             None => {

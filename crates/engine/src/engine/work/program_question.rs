@@ -189,10 +189,12 @@ struct ProgramRecord {
 impl<'a> ProgramAssistant<'a> {
     /// Creates the assistant of one call. `model` is empty for the backend's default.
     pub fn new(
-        (engine, agent): (&'a Engine, &'a dyn Backend),
+        engine: &'a Engine,
+        agent: &'a dyn Backend,
         current: &'a Loop,
         caller: &'a CallContext,
-        (backend, model): (&'a str, &'a str),
+        backend: &'a str,
+        model: &'a str,
         cancel: &'a CancellationToken,
     ) -> Self {
         let folder = format!("question-{}-{:08x}", caller.purpose, engine.random());
