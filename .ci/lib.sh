@@ -166,7 +166,7 @@ stage_build() { cargo test --locked --no-run --tests --test slow --test attack "
 
 # The README's second command.
 stage_tests() {
-  needs bwrap:bubblewrap git-lfs strace gdb pg_lsclusters:postgresql
+  needs bwrap:bubblewrap git-lfs strace gdb openssl pg_lsclusters:postgresql
   cargo test --locked
 }
 
