@@ -38,7 +38,7 @@ impl Engine {
         let programs: BTreeSet<&str> = naming.iter().flat_map(of).take(MAX_PROGRAMS).collect();
         let programs: Vec<&str> = programs.into_iter().collect();
         for (path, content) in self.contents(names, base, &programs).await? {
-            data.read_program_of_tests(&path, &String::from_utf8_lossy(&content));
+            data.note_failing(&path, &String::from_utf8_lossy(&content));
         }
         for (path, content) in naming {
             let content = String::from_utf8_lossy(&content);

@@ -1,7 +1,7 @@
 //! Data that tests read under an ordinary name: cases in a table, recorded output, a document whose examples run. The path does not say
 //! so, but the base's tests, the commands of the checks or the build files name the data, and no program code does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::build_files::{is_build_file, makes_tests};
@@ -47,6 +47,8 @@ pub struct TestData<'a> {
     start: &'a CheckStart<'a>,
     /// Programs of the base by the names by which tests import or start them.
     programs: HashMap<&'a str, Vec<&'a str>>,
+    /// Paths of these programs whose functions can only fail.
+    failing: HashSet<String>,
     files: Vec<DataFile>,
 }
 
@@ -81,7 +83,7 @@ impl<'a> TestData<'a> {
         for path in start.base_paths().filter(|path| is_program(path, start)) {
             modules(path).into_iter().for_each(|name| programs.entry(name).or_default().push(path));
         }
-        let mut found = Self { start, programs, files };
+        let mut found = Self { start, programs, failing: HashSet::new(), files };
         for command in start.commands() {
             found.read_commands(command);
         }
@@ -100,20 +102,20 @@ impl<'a> TestData<'a> {
         texts
     }
 
-    /// Returns the programs of the base that a test or a script of the checks names, if its language names programs.
+    /// Returns the programs of the base that a script of the checks names, if its language names programs. A test is no script.
     pub fn programs_of(&self, path: &str, content: &str) -> Vec<&'a str> {
         let names_them = Language::of(path).is_some_and(|language| NAMING_LANGUAGES.contains(&language));
-        match names_them && (is_test_file(path) || self.start.depends_on(path)) {
+        match names_them && !is_test_file(path) && self.start.depends_on(path) {
             true => words(content).filter_map(|word| self.programs.get(word)).flatten().copied().collect(),
             false => Vec::new(),
         }
     }
 
-    /// Reads the content of a program, which is a library of the tests if its functions do nothing but fail.
-    pub fn read_program_of_tests(&mut self, path: &str, content: &str) {
+    /// Reads the content of a program. For scripts of the checks, it is a library if its functions do nothing but fail. For tests, it
+    /// stays a program, because they also test programs that only refuse bad input.
+    pub fn note_failing(&mut self, path: &str, content: &str) {
         if only_fails(path, content) {
-            self.programs.values_mut().for_each(|paths| paths.retain(|known| *known != path));
-            self.programs.retain(|_, paths| !paths.is_empty());
+            self.failing.insert(path.to_owned());
         }
     }
 
@@ -126,7 +128,7 @@ impl<'a> TestData<'a> {
         if is_test || language.is_some() && !is_build_file(path) && self.start.depends_on(path) {
             if is_shell() {
                 self.read_commands(content);
-            } else if self.uses_program(language, content) {
+            } else if self.uses_program(path, language, content) {
                 self.read_tests(content);
             }
         } else if makes_tests(path, content) {
@@ -151,9 +153,11 @@ impl<'a> TestData<'a> {
 
     /// Whether a test uses a program of the base. The data is the subject of other tests. In languages in which tests do not name the
     /// files of the program, they use it.
-    fn uses_program(&self, language: Option<Language>, content: &str) -> bool {
+    fn uses_program(&self, path: &str, language: Option<Language>, content: &str) -> bool {
+        let is_test = is_test_file(path);
+        let is_program = |program: &&str| is_test || !self.failing.contains(*program);
         !language.is_some_and(|language| NAMING_LANGUAGES.contains(&language))
-            || words(content).any(|word| self.programs.contains_key(word))
+            || words(content).any(|word| self.programs.get(word).is_some_and(|paths| paths.iter().any(is_program)))
     }
 
     fn read_tests(&mut self, text: &str) {
@@ -414,9 +418,15 @@ mod tests {
             let test = "import report\nreport.check(open(\"notes.txt\"))\n";
             let mut data = TestData::new(&start, ["notes.txt"].into_iter(), &[]);
             assert!(data.programs_of("check_all.py", test).contains(&"report.py"));
-            data.read_program_of_tests("report.py", content);
+            data.note_failing("report.py", content);
             data.read("check_all.py", test, &[]);
             assert_eq!(data.of_tests().next().map(|(_, data_use)| data_use), expected, "{content}");
+            data.read("tests/test_report.py", "import report\nopen(\"notes.txt\")\n", &[]);
+            assert_eq!(
+                data.of_tests().next().map(|(_, data_use)| data_use),
+                Some(DataUse::Read),
+                "a test of the program"
+            );
         }
     }
 
