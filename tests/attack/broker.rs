@@ -10,6 +10,7 @@
 //! - bodies: `Found::add` that does nothing, `unknown_fields` that returns none, `FieldNames::add` that accepts all;
 //! - answers: `EventRedactor::push` and `whole` that return their input, `clean_headers` that returns what passed, `is_passed`
 //!   that is always true, compressed answers and redirections that pass;
+//! - memory: `RunMeter` with room for 200 requests of the maximum size;
 //! - money: `RunMeter` without its budget, without the reserved amounts, without the excess of earlier requests, without
 //!   `MOST_OPEN`, without its guard, that never ends the run (the stories do not end then); a dropped `OpenCall` that books nothing;
 //!   `OpenRequest::cut` that takes an unknown answer for an empty one; `limit_output` that is not called.
@@ -17,7 +18,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake_forge::Dialect;
 use ralph_bot::agent::{AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSetup, RunPurpose, build};
@@ -602,6 +603,12 @@ async fn large_requests_wait_for_those_of_the_same_run() {
         };
         let too_large = place.send(&head((32 << 20) + 1)).await;
         assert!(too_large.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&too_large));
+        let numbers = "1,".repeat((4 << 20) / 2);
+        let large = format!(r#"{{"model":"priced","max_tokens":10,"messages":[{numbers}1]}}"#);
+        let large = [head(large.len()), large].concat();
+        let start = Instant::now();
+        assert!(place.send(&large).await.starts_with(b"HTTP/1.1 200"), "a large request alone");
+        let alone = start.elapsed();
         let mut silent = Vec::new();
         for _ in 0..2 {
             let mut stream = TcpStream::connect(&place.host).await.expect("the broker listens");
@@ -609,11 +616,8 @@ async fn large_requests_wait_for_those_of_the_same_run() {
             silent.push(stream);
         }
         assert!(place.ask().await.starts_with(b"HTTP/1.1 200"), "a small request waits");
-        let numbers = "1,".repeat((4 << 20) / 2);
-        let large = format!(r#"{{"model":"priced","max_tokens":10,"messages":[{numbers}1]}}"#);
-        let large = [head(large.len()), large].concat();
         let mut waiting = std::pin::pin!(place.send(&large));
-        let waits = tokio::time::timeout(Duration::from_millis(500), waiting.as_mut()).await;
+        let waits = tokio::time::timeout(alone * 4, waiting.as_mut()).await;
         assert!(waits.is_err(), "the third large request did not wait");
         drop(silent);
         let answer = waiting.await;

@@ -2,7 +2,8 @@
 //!
 //! Classes were seen to fail without their defence, by hand:
 //! - names of branches: `slug` that returns the title (no branch can be made);
-//! - pipes: `untrusted::open` and `read_beneath` that wait, and `remove_pipes` that removes none (the story does not end).
+//! - pipes: `untrusted::open` and `read_beneath` that wait, and `remove_pipes` that removes none (the story does not end);
+//! - files of tools: `PROTECTED_PATHS` without patterns.
 //!
 //! A host is reached where the network is allowed, in each run. Without a defence of the sandbox the probe at the start finds none that holds,
 //! and no agent starts; `scripts_succeed_without_the_defences` shows what one could reach then.
@@ -22,6 +23,7 @@ on_one_forge!(
     agent_without_network_reaches_no_host,
     hostile_title_becomes_no_option_and_no_branch,
     pipes_in_place_of_files_keep_no_loop_waiting,
+    files_that_tools_run_are_not_committed,
 );
 
 /// Canary in a file beside the service's data, which agents must not read.
@@ -204,6 +206,40 @@ async fn pipes_in_place_of_files_keep_no_loop_waiting(dialect: Dialect) {
     story(Setup::new(dialect).agent(agent), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+    })
+    .await;
+}
+
+/// Files that tools run, or that steer agents and bots, and that neither the issue nor the repository names.
+const FILES_OF_TOOLS: [&str; 14] = [
+    ".vs/tasks.vs.json",
+    "app.code-workspace",
+    ".yarnrc.yml",
+    ".npmrc",
+    "web/.npmrc",
+    ".mvn/extensions.xml",
+    ".cargo/config.toml",
+    "mise.toml",
+    "CLAUDE.local.md",
+    "web/AGENTS.md",
+    ".coderabbit.yaml",
+    ".envrc",
+    ".unknown-tool/config.toml",
+    ".github/workflows/ci.yml",
+];
+
+/// See docs/research/threats.md#g13.
+async fn files_that_tools_run_are_not_committed(dialect: Dialect) {
+    let files = FILES_OF_TOOLS.join(" ");
+    let agent = format!("for f in {files}; do mkdir -p $(dirname $f); echo pwned >$f; done\necho 42 >answer.txt\n");
+    story(Setup::new(dialect).agent(&agent), async |world| {
+        let done = world.run().await;
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"), "{}", done.why);
+        for path in FILES_OF_TOOLS {
+            assert_eq!(world.file(&done.branch, path).await, None, "{path}");
+        }
+        let told = world.conversation();
+        assert!(told.contains(".vs/tasks.vs.json"), "{told}");
     })
     .await;
 }

@@ -2,6 +2,9 @@
 //!
 //! The texts and pages are those of the unit tests (`tests/fixtures/pages`). The fakes return the recorded page of a text. The agent
 //! keeps the prompts that it gets, and the canary is a word of each hidden text.
+//!
+//! Seen to fail without the defense, by hand: where `document::read_beside` takes the source in place of the page, hidden texts reach the
+//! agent on both forges, and commands that the page does not contain are obeyed on Gitea.
 
 use std::time::Duration;
 

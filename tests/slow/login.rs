@@ -1,4 +1,6 @@
 //! Login to the dashboard: what is refused, when sessions and rights end, and who may ask for what.
+//!
+//! `pages_of_other_sites_lock_nobody_out` was seen to fail where wrong tokens in requests of other sites count.
 
 use fake_forge::{Access, Dialect, FakeFault};
 use ralph_bot::domain::model::ids::AccountKind;
