@@ -23,6 +23,7 @@ use crate::domain::model::task::CheckReport;
 use crate::domain::report;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::policy::ProgressReport;
+use crate::domain::trust::protected::ProtectedPolicy;
 
 /// Maximum number of characters of a problem in the reason of a pause.
 const MOST_OF_PROBLEM: usize = 300;
@@ -187,8 +188,15 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     let adapts = turn.next.policy.intelligence.adapts();
     turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
     if turn.next.iterations.is_empty() && turn.next.planning.is_none() {
-        let required = turn.next.policy.plans_first(&turn.next.task.labels);
+        let required = turn.next.policy.plans_first(&turn.next.task.labels) || turn.next.stated.asks_care();
         turn.next.planning = required.then(Planning::default);
+    }
+    if turn.next.stated.asks_care() {
+        let next = &mut turn.next;
+        next.policy.protected.policy = next.policy.protected.policy.max(ProtectedPolicy::Restore);
+        if next.iterations.is_empty() && next.options.max_iterations.is_none() {
+            next.limits.iterations = next.limits.iterations.min(next.policy.limits.iterations.div_ceil(2));
+        }
     }
     if first {
         turn.next.past = Some(PastLoops::of(&tree.past, turn.next.task_type()));

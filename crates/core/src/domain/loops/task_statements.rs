@@ -61,6 +61,13 @@ impl TaskStatements {
         self.get(|facts| Some(facts.places()).filter(|places| !places.is_empty()))
     }
 
+    /// Whether people state that the task is security-sensitive or breaks compatibility. Such a loop begins with a plan, has half of
+    /// the configured iterations before it pauses, and keeps no change of a protected path by itself.
+    pub fn asks_care(&self) -> bool {
+        let holds = |of: fn(&StatedFacts) -> Option<bool>| self.get(of).is_some_and(|(holds, _)| holds);
+        holds(|facts| facts.security_sensitive) || holds(|facts| facts.breaking_changes)
+    }
+
     /// Whether no source states any fact.
     pub fn is_empty(&self) -> bool {
         self.plan.is_empty() && self.issue.is_empty() && self.labels.is_empty() && self.file.is_empty()
@@ -90,5 +97,10 @@ mod tests {
         let planned = TaskStatements { plan: facts(None, &["src/a.rs"]), ..stated.clone() };
         assert_eq!(planned.scope(), Some((vec!["src/a.rs".to_owned()], FactSource::Plan)));
         assert!(TaskStatements::default().is_empty() && !stated.is_empty());
+        let care = |holds| StatedFacts { security_sensitive: holds, ..StatedFacts::default() };
+        assert!(!stated.asks_care());
+        assert!(TaskStatements { labels: care(Some(true)), ..stated.clone() }.asks_care());
+        let denied = TaskStatements { issue: care(Some(false)), labels: care(Some(true)), ..stated };
+        assert!(!denied.asks_care(), "the issue precedes the label");
     }
 }

@@ -7,6 +7,7 @@ use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::plan::TaskPlan;
 use crate::domain::report::notice::Occasion;
 use crate::domain::trust::policy::PlanPolicy;
+use crate::domain::trust::protected::ProtectedPolicy;
 
 /// Returns a plan without questions.
 pub(super) fn sample() -> TaskPlan {
@@ -404,4 +405,26 @@ fn plan_without_a_reply_is_notified_and_reminded_once() {
 fn planning_that_was_stored_without_reminders_is_read() {
     let planning: Planning = serde_json::from_value(serde_json::json!({"wishes": [], "failed": 1})).expect("read");
     assert_eq!((planning.notified, planning.reminded), (0, 0));
+}
+
+/// A stated security-sensitive task begins with a plan, has half of the iterations, and keeps no change of a protected path.
+#[test]
+fn task_that_asks_for_care_has_tighter_limits() {
+    let start = |facts: &str, max_iterations: Option<u32>| {
+        let mut run = LoopRun::with(|start| {
+            start.task.author_trusted = true;
+            start.task.set_body(&format!("```ralph\ntask: {{ {facts} }}\n```"));
+            start.options.max_iterations = max_iterations;
+            start.policy.limits.iterations = 9;
+            start.policy.protected.policy = ProtectedPolicy::Allow;
+        });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        let current = &run.current;
+        (current.planning.is_some(), current.limits.iterations, current.policy.protected.policy)
+    };
+    let careful = (true, 5, ProtectedPolicy::Restore);
+    assert_eq!(start("complexity: 3", None), (false, 9, ProtectedPolicy::Allow));
+    assert_eq!(start("security_sensitive: true", None), careful);
+    assert_eq!(start("breaking_changes: true", None), careful);
+    assert_eq!(start("breaking_changes: true", Some(7)), (true, 7, ProtectedPolicy::Restore));
 }
