@@ -102,7 +102,7 @@ impl Local {
     /// Opens the repository that contains the folder `dir`. git is looked up in `path` and uses the home `home`.
     ///
     /// # Errors
-    /// A message for people, as of [`repository::opened`].
+    /// A message for people: no repository, no branch checked out, no commit, missing objects, or a path that cannot be used.
     pub async fn open(
         dir: &Path,
         path: OsString,
