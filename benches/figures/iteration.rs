@@ -84,7 +84,7 @@ async fn iterate(world: &BenchWorld) -> anyhow::Result<Vec<Duration>> {
             engine.loop_step().await?;
             spent += told.elapsed();
             let after = world.newest().await?.unwrap_or_else(|| before.clone());
-            work = match before.step {
+            work = match before.run.step {
                 LoopStep::Agent => work.saturating_sub(agent_time(&after).saturating_sub(agent_time(&before))),
                 LoopStep::Check => work.saturating_sub(check_time(&after)),
                 LoopStep::Commit => work,
@@ -95,10 +95,9 @@ async fn iterate(world: &BenchWorld) -> anyhow::Result<Vec<Duration>> {
         if before.spent.iterations as usize > own.len() {
             own.push(Duration::ZERO);
         }
-        if let Some(current) = own
-            .last_mut()
-            .filter(|_| matches!(before.step, LoopStep::Agent | LoopStep::Commit | LoopStep::Push | LoopStep::Check))
-        {
+        if let Some(current) = own.last_mut().filter(|_| {
+            matches!(before.run.step, LoopStep::Agent | LoopStep::Commit | LoopStep::Push | LoopStep::Check)
+        }) {
             *current += spent;
         }
         if !intake && !stepped && !worked {

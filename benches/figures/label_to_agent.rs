@@ -60,8 +60,8 @@ async fn one(world: &BenchWorld) -> anyhow::Result<(Duration, Duration)> {
     world.label(issue).await?;
     let began = world
         .until("the agent", async || {
-            let Some(found) = world.newest().await?.filter(|l| l.place.issue == issue) else { return Ok(None) };
-            let tree = world.engine().workspaces.tree_dir(&found.id, &found.place.repo);
+            let Some(found) = world.newest().await?.filter(|l| l.issue.issue == issue) else { return Ok(None) };
+            let tree = world.engine().workspaces.tree_dir(&found.id, &found.issue.repo);
             let text = std::fs::read_to_string(tree.join(NOTE)).unwrap_or_default();
             // A tree from the pool may still contain an earlier loop's file.
             let noted = text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok());
@@ -71,7 +71,7 @@ async fn one(world: &BenchWorld) -> anyhow::Result<(Duration, Duration)> {
     let ready = world
         .until("the ready pull request", async || {
             let Some(found) = world.newest().await?.filter(|l| l.state == LoopState::Review) else { return Ok(None) };
-            let Some(pull) = found.pull else { return Ok(None) };
+            let Some(pull) = found.pull.opened else { return Ok(None) };
             let title =
                 world.forge.with(|state| state.issue(world.repo, pull.number).map(|issue| issue.title.clone()))?;
             Ok((!title.starts_with("WIP")).then(|| Clock::System.now()))

@@ -101,7 +101,7 @@ async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, 
     world.label(issue).await?;
     let ended = world
         .until("the end of the loop", async || {
-            let found = world.newest().await?.filter(|l| l.place.issue == issue);
+            let found = world.newest().await?.filter(|l| l.issue.issue == issue);
             Ok(found.filter(|l| !matches!(l.state, LoopState::Queued | LoopState::Running)))
         })
         .await?;
@@ -193,7 +193,7 @@ async fn context(run: &mut FigureRun, world: &BenchWorld, ended: Loop) -> anyhow
         Ok(())
     });
     remember.await?;
-    crate::recall::learnings_for(&engine.store, &current.place.repo, turns as usize).await?;
+    crate::recall::learnings_for(&engine.store, &current.issue.repo, turns as usize).await?;
     let (mut times, mut plain) = (Vec::new(), Vec::new());
     let mut tokens = 0;
     for _ in 0..if run.size == Size::Brief { 3 } else { 100 } {

@@ -99,7 +99,7 @@ fn waits(c: &Connection) -> StoreResult<Vec<OpenLoop>> {
     let mut open = Vec::new();
     for id in loops::open_ids(c, None)? {
         let waiting = loops::get(c, &id)?.filter(|known| {
-            known.state == LoopState::Waiting && known.wait.is_some_and(|wait| wait.on == WaitReason::Backend)
+            known.state == LoopState::Waiting && known.run.wait.is_some_and(|wait| wait.on == WaitReason::Backend)
         });
         let until = timers::due(c, &id, TimerKind::Reactivate.as_str())?;
         open.push((id, until.zip(waiting.map(|known| known.why))));

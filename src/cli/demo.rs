@@ -177,7 +177,7 @@ impl Story<'_> {
         let last = watched.context("the pull request was not ready in time")??;
         forge.flush().await;
         viewer.look(screen);
-        let pull = last.pull.as_ref().map(|p| p.url.clone()).unwrap_or_default();
+        let pull = last.pull.opened.as_ref().map(|p| p.url.clone()).unwrap_or_default();
         let (event, words) = match last.state {
             LoopState::Aborted => ("aborted", format!("The loop ended by a command: {}", last.why)),
             _ => {
@@ -333,7 +333,7 @@ impl IssueViewer<'_> {
                 }
                 let ended = matches!(current.state, LoopState::Failed | LoopState::LimitReached | LoopState::Closed);
                 anyhow::ensure!(!ended, "the loop is {}: {}", current.state.as_str(), current.why);
-                let ready = current.pull.as_ref().is_some_and(|p| self.is_ready(p.number));
+                let ready = current.pull.opened.as_ref().is_some_and(|p| self.is_ready(p.number));
                 if current.state == LoopState::Review && ready {
                     return Ok(current);
                 }

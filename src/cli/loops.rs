@@ -278,12 +278,12 @@ impl LoopsShell<'_> {
         let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
         let sum = |of: String, belongs: &dyn Fn(&Loop) -> bool| {
             let loops = || all.iter().filter(|l| belongs(l));
-            let states = loops().filter_map(|l| l.supervision.as_ref());
+            let states = loops().filter_map(|l| l.supervision.state.as_ref());
             let sum = states.fold(OversightReport::default(), |sum, known| sum.plus(&report(&known.overseer)));
             (of, sum, loops().map(ClaimSums::of).fold(ClaimSums::default(), ClaimSums::plus))
         };
-        let repo = &current.place.repo;
-        let of_repository = |l: &Loop| l.place.repo.id == repo.id && l.place.repo.forge == repo.forge;
+        let repo = &current.issue.repo;
+        let of_repository = |l: &Loop| l.issue.repo.id == repo.id && l.issue.repo.forge == repo.forge;
         Ok(vec![
             sum(format!("Loop {}", current.id), &|l| l.id == current.id),
             sum(format!("Repository {}", repo.full_name()), &of_repository),

@@ -53,7 +53,7 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
             let stored = loops::stored(id, global, env)?;
             let named = global.config.as_deref().map(read::settings_of).transpose()?.flatten();
             // By default, the settings of the original run.
-            let settings = named.unwrap_or_else(|| stored.policy.supervision());
+            let settings = named.unwrap_or_else(|| stored.settings.policy.supervision());
             (trace_of(&stored), settings)
         }
         None => (read::trace(&args.trace)?, read::settings(global.config.as_deref(), env)?),

@@ -266,7 +266,7 @@ impl TrialService {
         adapter.add_labels(repo, opened.number, &[format!("{prefix}run")]).await?;
         say(format!("It has the label {prefix}run."));
         let ready = self.watch(opened.number, say).await?;
-        let pull = ready.pull.as_ref().map(|pull| pull.url.clone()).unwrap_or_default();
+        let pull = ready.pull.opened.as_ref().map(|pull| pull.url.clone()).unwrap_or_default();
         say(format!("The pull request is ready; its check passed in a fresh checkout: {pull}"));
         Ok(TrialOutcome { issue: opened.url, pull, iterations: ready.spent.iterations })
     }
@@ -289,7 +289,7 @@ impl TrialService {
 
     async fn loop_of(&self, issue: Number) -> anyhow::Result<Option<Loop>> {
         let all = self.app.engine.store.read(|c| loops::list(c, false, 50)).await?;
-        Ok(all.into_iter().find(|current| current.place.issue == issue))
+        Ok(all.into_iter().find(|current| current.issue.issue == issue))
     }
 
     /// Watches a loop until its pull request is ready.
@@ -323,7 +323,7 @@ impl TrialService {
                     ));
                 }
                 match current.state {
-                    LoopState::Review if current.pull.is_some() => return Ok(current),
+                    LoopState::Review if current.pull.opened.is_some() => return Ok(current),
                     LoopState::Queued | LoopState::Running | LoopState::Waiting | LoopState::Review => {}
                     state => anyhow::bail!("the loop is {}: {}", state.as_str(), current.why),
                 }
@@ -374,13 +374,13 @@ pub async fn clean_up(place: &OperatorFileLocation) -> anyhow::Result<Vec<String
         let (config, _script) = trial_config(place, &whole, &*adapter, &record.repo).await?;
         let engine = app::build(&config, &place.env, &options(&config, false)).await?;
         let all = engine.store.read(|c| loops::list(c, false, 50)).await?;
-        for current in all.iter().filter(|current| current.place.issue == issue) {
-            if let Some(pull) = &current.pull {
+        for current in all.iter().filter(|current| current.issue.issue == issue) {
+            if let Some(pull) = &current.pull.opened {
                 adapter.set_issue_open(&record.repo, pull.number, false).await?;
                 lines.push(format!("The pull request #{} is closed.", pull.number));
             }
             if engine.delete_branch_of(current).await? {
-                lines.push(format!("The branch {} is deleted.", current.branch));
+                lines.push(format!("The branch {} is deleted.", current.branch.name));
             }
         }
         engine.store.close().await;

@@ -117,7 +117,7 @@ async fn compiled_code_does_not_stand_in_for_its_source(dialect: Dialect) {
         world.settle().await;
         let ended = world.the_loop().await;
         assert_ne!(ended.state, LoopState::Review, "{}", ended.why);
-        let listed = world.git(&["ls-tree", "-r", "--name-only", ended.branch.as_str()]);
+        let listed = world.git(&["ls-tree", "-r", "--name-only", ended.branch.name.as_str()]);
         assert!(!listed.contains("__pycache__"), "{listed}");
     })
     .await;

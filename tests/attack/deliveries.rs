@@ -392,7 +392,7 @@ async fn forged_states_change_no_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
         let (issue, mira) = (world.issue, world.maintainer.clone());
         let begun = world.run().await;
-        let pull = begun.pull.expect("a pull request").number;
+        let pull = begun.pull.opened.expect("a pull request").number;
         let other = another_issue(world).await;
         let (closing, deleting, editing) = {
             let held = kept_back(world, async |world: &World| {
@@ -503,7 +503,7 @@ async fn review_kept_back(world: &World, by: &User, pull: Number, text: &str, re
 async fn forged_reviews_change_no_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
         let (mira, otto) = (world.maintainer.clone(), world.outsider.clone());
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         let held = review_kept_back(world, &mira, pull, "Say why.", "And here.").await;
         let genuine = picked(&held, is_review);
         let of_otto = review_kept_back(world, &otto, pull, "/ralph abort", "/ralph abort").await;
@@ -582,7 +582,7 @@ async fn replays_act_once(dialect: Dialect) {
         };
         let label = label_kept_back(world, &mira, world.issue).await;
         send(world, "label", &label).await;
-        let pull = world.the_loop().await.pull.expect("a pull request").number;
+        let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
         let status = comment_kept_back(world, &mira, world.issue, "/ralph status").await;
         send(world, "status", &status).await;
         let held = review_kept_back(world, &mira, pull, "/ralph guide Say why.", "And here.").await;
@@ -679,7 +679,7 @@ async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
         let label = label_kept_back(world, &mira, issue).await;
         assert_eq!(deliver(world, "label", &label.0, label.1.to_string().as_bytes()).await, 202);
         world.settle().await;
-        let pull = world.the_loop().await.pull.expect("a pull request").number;
+        let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
         // These were lost when they were sent.
         let abort = comment_kept_back(world, &mira, issue, "/ralph abort").await;
         let retry = comment_kept_back(world, &mira, issue, "/ralph retry").await;
@@ -724,7 +724,7 @@ async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
         ];
         // The acknowledgement of a comment is no effect on a loop; what it says is.
         for one in forged {
-            let state = |l: &Loop| (l.state, l.iterations.len(), l.guidance.len());
+            let state = |l: &Loop| (l.state, l.iterations.len(), l.requests.guidance.len());
             let before = state(&world.the_loop().await);
             let id = format!("old-{}", one.name);
             assert_eq!(deliver(world, &id, &one.event, one.body.to_string().as_bytes()).await, 202);
@@ -784,7 +784,7 @@ async fn deliveries_of_other_repositories_start_nothing(dialect: Dialect) {
         world.comment("/ralph run").await;
         world.settle().await;
         let begun = world.the_loop().await;
-        assert_eq!((begun.state, begun.place.repo.name.as_str()), (LoopState::Review, "renamed"), "{}", begun.why);
+        assert_eq!((begun.state, begun.issue.repo.name.as_str()), (LoopState::Review, "renamed"), "{}", begun.why);
     })
     .await;
 }
@@ -822,7 +822,7 @@ async fn former_names_with_the_old_number_start_nothing(dialect: Dialect) {
             world.comment("/ralph run").await;
             world.settle().await;
             let begun = world.the_loop().await;
-            assert_eq!((begun.state, begun.place.repo.name.as_str()), (LoopState::Review, "renamed"), "{}", begun.why);
+            assert_eq!((begun.state, begun.issue.repo.name.as_str()), (LoopState::Review, "renamed"), "{}", begun.why);
         })
         .await;
     }
@@ -941,7 +941,7 @@ async fn held_back_approvals_need_the_text_of_their_time(dialect: Dialect) {
             assert_eq!(deliver(world, "held-back", &event, body.to_string().as_bytes()).await, 202);
             world.settle().await;
             let loops = world.all_loops().await;
-            let waiting = loops.iter().find(|l| l.place.issue == issue).expect("a loop that waits");
+            let waiting = loops.iter().find(|l| l.issue.issue == issue).expect("a loop that waits");
             assert_eq!(waiting.state, LoopState::NeedsConfirm, "{}", waiting.why);
             assert!(waiting.task.edited_after && waiting.iterations.is_empty(), "an agent ran");
         })

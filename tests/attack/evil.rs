@@ -94,7 +94,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     assert_eq!(done.spent.iterations, 2, "{}", done.why);
 
     // It did all of it; this is what it has to show.
-    let loot = world.file(&done.branch, "loot.txt").await.expect("what it found");
+    let loot = world.file(&done.branch.name, "loot.txt").await.expect("what it found");
     assert!(loot.contains("LOOT-BEGINS") && loot.contains("LOOT-ENDS") && loot.contains("PATH="), "{loot}");
     for wrong in ["PERSISTED", "NESTED", "CHROOT", "KERNEL", "SET-ID"] {
         assert!(!loot.lines().any(|line| line == wrong), "{wrong}: {loot}");
@@ -102,7 +102,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     // None of it is anywhere that people or other machines look at: not in commits, comments, or pull requests.
     let token = world.forge.token_for(&world.bot);
     let mut published = world.git(&["log", "-p", "--all"]);
-    for number in [world.issue, done.pull.as_ref().expect("a pull request").number] {
+    for number in [world.issue, done.pull.opened.as_ref().expect("a pull request").number] {
         published.push_str(&world.issue_of(number).body);
         published.extend(world.comments(number).into_iter().map(|comment| comment.body));
     }
@@ -128,7 +128,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     let mut branches: Vec<String> =
         world.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads"]).lines().map(str::to_owned).collect();
     branches.sort();
-    assert_eq!(branches, ["main".to_owned(), done.branch.clone()]);
+    assert_eq!(branches, ["main".to_owned(), done.branch.name.clone()]);
     // Other users of the machine can read nothing of the service's data.
     let mode = |path: &std::path::Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
     assert_eq!((mode(&folder.join("data")), mode(&folder.join("data/ralph.db"))), (0o700, 0o600));
@@ -140,7 +140,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     let others = world.forge.ops().into_iter().filter(|op| op.detail.contains("pwned")).collect::<Vec<_>>();
     assert!(others.is_empty(), "{others:?}");
     assert!(!world.forge.ops().iter().any(|op| op.kind == OpKind::BranchForced));
-    assert!(done.head.as_ref().is_some_and(|head: &Sha| Some(head) == done.pushed.as_ref()));
+    assert!(done.branch.head.as_ref().is_some_and(|head: &Sha| Some(head) == done.branch.pushed.as_ref()));
     assert!(stop(&mut child).await.success(), "{}", service.log());
     // The daemons are gone with their sandbox: `finish` looks for them, and for secrets in every file of the service.
     service.finish().await;
@@ -160,7 +160,7 @@ async fn agent_without_network_reaches_no_host(dialect: Dialect) {
             ));
             let done = world.run().await;
             assert_eq!(done.state, LoopState::Review, "{}", done.why);
-            let output = world.file(&done.branch, "reach.txt").await.expect("what it came to");
+            let output = world.file(&done.branch.name, "reach.txt").await.expect("what it came to");
             assert_eq!(!output.to_lowercase().contains("connect to"), reaches, "{network}: {output}");
             assert_eq!(world.bot_commented("without network"), !reaches, "{network}: {:?}", world.bot_comments());
         })
@@ -184,10 +184,14 @@ async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
         story(setup, async |world| {
             let done = world.run().await;
             assert_eq!(done.state, LoopState::Review, "{title}: {}", done.why);
-            assert_eq!(world.file(&done.branch, "arguments.txt").await.as_deref(), Some("0 \n"), "{title}");
-            let slug = done.branch.strip_prefix(&format!("ralph/{}-", world.issue)).expect("its own branch");
-            assert!(slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{}", done.branch);
-            assert!(!slug.contains("lock") || !done.branch.ends_with(".lock"));
+            assert_eq!(world.file(&done.branch.name, "arguments.txt").await.as_deref(), Some("0 \n"), "{title}");
+            let slug = done.branch.name.strip_prefix(&format!("ralph/{}-", world.issue)).expect("its own branch");
+            assert!(
+                slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
+                "{}",
+                done.branch.name
+            );
+            assert!(!slug.contains("lock") || !done.branch.name.ends_with(".lock"));
             let prompt = world.prompt(1).await;
             assert!(prompt.contains("It should be 42."), "{prompt}");
             assert_eq!(world.file("main", "pwned").await, None);
@@ -234,9 +238,9 @@ async fn files_that_tools_run_are_not_committed(dialect: Dialect) {
     let agent = format!("for f in {files}; do mkdir -p $(dirname $f); echo pwned >$f; done\necho 42 >answer.txt\n");
     story(Setup::new(dialect).agent(&agent), async |world| {
         let done = world.run().await;
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"), "{}", done.why);
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"), "{}", done.why);
         for path in FILES_OF_TOOLS {
-            assert_eq!(world.file(&done.branch, path).await, None, "{path}");
+            assert_eq!(world.file(&done.branch.name, path).await, None, "{path}");
         }
         let told = world.conversation();
         assert!(told.contains(".vs/tasks.vs.json"), "{told}");

@@ -77,7 +77,7 @@ async fn hidden_texts_reach_no_agent(dialect: Dialect) {
         assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
         assert!(!prompts.exists(), "an agent ran before the confirmation");
         world.comment(&format!("/ralph run --confirm {}", &held.task.hash[..8])).await;
-        world.stop_at("the end of the agent", |current| current.step == LoopStep::Commit).await;
+        world.stop_at("the end of the agent", |current| current.run.step == LoopStep::Commit).await;
         let prompt = std::fs::read_to_string(&prompts).expect("the agent's prompt");
         assert!(!prompt.to_lowercase().contains(CANARY), "a canary reached the agent:\n{prompt}");
         assert!(prompt.contains("Before"), "{prompt}");
@@ -127,7 +127,7 @@ async fn text_waits_until_the_forge_renders_it(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(done.checks.len(), 1, "the check of the issue");
+        assert_eq!(done.checks.list.len(), 1, "the check of the issue");
     })
     .await;
 }

@@ -456,7 +456,7 @@ async fn texts_with_secrets_reach_neither_forge_nor_channel(dialect: Dialect) {
             let done = world.the_loop().await;
             assert_eq!(done.state, LoopState::Review, "{name}: {}", done.why);
             let mut texts = seen_on_forge(world);
-            for number in world.escalations().into_iter().chain(done.pull.as_ref().map(|pull| pull.number)) {
+            for number in world.escalations().into_iter().chain(done.pull.opened.as_ref().map(|pull| pull.number)) {
                 let issue = world.issue_of(number);
                 texts.extend(format!("{}\n{}\n", issue.title, issue.body).into_bytes());
             }
@@ -569,7 +569,7 @@ async fn texts_of_agents_have_no_effects_on_the_forge(dialect: Dialect) {
         world.write_agent(&agent.replace("FOLDER", &folder.display().to_string()));
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let log = world.git(&["log", "--format=%H%n%an <%ae> %cn <%ce>%n%B", &format!("main..{}", done.branch)]);
+        let log = world.git(&["log", "--format=%H%n%an <%ae> %cn <%ce>%n%B", &format!("main..{}", done.branch.name)]);
         let own = Regex::new(r"(?m)^Co-authored-by: mira <\d+\+mira@users\.noreply\.[\w.:-]+>$|<(?:\d+\+)?ralph-bot@(?:users\.)?noreply\.[\w.:-]+>").expect("a pattern");
         let foreign = own.replace_all(&log, "");
         assert_eq!(acting_plain(&foreign), None, "{log}");
@@ -633,13 +633,13 @@ async fn commits_of_agents_are_not_pushed(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let all = String::from_utf8_lossy(&everything(&world.forge.repo_path(world.repo))).into_owned();
         assert!(!all.contains(&token), "{all}");
-        let authors = world.git(&["log", "--format=%an%cn", &format!("main..{}", done.branch)]);
+        let authors = world.git(&["log", "--format=%an%cn", &format!("main..{}", done.branch.name)]);
         assert!(authors.lines().all(|line| line == "ralph-botralph-bot"), "{authors}");
         let branches = world.git(&["for-each-ref", "--format=%(refname)"]);
         let mut branches: Vec<&str> = branches.lines().filter(|name| !name.starts_with("refs/pull/")).collect();
         branches.sort_unstable();
-        assert_eq!(branches, ["refs/heads/main", &format!("refs/heads/{}", done.branch)]);
-        assert!(!world.git(&["ls-tree", "-r", &done.branch]).contains("160000"), "no submodule");
+        assert_eq!(branches, ["refs/heads/main", &format!("refs/heads/{}", done.branch.name)]);
+        assert!(!world.git(&["ls-tree", "-r", &done.branch.name]).contains("160000"), "no submodule");
     })
     .await;
 }

@@ -209,7 +209,7 @@ impl Bot {
 
     /// Newest loop of an issue.
     pub async fn of_issue(&self, issue: u64) -> Option<Loop> {
-        self.loops().await.into_iter().find(|found| found.place.issue.0 == issue)
+        self.loops().await.into_iter().find(|found| found.issue.issue.0 == issue)
     }
 
     /// Waits until the newest loop of an issue meets a condition, and returns it. A busy machine may be slow, but a loop that takes
@@ -264,7 +264,7 @@ impl Bot {
         let effects = store.read(move |c| outbox::of_subject(c, id.as_str())).await.expect("effects");
         let effects: Vec<String> = effects.iter().map(|row| format!("{row:?}").chars().take(300).collect()).collect();
         let last = effects.len().saturating_sub(8);
-        let why = (&found.state, &found.step, &found.why);
+        let why = (&found.state, &found.run.step, &found.why);
         format!("{why:?}, deliveries {deliveries:?}; the last effects:\n{}", effects[last..].join("\n"))
     }
 

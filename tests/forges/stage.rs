@@ -331,10 +331,10 @@ impl Stage {
     pub async fn ready_after(&self, issue: u64, iterations: u32) -> Loop {
         // The pull request is opened after the state has changed.
         let holds = |found: &Loop| {
-            found.state == LoopState::Review && found.pull.is_some() && found.spent.iterations >= iterations
+            found.state == LoopState::Review && found.pull.opened.is_some() && found.spent.iterations >= iterations
         };
         let done = self.bot.until(issue, &format!("review after {iterations} iterations"), holds).await;
-        let number = done.pull.clone().expect("a pull request").number.0;
+        let number = done.pull.opened.clone().expect("a pull request").number.0;
         eventually("a pull request that is ready", async || {
             let pull = self.repo.pull(&self.mira, number).await;
             (!pull.draft && pull.open).then_some(())
@@ -346,7 +346,7 @@ impl Stage {
 
     /// Number of the pull request of a loop.
     pub fn pull_of(&self, of: &Loop) -> u64 {
-        of.pull.as_ref().expect("a pull request").number.0
+        of.pull.opened.as_ref().expect("a pull request").number.0
     }
 
     /// Waits until the agent of `WAITING` runs.

@@ -21,7 +21,7 @@ pub async fn assert_invariants(world: &World, store: &Store, instance: &str, idl
         assert!(state != "dead", "processing of {count} deliveries was given up");
     }
     // At most one open loop for each issue.
-    let mut open: Vec<_> = all.iter().filter(|l| l.state.is_open()).map(|l| l.place.key()).collect();
+    let mut open: Vec<_> = all.iter().filter(|l| l.state.is_open()).map(|l| l.issue.key()).collect();
     open.sort();
     let before = open.len();
     open.dedup();
@@ -37,8 +37,8 @@ pub async fn assert_invariants(world: &World, store: &Store, instance: &str, idl
         let replayed = lifecycle::replay(log.into_iter().map(|l| (l.at, l.input)));
         assert_eq!(replayed.as_ref(), Some(current), "replaying the log does not give the stored loop");
         // The forge has the commit that was recorded as pushed, unless a person moved the branch.
-        if let Some(commit) = &current.pushed {
-            let sha = world.forge.branch_sha(world.repo, &current.branch).await;
+        if let Some(commit) = &current.branch.pushed {
+            let sha = world.forge.branch_sha(world.repo, &current.branch.name).await;
             assert!(
                 sha.is_none_or(|sha| sha == *commit) || current.state != LoopState::Review,
                 "the branch is not at the pushed commit"
@@ -151,7 +151,7 @@ fn assert_branches(world: &World, all: &[Loop]) {
                 before.is_some_and(|before| before.actor.id == op.actor.id),
                 "commits of somebody else were overwritten: {before:?}, then {op:?}"
             );
-            let of = all.iter().find(|l| l.branch == branch);
+            let of = all.iter().find(|l| l.branch.name == branch);
             let retried = of.is_some_and(|l| l.iterations.iter().any(|i| i.discarded));
             assert!(op.kind == OpKind::BranchDeleted || retried, "forced without a retry: {op:?}");
         }

@@ -178,7 +178,7 @@ impl Service {
             }
         };
         if tokio::time::timeout(WAIT_LIMIT, waiting).await.is_err() {
-            let newest = self.newest().await.map(|l| (l.state, l.step, l.why));
+            let newest = self.newest().await.map(|l| (l.state, l.run.step, l.why));
             panic!("timed out waiting for {what}: {newest:#?}\n{}", self.log());
         }
     }

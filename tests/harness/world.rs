@@ -248,7 +248,7 @@ impl World {
         match tokio::time::timeout(WAIT_LIMIT, waiting).await {
             Ok(found) => found,
             Err(_) => {
-                panic!("timed out waiting for {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)))
+                panic!("timed out waiting for {what}: {:#?}", self.newest().await.map(|l| (l.state, l.run.step, l.why)))
             }
         }
     }
@@ -399,7 +399,7 @@ impl World {
     /// Worktree of the newest loop.
     pub async fn tree(&self) -> PathBuf {
         let current = self.the_loop().await;
-        self.engine().workspaces.tree_dir(&current.id, &current.place.repo)
+        self.engine().workspaces.tree_dir(&current.id, &current.issue.repo)
     }
 
     /// Steps the service until the newest loop meets a condition, and returns it.
@@ -420,7 +420,7 @@ impl World {
             if !any {
                 any = engine.work_step().await.expect("work");
             }
-            assert!(any, "never reached {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
+            assert!(any, "never reached {what}: {:#?}", self.newest().await.map(|l| (l.state, l.run.step, l.why)));
         }
         panic!("never reached {what}: {:#?}", self.receipts().await);
     }
@@ -472,7 +472,7 @@ impl World {
 
     /// Pull request of the newest loop.
     pub async fn the_pull(&self) -> FakeIssue {
-        self.issue_of(self.the_loop().await.pull.expect("a pull request").number)
+        self.issue_of(self.the_loop().await.pull.opened.expect("a pull request").number)
     }
 
     /// Whether a pull request is a draft: a flag on GitHub, a title prefix on Gitea.
@@ -524,7 +524,7 @@ impl World {
                 break;
             }
         }
-        panic!("never reached {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
+        panic!("never reached {what}: {:#?}", self.newest().await.map(|l| (l.state, l.run.step, l.why)));
     }
 
     /// Prompts of all agent runs of the newest loop, oldest first.

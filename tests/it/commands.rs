@@ -45,7 +45,7 @@ const SECOND_RUN: &str = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else 
 const NEVER: &str = "echo \"$RALPH_ITERATION\" >answer.txt\n";
 
 fn waits_for_agent(l: &ralph_bot::domain::loops::Loop) -> bool {
-    l.step == LoopStep::Agent
+    l.run.step == LoopStep::Agent
 }
 
 async fn run_accepts_every_option(dialect: Dialect) {
@@ -61,12 +61,12 @@ async fn run_accepts_every_option(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(done.checks_from, Some(CheckSource::Command));
-        assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
+        assert_eq!(done.checks.source, Some(CheckSource::Command));
+        assert_eq!(done.checks.list.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
         let limits = (done.limits.iterations, done.limits.time_ms, done.limits.cost);
         assert_eq!(limits, (3, 20 * 60_000, Money(2_500_000)));
-        assert_eq!(done.base_branch, "next");
-        let pull = done.pull.expect("a pull request").number;
+        assert_eq!(done.branch.base_branch, "next");
+        let pull = done.pull.opened.expect("a pull request").number;
         let base = world.forge.with(|s| s.pull(world.repo, pull).expect("the pull request").1.base.clone());
         assert_eq!(base, "next");
         assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
@@ -120,7 +120,7 @@ async fn missing_base_fails_and_resume_accepts_another(dialect: Dialect) {
         world.comment("/ralph resume --base main").await;
         world.settle().await;
         let done = world.the_loop().await;
-        assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"), "{}", done.why);
+        assert_eq!((done.state, done.branch.base_branch.as_str()), (LoopState::Review, "main"), "{}", done.why);
         assert!(world.escalations().is_empty());
     })
     .await;
@@ -172,7 +172,10 @@ async fn pause_waits_for_iteration_and_resume_adds_guidance(dialect: Dialect) {
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
         assert!(paused.why.contains("lunch"), "{}", paused.why);
         assert_eq!(paused.iterations.len(), 1);
-        assert!(paused.iterations[0].ended_at.is_some() && paused.pushed.is_some(), "the iteration was finished first");
+        assert!(
+            paused.iterations[0].ended_at.is_some() && paused.branch.pushed.is_some(),
+            "the iteration was finished first"
+        );
         assert_eq!(world.reactions(pause), ["eyes", "rocket"]);
         assert_eq!(world.state_labels(), ["paused"]);
 
@@ -274,8 +277,8 @@ async fn guide_budget_status_and_help_are_answered(dialect: Dialect) {
         world.settle().await;
         let again = world.the_loop().await;
         assert_eq!(again.state, LoopState::Review, "{}", again.why);
-        assert_eq!(again.pull, done.pull);
-        assert_eq!(world.file(&again.branch, "notes.txt").await.as_deref(), Some("more\n"));
+        assert_eq!(again.pull.opened, done.pull.opened);
+        assert_eq!(world.file(&again.branch.name, "notes.txt").await.as_deref(), Some("more\n"));
     })
     .await;
 }
@@ -329,7 +332,7 @@ async fn commands_invalid_in_state_are_rejected(dialect: Dialect) {
         assert_eq!(world.all_loops().await.len(), 2);
         let second = world.the_loop().await;
         assert_eq!(second.state, LoopState::Review, "{}", second.why);
-        assert!(second.branch.ends_with("-2"), "a branch of its own: {}", second.branch);
+        assert!(second.branch.name.ends_with("-2"), "a branch of its own: {}", second.branch.name);
     })
     .await;
 }
@@ -342,33 +345,39 @@ async fn retry_discards_commits(dialect: Dialect) {
         assert_eq!(world.reactions(none), ["eyes", "confused"]);
         let first = world.run().await;
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
-        let before = world.forge.branch_sha(world.repo, &first.branch).await.expect("a branch");
+        let before = world.forge.branch_sha(world.repo, &first.branch.name).await.expect("a branch");
         let retry = world.comment("/ralph retry").await;
         world.settle().await;
         let again = world.the_loop().await;
         assert_eq!(again.state, LoopState::Review, "{}", again.why);
         assert_eq!(world.reactions(retry), ["eyes", "rocket"]);
         assert_eq!(again.iterations.iter().map(|i| i.discarded).collect::<Vec<_>>(), [true, false]);
-        let after = world.forge.branch_sha(world.repo, &again.branch).await.expect("a branch");
+        let after = world.forge.branch_sha(world.repo, &again.branch.name).await.expect("a branch");
         assert_ne!(before, after);
         assert_eq!(
-            world.file(&again.branch, "log.txt").await.as_deref(),
+            world.file(&again.branch.name, "log.txt").await.as_deref(),
             Some("2\n"),
             "the first commit is still on the branch"
         );
-        assert_eq!(again.pull, first.pull);
+        assert_eq!(again.pull.opened, first.pull.opened);
 
         // Commits that a person pushed meanwhile are not overwritten.
         let theirs = world
             .forge
-            .push_commit(&world.maintainer, world.repo, &again.branch, &[("theirs.txt", Some("mine\n"), false)], "Help")
+            .push_commit(
+                &world.maintainer,
+                world.repo,
+                &again.branch.name,
+                &[("theirs.txt", Some("mine\n"), false)],
+                "Help",
+            )
             .await
             .expect("pushed");
         world.comment("/ralph retry").await;
         world.settle().await;
         let paused = world.the_loop().await;
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
-        assert_eq!(world.forge.branch_sha(world.repo, &paused.branch).await, Some(theirs));
+        assert_eq!(world.forge.branch_sha(world.repo, &paused.branch.name).await, Some(theirs));
     })
     .await;
 }
@@ -405,7 +414,7 @@ async fn checks_are_set_by_command(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!((done.checks_from, done.limits.iterations), (Some(CheckSource::Command), 4));
+        assert_eq!((done.checks.source, done.limits.iterations), (Some(CheckSource::Command), 4));
     })
     .await;
 }
@@ -433,7 +442,7 @@ async fn checks_in_issue_count_only_from_writers(dialect: Dialect) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(done.checks_from, Some(CheckSource::Issue));
+        assert_eq!(done.checks.source, Some(CheckSource::Issue));
 
         world.clock.advance_ms(1000);
         let title = "Another";
@@ -474,7 +483,7 @@ async fn green_checks_of_the_repository_are_asked_about(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{}", done.why);
-        assert_eq!(done.checks_from, Some(CheckSource::Command));
+        assert_eq!(done.checks.source, Some(CheckSource::Command));
     })
     .await;
 }
@@ -546,7 +555,7 @@ async fn iteration_limit_below_used_iterations_is_rejected(dialect: Dialect) {
 
 async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         let comment = world.forge.comment(&world.maintainer, world.repo, pull, "/ralph guide Say why.").await;
         world.settle().await;
         assert_eq!(world.reactions(comment.expect("commented")), ["eyes", "rocket"]);

@@ -184,8 +184,8 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-        let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
+        let tried = world.file(&done.branch.name, "other.txt").await.expect("what came of it");
         assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
         let comments = world.bot_comments().join("\n");
         assert!(comments.contains("network: listed hosts only"), "{comments}");

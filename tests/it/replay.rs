@@ -123,7 +123,7 @@ async fn stored_loop_is_audited() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", utf8(&output.stderr));
         utf8(&output.stdout)
     };
-    let counts = paused.supervision.as_ref().expect("it was judged").overseer.clone();
+    let counts = paused.supervision.state.as_ref().expect("it was judged").overseer.clone();
     let redirects = counts.interventions[&InterventionLevel::Redirect];
     let none = counts.followed[&InterventionLevel::Redirect].none;
     assert!(redirects > 0 && none > 0, "{counts:?}");

@@ -36,7 +36,7 @@ async fn from_label_to_merge(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(world.state_labels(), ["review"]);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
         let prompt = world.prompt(1).await;
         assert!(prompt.contains("Based on branch: main"), "{prompt}");
         let pull = world.the_pull().await;
@@ -68,7 +68,7 @@ printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["lea
     story(Setup::new(dialect).file("parts.txt", "\n").file(".ralph.yml", &file).agent(agent), async |world| {
         world.label().await;
         let first = world.settle_until("the second iteration", |l| l.spent.iterations == 2).await;
-        world.settle_until("the pull request", |l| l.pull.is_some()).await;
+        world.settle_until("the pull request", |l| l.pull.opened.is_some()).await;
         assert!(world.is_draft(&world.the_pull().await), "not a draft while work goes on");
         assert_eq!(first.iterations[0].completion.whole_percent(), 75);
         world.settle().await;
@@ -124,19 +124,19 @@ async fn requested_changes_start_another_iteration(dialect: Dialect) {
             body: "Please say why it is 42.".into(),
             remarks: vec![("answer.txt".into(), 1, "This line needs its reason.".into())],
         };
-        let pull = first.pull.clone().expect("a pull request").number;
+        let pull = first.pull.opened.clone().expect("a pull request").number;
         world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
         world.settle().await;
         let second = world.the_loop().await;
         assert_eq!(second.state, LoopState::Review, "{}", second.why);
-        assert_eq!((second.spent.iterations, &second.branch), (2, &first.branch));
-        assert_eq!(second.pull.as_ref().map(|p| p.number), Some(pull));
+        assert_eq!((second.spent.iterations, &second.branch.name), (2, &first.branch.name));
+        assert_eq!(second.pull.opened.as_ref().map(|p| p.number), Some(pull));
         let prompt = world.prompt(2).await;
         for wanted in ["Please say why it is 42.", "This line needs its reason.", "answer.txt"] {
             assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
         }
         assert_eq!(prompt.matches("This line needs its reason.").count(), 1, "{prompt}");
-        assert_eq!(world.file(&second.branch, "notes.txt").await.as_deref(), Some("round 1\nround 2\n"));
+        assert_eq!(world.file(&second.branch.name, "notes.txt").await.as_deref(), Some("round 1\nround 2\n"));
         assert!(!world.is_draft(&world.the_pull().await));
     })
     .await;
@@ -145,7 +145,7 @@ async fn requested_changes_start_another_iteration(dialect: Dialect) {
 async fn review_comments_start_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
-        let pull = first.pull.clone().expect("a pull request").number;
+        let pull = first.pull.opened.clone().expect("a pull request").number;
         // A review by a person without write access is ignored.
         let review =
             |text: &str| ReviewDraft { verdict: ReviewVerdict::Commented, body: text.into(), remarks: Vec::new() };
@@ -189,15 +189,15 @@ async fn conflict_with_base_is_resolved(dialect: Dialect) {
         let changed_paths: Vec<_> = second.iterations[1].stat.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(changed_paths, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
         assert_eq!(second.findings(), []);
-        assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&second.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
         // The agent saw the conflict markers, and the commit has both sides as parents.
         assert_eq!(
-            world.file(&second.branch, "seen.txt").await.as_deref(),
+            world.file(&second.branch.name, "seen.txt").await.as_deref(),
             Some("./answer.txt\n"),
             "{:#?}",
             world.inputs().await
         );
-        assert_eq!(world.parents(&second.branch), [first.pushed.clone().expect("pushed"), base]);
+        assert_eq!(world.parents(&second.branch.name), [first.branch.pushed.clone().expect("pushed"), base]);
         assert!(world.prompt(2).await.contains("conflict"));
         insta::assert_snapshot!("base_conflict", world.conversation());
         let pull = world.the_pull().await;
@@ -211,7 +211,7 @@ async fn conflict_with_base_is_resolved(dialect: Dialect) {
 /// See docs/research/faults.md#f15.
 async fn closed_pull_request_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         world.forge.close_pull(&world.maintainer, world.repo, pull).await.expect("closed");
         world.settle().await;
         let now = world.the_loop().await;
@@ -225,11 +225,11 @@ async fn closed_pull_request_ends_the_loop(dialect: Dialect) {
 async fn closed_issue_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
         world.settle().await;
         let now = world.the_loop().await;
-        assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
+        assert_eq!((now.state, now.branch.pushed), (LoopState::Closed, None), "{}", now.why);
         assert_eq!(world.state_labels(), ["closed"]);
     })
     .await;
@@ -239,13 +239,13 @@ async fn closed_issue_ends_the_loop(dialect: Dialect) {
 async fn deleted_issue_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
         world.settle().await;
         // Some forges send no delivery for it.
         world.reconcile().await;
         let now = world.the_loop().await;
-        assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
+        assert_eq!((now.state, now.branch.pushed), (LoopState::Closed, None), "{}", now.why);
     })
     .await;
 }
@@ -279,7 +279,7 @@ async fn iteration_limit_ends_the_loop(dialect: Dialect) {
 async fn time_limit_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent("echo 41 >answer.txt\n"), async |world| {
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.advance(Duration::from_secs(2 * 3600 + 1)).await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
@@ -332,18 +332,18 @@ async fn restart_loses_nothing(dialect: Dialect) {
         for step in
             [LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push, LoopStep::Check, LoopStep::Verify]
         {
-            world.settle_until("the next step", |l| l.step == step).await;
+            world.settle_until("the next step", |l| l.run.step == step).await;
             world.restart().await;
         }
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-        assert_eq!(world.file(&done.branch, "notes.txt").await.as_deref(), Some("round 1\n"));
+        assert_eq!(world.file(&done.branch.name, "notes.txt").await.as_deref(), Some("round 1\n"));
         // Events during the downtime are found afterwards.
         world.stop().await;
         world
             .forge
-            .merge(&world.maintainer, world.repo, done.pull.expect("a pull request").number)
+            .merge(&world.maintainer, world.repo, done.pull.opened.expect("a pull request").number)
             .await
             .expect("merged");
         world.forge.flush().await;
@@ -366,8 +366,8 @@ async fn second_loop_uses_its_own_branch(dialect: Dialect) {
         let second = world.run().await;
         assert_eq!(second.state, LoopState::Review, "{}", second.why);
         assert_ne!(second.id, first.id);
-        assert_ne!(second.branch, first.branch);
-        assert_ne!(second.pull.map(|p| p.number), first.pull.map(|p| p.number));
+        assert_ne!(second.branch.name, first.branch.name);
+        assert_ne!(second.pull.opened.map(|p| p.number), first.pull.opened.map(|p| p.number));
         assert_eq!(world.state_labels(), ["review"]);
         assert_eq!(world.all_loops().await.len(), 2);
     })
@@ -379,11 +379,11 @@ async fn two_issues_share_one_slot(dialect: Dialect) {
         let other = world.forge.open_issue(&world.maintainer, world.repo, "The same again", "42, please.", &[]).await;
         let other = other.expect("an issue");
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.clock.advance_ms(1000);
         world.forge.label(&world.maintainer, world.repo, other, "ralph:run").await.expect("labeled");
-        world.settle_until("a second loop", |l| l.place.issue == other).await;
-        let states: Vec<_> = world.all_loops().await.into_iter().map(|l| (l.place.issue, l.state)).collect();
+        world.settle_until("a second loop", |l| l.issue.issue == other).await;
+        let states: Vec<_> = world.all_loops().await.into_iter().map(|l| (l.issue.issue, l.state)).collect();
         assert!(
             states.contains(&(world.issue, LoopState::Running)) && states.contains(&(other, LoopState::Queued)),
             "{states:?}"
@@ -395,7 +395,7 @@ async fn two_issues_share_one_slot(dialect: Dialect) {
             "{:?}",
             all.iter().map(|l| &l.why).collect::<Vec<_>>()
         );
-        let begun = |issue| all.iter().find(|l| l.place.issue == issue).map(|l| l.branch.clone()).expect("a loop");
+        let begun = |issue| all.iter().find(|l| l.issue.issue == issue).map(|l| l.branch.name.clone()).expect("a loop");
         assert_ne!(begun(world.issue), begun(other));
     })
     .await;
@@ -410,10 +410,10 @@ async fn repositories_have_separate_slots(dialect: Dialect) {
         world.forge.add_hook(second, &url, SECRET).await.expect("a hook");
         let issue = world.forge.open_issue(&world.maintainer, second, "Here too", "42", &[]).await.expect("an issue");
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.clock.advance_ms(1000);
         world.forge.label(&world.maintainer, second, issue, "ralph:run").await.expect("labeled");
-        world.settle_until("both at work", |l| l.place.repo.id == second && l.state == LoopState::Running).await;
+        world.settle_until("both at work", |l| l.issue.repo.id == second && l.state == LoopState::Running).await;
         assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Running));
         world.settle().await;
         assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Review));

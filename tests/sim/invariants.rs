@@ -11,15 +11,15 @@ use crate::world::SimWorld;
 pub fn at_rest(world: &SimWorld, loops: &[Loop]) {
     let mut open = BTreeSet::new();
     for current in loops {
-        let (id, issue) = (&current.id, current.place.issue.0);
+        let (id, issue) = (&current.id, current.issue.issue.0);
         assert!(!current.state.is_open() || open.insert(issue), "two open loops on #{issue}");
         assert!(
             !matches!(current.state, LoopState::Running | LoopState::Queued | LoopState::Waiting),
             "{id} waits for nothing"
         );
-        let pulls = world.pulls.iter().filter(|p| p.open && p.branch == current.branch).count();
+        let pulls = world.pulls.iter().filter(|p| p.open && p.branch == current.branch.name).count();
         assert!(pulls <= 1, "{pulls} pull requests of {id}");
-        let newest = loops.iter().filter(|l| l.place.issue.0 == issue).max_by_key(|l| l.created_at);
+        let newest = loops.iter().filter(|l| l.issue.issue.0 == issue).max_by_key(|l| l.created_at);
         if newest.is_some_and(|newest| newest.id == current.id) {
             let labels: Vec<_> = world.labels[&issue].iter().filter(|l| **l != "run").collect();
             assert_eq!(labels, [&current.state.as_str()], "state label of {id}");
@@ -31,9 +31,9 @@ pub fn at_rest(world: &SimWorld, loops: &[Loop]) {
             let open_escalations = world.escalations.iter().filter(|e| e.open && e.subject == id.as_str()).count();
             assert_eq!(open_escalations, 0, "escalations of {id} are still open");
         }
-        if let (Some(head), LoopState::Review) = (&current.head, current.state) {
+        if let (Some(head), LoopState::Review) = (&current.branch.head, current.state) {
             assert!(world.commits[head].clean, "{id} is in review with a commit that does not hold");
-            assert_eq!(current.verified.as_ref(), Some(head), "{id} is in review unverified");
+            assert_eq!(current.branch.verified.as_ref(), Some(head), "{id} is in review unverified");
         }
     }
     let mut keys = BTreeSet::new();
@@ -63,8 +63,8 @@ pub fn outcome(world: &SimWorld, loops: &[Loop]) -> serde_json::Value {
                 .collect();
             let summary = json!({
                 "state": l.state, "spent": [l.spent.iterations as i64, l.spent.cost.0], "iterations": iterations,
-                "head": l.head, "pushed": l.pushed, "verified": l.verified, "base": l.base, "guidance": l.guidance,
-                "pull": l.pull.is_some(), "merge": l.merge_wanted, "limits": l.limits, "escalated": l.escalated,
+                "head": l.branch.head, "pushed": l.branch.pushed, "verified": l.branch.verified, "base": l.branch.base, "guidance": l.requests.guidance,
+                "pull": l.pull.opened.is_some(), "merge": l.branch.merge_wanted(), "limits": l.limits, "escalated": l.run.escalated,
             });
             (l.id.to_string(), summary)
         })

@@ -166,9 +166,13 @@ impl Sim {
             self.tell(&current.id, format!("finish/{issue}/resume"), resumed);
             self.settle();
             let current = self.newest(issue).expect("a loop");
-            let end = match current.pull.is_some() && current.state == LoopState::Review {
+            let end = match current.pull.opened.is_some() && current.state == LoopState::Review {
                 true => {
-                    self.world.pulls.iter_mut().filter(|p| p.branch == current.branch).for_each(|p| p.open = false);
+                    self.world
+                        .pulls
+                        .iter_mut()
+                        .filter(|p| p.branch == current.branch.name)
+                        .for_each(|p| p.open = false);
                     LoopInput::Forge(ForgeInput::PullMerged)
                 }
                 false => {
@@ -193,11 +197,11 @@ impl Sim {
         }
         let Some(current) = self.newest(issue) else { return };
         match event {
-            ScriptEvent::HumanPush => self.world.human_push(&current.branch),
+            ScriptEvent::HumanPush => self.world.human_push(&current.branch.name),
             ScriptEvent::BranchDeleted => {
-                self.world.branches.remove(&current.branch);
+                self.world.branches.remove(&current.branch.name);
                 // A person who deletes a branch discards other people's commits on it; the service must not.
-                self.world.others.retain(|(branch, _)| *branch != current.branch);
+                self.world.others.retain(|(branch, _)| *branch != current.branch.name);
             }
             ScriptEvent::Conflict if current.state == LoopState::Review => self.world.base_moves(),
             _ => {}
@@ -465,7 +469,14 @@ impl Sim {
         let Some(decision) = decision else { return granted };
         let next = decision.next;
         self.note(|| {
-            format!("{} v{} {:?}/{:?}: {}", next.id, next.version, next.state, next.step, decision.reasons.join("; "))
+            format!(
+                "{} v{} {:?}/{:?}: {}",
+                next.id,
+                next.version,
+                next.state,
+                next.run.step,
+                decision.reasons.join("; ")
+            )
         });
         if let Some(before) = self.last.get(&next.id) {
             assert_eq!(next.version, before.version + 1, "a step was left out");

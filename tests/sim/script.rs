@@ -130,7 +130,7 @@ pub fn person(login: &str) -> User {
 /// Returns a loop's input for an event in the current state; `None` if the event has no effect.
 pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld) -> Option<LoopInput> {
     let options = RunOptions::default();
-    let comment = Some(CommentRef { on: current.place.issue, id: Some(CommentId(sequence as i64)) });
+    let comment = Some(CommentRef { on: current.issue.issue, id: Some(CommentId(sequence as i64)) });
     let say = |command| Some(LoopInput::Command(CommandInput::Given { by: person("olaf"), command, comment }));
     let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
@@ -166,7 +166,7 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
         ScriptEvent::CiFailed | ScriptEvent::Conflict => {
             let conflict = event == ScriptEvent::Conflict;
             let failed = if conflict { vec![] } else { vec![guidance(GuidanceSource::Ci, "it is red".into())] };
-            let commit = world.branches.get(&current.branch)?.clone();
+            let commit = world.branches.get(&current.branch.name)?.clone();
             Some(LoopInput::Forge(ForgeInput::Inspected(CiInspection {
                 commit,
                 failed,

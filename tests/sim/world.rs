@@ -196,7 +196,7 @@ impl SimWorld {
             Effect::Forge(ForgeEffect::DropRunLabel) => drop(self.labels.entry(issue).or_default().remove("run")),
             Effect::Forge(ForgeEffect::Pull { ready, .. }) => self.pull(current, *ready, &mut receipt),
             Effect::Forge(ForgeEffect::DraftPull) if current.state != LoopState::Review => {
-                let ours = self.pulls.iter_mut().filter(|p| p.open && p.branch == current.branch);
+                let ours = self.pulls.iter_mut().filter(|p| p.open && p.branch == current.branch.name);
                 ours.for_each(|pull| pull.ready = false);
             }
             Effect::Forge(ForgeEffect::Escalate { cause, .. }) => {
@@ -217,18 +217,18 @@ impl SimWorld {
     }
 
     fn pull(&mut self, current: &Loop, ready: bool, receipt: &mut SimReceipt) {
-        if current.pushed.is_none() {
+        if current.branch.pushed.is_none() {
             return;
         }
-        let open = |p: &SimPull| p.open && p.branch == current.branch;
+        let open = |p: &SimPull| p.open && p.branch == current.branch.name;
         // A forge rejects a branch's second open pull request, so this one is always looked up.
-        if current.pull.is_none() && !self.pulls.iter().any(open) {
+        if current.pull.opened.is_none() && !self.pulls.iter().any(open) {
             self.numbers += 1;
-            let branch = current.branch.clone();
+            let branch = current.branch.name.clone();
             self.pulls.push(SimPull { number: self.numbers, branch, open: true, ready: false });
         }
         let Some(pull) = self.pulls.iter_mut().find(|p| open(p)) else { return };
-        if current.pull.is_none() {
+        if current.pull.opened.is_none() {
             let number = Number(pull.number);
             receipt.input =
                 Some(LoopInput::Forge(ForgeInput::PullOpened { number, url: format!("https://forge.test/{number}") }));
@@ -270,11 +270,11 @@ impl SimWorld {
     /// Executes a work effect.
     pub fn work(&mut self, claimed: &ClaimedEffect, known: &StoreState) -> SimReceipt {
         let Some(current) = &known.current else { return SimReceipt::default() };
-        if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
+        if claimed.effect.ticket().is_some_and(|ticket| ticket != current.run.ticket) {
             return SimReceipt { stopped: true, ..SimReceipt::default() };
         }
         let base = self.base.clone().expect("a base");
-        let head = current.head.clone().unwrap_or_else(|| base.clone());
+        let head = current.branch.head.clone().unwrap_or_else(|| base.clone());
         let mut used = None;
         let input = match &claimed.effect {
             Effect::Work(WorkEffect::Prepare { ticket }) => {
@@ -284,8 +284,8 @@ impl SimWorld {
                     base_branch: "main".into(),
                     base,
                     head,
-                    remote: self.branches.get(&current.branch).cloned(),
-                    policy: current.policy.clone(),
+                    remote: self.branches.get(&current.branch.name).cloned(),
+                    policy: current.settings.policy.clone(),
                     notes: Vec::new(),
                     lacks: Vec::new(),
                     settings: None,
@@ -319,13 +319,13 @@ impl SimWorld {
                 LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Committed { change } }
             }
             Effect::Work(WorkEffect::Push { .. }) if !self.permitted => LoopInput::Forge(ForgeInput::AuthorityLost {
-                who: current.authority.login.clone(),
+                who: current.people.authority.login.clone(),
                 hidden_teams: Vec::new(),
             }),
             Effect::Work(WorkEffect::Push { ticket, commit }) => {
-                let remote = self.branches.get(&current.branch).cloned();
-                if remote == current.pushed || remote.as_ref() == Some(commit) {
-                    self.branches.insert(current.branch.clone(), commit.clone());
+                let remote = self.branches.get(&current.branch.name).cloned();
+                if remote == current.branch.pushed || remote.as_ref() == Some(commit) {
+                    self.branches.insert(current.branch.name.clone(), commit.clone());
                     LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Pushed { commit: commit.clone() } }
                 } else {
                     LoopInput::Outcome {
@@ -339,7 +339,7 @@ impl SimWorld {
                 }
             }
             Effect::Work(WorkEffect::Restore { ticket, iteration, to }) => {
-                let head = current.head.clone().expect("work to go back from");
+                let head = current.branch.head.clone().expect("work to go back from");
                 let (tree, clean) = self.commits.get(to).map_or((false, false), |best| (best.tree, best.clean));
                 // Do not use the ticket, because faults create more tickets.
                 let what = format!("{}/back/{iteration}/{head}", current.id);
@@ -347,7 +347,7 @@ impl SimWorld {
                 LoopInput::Outcome { ticket: *ticket, outcome: WorkOutcome::Restored { commit, retained_as: None } }
             }
             Effect::Work(WorkEffect::Merge { ticket, other }) => {
-                let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));
+                let theirs = other.clone().map(|seen| self.branches.get(&current.branch.name).cloned().unwrap_or(seen));
                 let other = theirs.unwrap_or(base);
                 let up_to_date = self.holds(&head, &other);
                 LoopInput::Outcome {
@@ -378,7 +378,7 @@ impl SimWorld {
     }
 
     fn plan(&self, current: &Loop, iteration: u32) -> AgentPlan {
-        let plans = &self.plans[current.place.issue.0 as usize - 1];
+        let plans = &self.plans[current.issue.issue.0 as usize - 1];
         plans.get(iteration as usize - 1).copied().unwrap_or(AgentPlan::Change { tree: true, clean: true })
     }
 
@@ -396,7 +396,7 @@ impl SimWorld {
     fn commit(&mut self, current: &Loop, iteration: u32, head: Sha) -> IterationChange {
         let plan = self.plan(current, iteration);
         let mut parents = vec![head.clone()];
-        parents.extend(current.merging.as_ref().map(|m| m.other.clone()));
+        parents.extend(current.branch.merging().map(|m| m.other.clone()));
         let by_agent = self.trees.get(&current.id).is_some_and(|tree| *tree == Some(iteration));
         let (tree, clean) = match plan {
             AgentPlan::Change { tree, clean } if by_agent => (tree, clean),

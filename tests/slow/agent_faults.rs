@@ -154,8 +154,10 @@ async fn idle_agent_reaches_iteration_limit(dialect: Dialect) {
     let config = format!("limits: {{ iterations: 2, {ENOUGH} }}");
     story(Setup::new(dialect).agent("echo thinking\n").config(&config), async |world| {
         let stopped = world.run().await;
-        assert_eq!((stopped.state, stopped.pushed.as_ref()), (LoopState::LimitReached, None), "{}", stopped.why);
-        assert!(stopped.pull.is_none() && world.forge.branch_sha(world.repo, &stopped.branch).await.is_none());
+        assert_eq!((stopped.state, stopped.branch.pushed.as_ref()), (LoopState::LimitReached, None), "{}", stopped.why);
+        assert!(
+            stopped.pull.opened.is_none() && world.forge.branch_sha(world.repo, &stopped.branch.name).await.is_none()
+        );
         assert!(the_escalation(world).contains("--max-iterations"));
     })
     .await;
@@ -259,14 +261,14 @@ async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
             turn(true);
             world.label().await;
             for (step, heads) in tosses {
-                world.settle_until("the next toss", |l| l.step == *step).await;
+                world.settle_until("the next toss", |l| l.run.step == *step).await;
                 turn(*heads);
             }
             world.settle().await;
             let done = world.the_loop().await;
             assert_eq!((done.state, done.spent.iterations), (end, 2), "{}", done.why);
             match end {
-                LoopState::Review => assert_eq!(done.verified, done.head, "the head under review was not verified"),
+                LoopState::Review => assert_eq!(done.branch.verified, done.branch.head, "the head under review was not verified"),
                 _ => assert!(done.why.contains("A check that passed now fails") && done.why.contains("`coin`"), "{}", done.why),
             }
         })
@@ -287,7 +289,7 @@ async fn service_home_is_hidden_from_agents_and_checks(dialect: Dialect) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let agent_view = world.file(&done.branch, "seen-by-agent.txt").await.expect("the agent looked");
+        let agent_view = world.file(&done.branch.name, "seen-by-agent.txt").await.expect("the agent looked");
         let home_path = home.path().display().to_string();
         assert!(
             agent_view.contains("HOME=") && !agent_view.contains(&home_path) && !agent_view.contains("npm_canary"),

@@ -175,7 +175,7 @@ async fn loops_are_listed_by_pages_and_filters(dialect: Dialect) {
         let cursor = page["next"].as_str().expect("another page");
         let last = api.found(&format!("/loops?limit=1&cursor={cursor}")).await;
         assert_eq!((ids(&last), &last["next"]), (all[1..].to_vec(), &Value::Null));
-        let repository = first.place.repo.full_name();
+        let repository = first.issue.repo.full_name();
         let person = &world.maintainer.login;
         for (query, count) in [
             ("q=zeb".to_owned(), 1),
@@ -321,7 +321,7 @@ async fn search_finds_titles_prompts_and_outputs(dialect: Dialect) {
         assert_eq!(places("zebra").await, []);
 
         // A review is a comment: what is said in general, and at a line.
-        let pull = done.pull.as_ref().expect("a pull request").number;
+        let pull = done.pull.opened.as_ref().expect("a pull request").number;
         let review = ReviewDraft {
             verdict: ReviewVerdict::ChangesRequested,
             body: "Paint the zebra first.".into(),
@@ -683,7 +683,7 @@ async fn figures_of_control_are_answered(dialect: Dialect) {
 async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
-        let (repo, id, now) = (done.place.repo.clone(), done.id.clone(), world.clock.now());
+        let (repo, id, now) = (done.issue.repo.clone(), done.id.clone(), world.clock.now());
         let settings = world.engine().settings.memory.clone();
         let stored = world.engine().store.write(move |c| {
             let learning = remembered(&repo, "Run the generator before the tests.", &id, now);
@@ -700,7 +700,7 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
         });
         stored.await.expect("stored");
         let api = TokenClient::of_operator(world).await;
-        let place = done.place.repo.to_string();
+        let place = done.issue.repo.to_string();
         let rules = async |query: &str| {
             let answer = api.found(&format!("/memory{query}")).await;
             let learnings = answer["learnings"].as_array().expect("learnings").clone();

@@ -62,12 +62,12 @@ fn answer_batches(world: &World, status: u16, message: &str) {
 async fn about_to_push(world: &World) {
     put_old(world);
     world.label().await;
-    world.settle_until("the push", |l| l.step == LoopStep::Push).await;
+    world.settle_until("the push", |l| l.run.step == LoopStep::Push).await;
 }
 
 async fn assert_uploaded(world: &World, done: &Loop, iterations: usize) {
     assert_eq!((done.state, done.iterations.len()), (LoopState::Review, iterations), "{}", done.why);
-    assert_eq!(world.file(&done.branch, "data.bin").await, Some(pointer("new")));
+    assert_eq!(world.file(&done.branch.name, "data.bin").await, Some(pointer("new")));
     assert!(has(world, "new"), "the content was not uploaded");
 }
 
@@ -93,7 +93,7 @@ async fn exceeded_quota_of_git_lfs_pauses_and_resume_uploads(dialect: Dialect) {
         answer_batches(world, 507, "This repository is over its data quota.");
         world.settle().await;
         let paused = world.the_loop().await;
-        assert_eq!((paused.state, &paused.pushed), (LoopState::Paused, &None), "{}", paused.why);
+        assert_eq!((paused.state, &paused.branch.pushed), (LoopState::Paused, &None), "{}", paused.why);
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
         let text = world.issue_of(escalation).body;
         assert!(text.contains("no space left") && text.contains("/ralph resume"), "{text}");
@@ -116,7 +116,7 @@ async fn forge_without_git_lfs_is_named_in_the_status(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let status = world.bot_comments().first().cloned().expect("the status");
         assert!(status.contains("1 file that Git LFS stores is a pointer in the work tree"), "{status}");
-        assert_eq!(world.file(&done.branch, "data.bin").await, Some(pointer("old")));
+        assert_eq!(world.file(&done.branch.name, "data.bin").await, Some(pointer("old")));
     })
     .await;
 }
@@ -131,7 +131,7 @@ async fn handmade_pointer_is_not_committed(dialect: Dialect) {
         put_old(world);
         let done = world.run().await;
         assert_uploaded(world, &done, 2).await;
-        assert_eq!(world.file(&done.branch, "other.bin").await, None);
+        assert_eq!(world.file(&done.branch.name, "other.bin").await, None);
         assert!(world.prompt(2).await.contains("`other.bin` is a pointer of Git LFS"));
         let pull = world.the_pull().await;
         assert!(pull.body.contains("`other.bin` is a pointer of Git LFS"), "{}", pull.body);
@@ -149,7 +149,7 @@ async fn failed_transfer_is_retried(dialect: Dialect) {
         world.forge.faults().next(FOREVER, "POST", BATCH, fault).expect("a pattern");
         world.settle().await;
         let waiting = world.the_loop().await;
-        assert_eq!((waiting.state, waiting.step), (LoopState::Running, LoopStep::Push), "{}", waiting.why);
+        assert_eq!((waiting.state, waiting.run.step), (LoopState::Running, LoopStep::Push), "{}", waiting.why);
         world.forge.faults().clear();
         world.recover().await;
         assert_uploaded(world, &world.the_loop().await, 1).await;

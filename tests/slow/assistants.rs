@@ -294,7 +294,7 @@ async fn program_writes_context_and_summaries_by_default(dialect: Dialect) {
     story(with_long_guide(dialect, &config, agent).isolated(), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
-        assert_eq!(done.assistant_failure, None);
+        assert_eq!(done.agent.assistant_failure, None);
         for (prompt, by_model) in world.prompts().await.iter().zip([true, false, true, false]) {
             assert_whole(prompt, &done);
             assert_eq!(prompt.contains("Written by tiny as question."), by_model, "{prompt}");
@@ -302,8 +302,8 @@ async fn program_writes_context_and_summaries_by_default(dialect: Dialect) {
         // The facts of the last iteration include the summary.
         let prompts = world.prompts().await;
         assert!(prompts[3].contains("Numbers were tried one by one."), "{}", prompts[3]);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-        let pull = done.pull.as_ref().expect("a pull request").number;
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
+        let pull = done.pull.opened.as_ref().expect("a pull request").number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
         world.settle().await;
         let asked: Vec<_> = booked(world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
@@ -350,7 +350,7 @@ async fn failing_program_is_told_once_and_the_loop_goes_on(dialect: Dialect) {
                 assert_whole(&prompt, &done);
                 assert!(prompt.contains("- Now: iteration "), "{says}: {prompt}");
             }
-            let failure = done.assistant_failure.as_deref().unwrap_or_default();
+            let failure = done.agent.assistant_failure.as_deref().unwrap_or_default();
             assert!(failure.starts_with("The assistant failed in iteration 1 (clerk gave no usable answer: "), "{failure}");
             assert!(failure.contains(says) && failure.ends_with("; the loop continues on facts"), "{says}: {failure}");
             let told = world.bot_comments().iter().filter(|text| text.contains("The assistant failed in")).count();
@@ -431,7 +431,7 @@ async fn context_and_summaries_come_from_assistants(dialect: Dialect) {
         assert!(requests[2].text.contains("Iterations 1 to 2: Numbers were tried one by one."), "{}", requests[2].text);
         assert!(requests[2].text.contains("Decided: Write plain numbers only."), "{}", requests[2].text);
         assert!(!requests[1].text.contains("Numbers were tried"));
-        let pull = done.pull.expect("a pull request").number;
+        let pull = done.pull.opened.expect("a pull request").number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
         world.settle().await;
         let id = done.id.clone();
@@ -703,7 +703,7 @@ async fn restart_repeats_no_question(dialect: Dialect) {
         assert!(was_killed(child.wait().await.expect("it ends")), "{}", service.log());
     }
     let mut child = service.spawn("all", None);
-    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
     assert_eq!(done.spent.iterations, 2);
     assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     // What the lost runs had asked is on the loop's account all the same.
@@ -751,7 +751,7 @@ async fn stop_does_not_wait_for_models(dialect: Dialect) {
         world.stop().await;
         world.setup.config = FULL.replace("full", "facts");
         world.restart().await;
-        let done = world.until("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+        let done = world.until("the review", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
         assert_eq!((done.spent.iterations, models.purposes().len()), (1, 1));
     })
     .await;
@@ -796,7 +796,7 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
         let served = &done.iterations[0].served;
         assert_eq!((served.backend.as_str(), served.model.as_deref()), ("own", Some("helper-own")));
         // Two calls of a thousand tokens read and a hundred written, a dollar a million.

@@ -125,7 +125,7 @@ async fn dashboard_is_live_accessible_and_without_faults_in_a_browser() {
     live_story(setup, async |world| {
         let dashboard = ServedPages::of(world, true).await;
         world.label().await;
-        let running = world.until("an agent that runs", |l| l.step == LoopStep::Agent).await;
+        let running = world.until("an agent that runs", |l| l.run.step == LoopStep::Agent).await;
         let page = format!("{}/loops/{}", dashboard.url, running.id);
 
         // The page follows the loop without being loaded again.

@@ -38,7 +38,7 @@ fn open_gate(folder: &Path, name: &str) {
 
 async fn running_agent(world: &World) -> Loop {
     world.label().await;
-    world.until("an agent that runs", |l| l.step == LoopStep::Agent).await
+    world.until("an agent that runs", |l| l.run.step == LoopStep::Agent).await
 }
 
 /// The page shows what the agent writes; following stops when a person scrolls up, and goes on at the end.

@@ -116,7 +116,7 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
     assert_eq!(all.len(), ISSUES);
     assert!(all.iter().all(|l| l.spent.iterations == 1), "{all:#?}");
     for current in &all {
-        let comments = world.bot_comments_on(current.place.issue);
+        let comments = world.bot_comments_on(current.issue.issue);
         assert!(comments.len() <= 4, "more comments than for one delivery: {comments:#?}");
     }
     // Questions about each label event would be as many as the deliveries, and more than a forge allows.
@@ -147,7 +147,7 @@ async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
         for issue in &issues {
             world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labeled");
         }
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         let limited = FakeFault::with_header(429, "retry-after", "3600");
         world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
         let before = world.forge.requests().len();
@@ -168,7 +168,7 @@ async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
         assert_eq!(all.len(), issues.len());
         for current in all {
             assert_eq!((current.state, current.spent.iterations), (LoopState::Review, 1), "{}", current.why);
-            let comments = world.bot_comments_on(current.place.issue);
+            let comments = world.bot_comments_on(current.issue.issue);
             assert!(comments.len() <= 4, "more comments than without the limit: {comments:#?}");
             assert_eq!(comments.iter().filter(|body| body.contains(" status ")).count(), 1, "{comments:#?}");
         }

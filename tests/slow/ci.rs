@@ -45,7 +45,7 @@ fn done_comments(world: &World) -> usize {
 async fn failing_ci_starts_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
-        let head = first.pushed.clone().expect("pushed");
+        let head = first.branch.pushed.clone().expect("pushed");
         // The same status again starts no further iteration.
         set_status(world, &head, "failure").await;
         set_status(world, &head, "failure").await;
@@ -62,7 +62,7 @@ async fn failing_ci_starts_another_iteration(dialect: Dialect) {
 async fn pending_or_passing_ci_starts_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
-        let head = first.pushed.clone().expect("pushed");
+        let head = first.branch.pushed.clone().expect("pushed");
         for state in ["pending", "success"] {
             set_status(world, &head, state).await;
             world.settle().await;
@@ -77,7 +77,7 @@ async fn red_ci_makes_the_pull_request_a_draft(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
         assert!(!world.is_draft(&world.the_pull().await));
-        set_status(world, &first.pushed.clone().expect("pushed"), "failure").await;
+        set_status(world, &first.branch.pushed.clone().expect("pushed"), "failure").await;
         world.stop_at("the next iteration", |l| l.state == LoopState::Running).await;
         assert!(world.is_draft(&world.the_pull().await));
         assert_eq!(world.state_labels(), ["running"]);
@@ -91,12 +91,12 @@ async fn red_ci_without_a_change_pauses_and_asks(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let first = world.run().await;
         assert_eq!((first.state, done_comments(world)), (LoopState::Review, 1));
-        let head = first.pushed.clone().expect("pushed");
+        let head = first.branch.pushed.clone().expect("pushed");
         set_status(world, &head, "failure").await;
         world.settle().await;
         let paused = world.the_loop().await;
         assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 2), "{}", paused.why);
-        assert_eq!(paused.escalated, Some(EscalationCause::Ci));
+        assert_eq!(paused.run.escalated, Some(EscalationCause::Ci));
         assert_eq!((done_comments(world), world.state_labels()), (1, vec!["paused".to_owned()]));
         assert!(world.is_draft(&world.the_pull().await));
         let asked = world.escalations();
@@ -120,7 +120,7 @@ async fn red_ci_without_a_change_pauses_and_asks(dialect: Dialect) {
 async fn red_ci_that_passes_at_a_rerun_needs_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
-        let head = first.pushed.clone().expect("pushed");
+        let head = first.branch.pushed.clone().expect("pushed");
         set_status(world, &head, "failure").await;
         world.settle_until("queued", |l| l.state == LoopState::Queued).await;
         set_status(world, &head, "success").await;
@@ -139,7 +139,7 @@ async fn red_ci_of_the_base_starts_no_iteration(dialect: Dialect) {
         let base = world.forge.branch_sha(world.repo, "main").await.expect("a base");
         set_status(world, &base, "failure").await;
         let first = world.run().await;
-        set_status(world, &first.pushed.clone().expect("pushed"), "failure").await;
+        set_status(world, &first.branch.pushed.clone().expect("pushed"), "failure").await;
         world.settle().await;
         let now = world.the_loop().await;
         assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
@@ -155,8 +155,8 @@ async fn red_ci_before_the_end_of_verification_is_not_done(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         world.label().await;
         let step = ralph_bot::domain::loops::LoopStep::Verify;
-        let verifying = world.settle_until("the verification", |l| l.step == step).await;
-        set_status(world, &verifying.pushed.clone().expect("pushed"), "failure").await;
+        let verifying = world.settle_until("the verification", |l| l.run.step == step).await;
+        set_status(world, &verifying.branch.pushed.clone().expect("pushed"), "failure").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
@@ -178,7 +178,11 @@ async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {
         world.reconcile().await;
         let now = world.the_loop().await;
         assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
-        assert_eq!((&now.pushed, done_comments(world)), (&first.pushed, 1), "no merge commit, no second comment");
+        assert_eq!(
+            (&now.branch.pushed, done_comments(world)),
+            (&first.branch.pushed, 1),
+            "no merge commit, no second comment"
+        );
         let opened = world.forge.ops().iter().filter(|op| op.kind == OpKind::PullOpened).count();
         assert_eq!(opened, 1);
     })
@@ -208,7 +212,7 @@ async fn assert_iterations(world: &World, wanted: u32, when: &str) {
 /// Asserts that the work contains the base.
 async fn assert_conflict_is_resolved(world: &World) {
     assert_iterations(world, 2, "after the conflict").await;
-    let branch = world.the_loop().await.branch;
+    let branch = world.the_loop().await.branch.name;
     assert_eq!(world.parents(&branch).len(), 2, "the base was merged into {branch}");
     assert_eq!(world.file(&branch, "answer.txt").await.as_deref(), Some("42\n"));
 }
@@ -231,7 +235,7 @@ async fn conflict_is_found_while_the_forge_repeats_its_old_answer(dialect: Diale
 /// or that the pull request cannot be merged (Gitea).
 async fn conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
-        let head = world.run().await.pushed.expect("pushed");
+        let head = world.run().await.branch.pushed.expect("pushed");
         push_conflict_unheard(world).await;
         world.settle().await;
         assert_iterations(world, 1, "the push was not delivered").await;
@@ -247,7 +251,7 @@ async fn conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge(dial
 /// See docs/research/faults.md#f17.
 async fn conflict_whose_push_was_missed_is_found_by_a_full_round(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
-        let head = world.run().await.pushed.expect("pushed");
+        let head = world.run().await.branch.pushed.expect("pushed");
         world.forge.with(|state| state.stale_reads = u32::MAX);
         push_conflict_unheard(world).await;
         set_status(world, &head, "success").await;
@@ -275,8 +279,8 @@ async fn unresolved_conflict_is_named_and_its_markers_are_never_pushed(dialect: 
         assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 3), "{}", paused.why);
         let start = "the branch conflicts with `main` in `answer.txt` (changed there by ";
         assert!(paused.why.starts_with(start) && paused.why.contains("did not resolve it"), "{}", paused.why);
-        let on_forge = world.forge.branch_sha(world.repo, &paused.branch).await;
-        assert_eq!(on_forge, ready.pushed, "nothing of the merge was pushed");
+        let on_forge = world.forge.branch_sha(world.repo, &paused.branch.name).await;
+        assert_eq!(on_forge, ready.branch.pushed, "nothing of the merge was pushed");
         let body = world.issue_of(world.escalations()[0]).body;
         assert!(body.contains("two ways out") && body.contains("`answer.txt`"), "{body}");
     })

@@ -22,7 +22,7 @@ async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
         let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
         story(Setup::new(dialect).agent(agent), async |world| {
             world.label().await;
-            let before = world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
+            let before = world.stop_at("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
             let used = before.spent.time_at(world.clock.now());
             world.clock.advance_ms(jump);
             world.settle().await;
@@ -53,7 +53,7 @@ async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
                  if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         world.label().await;
-        world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.stop_at("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         let (engine, tree) = (world.engine(), world.tree().await);
         let meanwhile = async {
             while !tree.join("begun").exists() {

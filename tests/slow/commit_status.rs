@@ -29,12 +29,12 @@ esac
 "#;
     story(Setup::new(dialect).agent(agent), async |world| {
         world.label().await;
-        world.settle_until("the first iteration", |l| l.spent.iterations == 1 && l.pushed.is_some()).await;
+        world.settle_until("the first iteration", |l| l.spent.iterations == 1 && l.branch.pushed.is_some()).await;
         world.comment("/ralph pause").await;
         world.settle().await;
         let paused = world.the_loop().await;
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
-        let first = paused.pushed.clone().expect("pushed");
+        let first = paused.branch.pushed.clone().expect("pushed");
         let seen = statuses(world);
         let (commit, state, description) = seen.last().expect("a status");
         assert_eq!((commit, state.as_str()), (&first, "failure"), "{description}");
@@ -45,7 +45,7 @@ esac
         world.advance(Duration::from_secs(60)).await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let head = done.pushed.clone().expect("pushed");
+        let head = done.branch.pushed.clone().expect("pushed");
         let of = |wanted: &Sha| -> Vec<(String, String)> {
             statuses(world)
                 .into_iter()

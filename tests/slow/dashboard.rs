@@ -412,7 +412,7 @@ async fn transcript_of_a_running_agent_is_live(dialect: Dialect) {
     live_story(Setup::new(dialect).agent(&agent), async |world| {
         let dashboard = ServedPages::of(world, false).await;
         world.label().await;
-        let running = world.until("an agent that runs", |l| l.step == LoopStep::Agent).await;
+        let running = world.until("an agent that runs", |l| l.run.step == LoopStep::Agent).await;
         let id = running.id.clone();
         let stored = async || {
             let id = id.clone();
@@ -573,7 +573,7 @@ async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let engine = world.engine().clone();
-        let (repo, settings) = (done.place.repo.clone(), engine.settings.memory.clone());
+        let (repo, settings) = (done.issue.repo.clone(), engine.settings.memory.clone());
         let remark = "Please name the tests after what they show.";
         let stored = engine.store.write(move |c| {
             for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
@@ -605,7 +605,7 @@ async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
 async fn learnings_are_filtered_on_the_page(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
-        let (repo, id, now) = (done.place.repo.clone(), done.id.clone(), world.clock.now());
+        let (repo, id, now) = (done.issue.repo.clone(), done.id.clone(), world.clock.now());
         let settings = world.engine().settings.memory.clone();
         let stored = world.engine().store.write(move |c| {
             for rule in ["Run the generator before the tests.", "Never edit files below vendor."] {

@@ -81,9 +81,9 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     service.until("a program that is not started", async || service.has_logged("Too many open files")).await;
     limit_files(&child, before);
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
-    assert_eq!((done.step, done.spent.iterations), (LoopStep::Idle, 1), "{}", done.why);
+    assert_eq!((done.run.step, done.spent.iterations), (LoopStep::Idle, 1), "{}", done.why);
     service.wait_until_idle().await;
-    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }

@@ -51,7 +51,7 @@ async fn check_that_fails_in_one_of_two_fresh_checkouts_is_asked_about(dialect: 
         assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 2), "{}", paused.why);
         assert!(paused.why.contains("fresh checkouts of the same commit: flaky"), "{}", paused.why);
         assert!(world.prompt(2).await.contains("does not give the same result twice"));
-        assert_eq!(paused.verified, None);
+        assert_eq!(paused.branch.verified, None);
         world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;

@@ -80,7 +80,7 @@ async fn outcome(world: &World) -> StoryOutcome {
         pulls: pulls.len(),
         draft: pull.as_ref().is_some_and(|p| world.is_draft(p)),
         asked: pull.as_ref().and_then(|p| p.pull.as_ref()).map_or(0, |p| p.requested.len()),
-        answer: world.file(&current.branch, "answer.txt").await,
+        answer: world.file(&current.branch.name, "answer.txt").await,
         escalations: world.escalations().len(),
         state: current.state,
     }
@@ -223,7 +223,7 @@ async fn rate_limited_forge_is_not_called(dialect: Dialect) {
 async fn rejected_credential_is_retried(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.forge.faults().next(3, "", "/api/", FakeFault::status(401)).expect("a pattern");
         world.recover().await;
         assert_eq!(outcome(world).await, undisturbed());
@@ -235,7 +235,7 @@ async fn rejected_credential_is_retried(dialect: Dialect) {
 async fn calls_to_unavailable_forge_back_off(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         // Reads fail, so no change has started; retries have growing delays.
         world.forge.faults().next(100_000, "GET", "/api/", FakeFault::status(503)).expect("a pattern");
         let before = world.forge.requests().len();
@@ -255,7 +255,7 @@ async fn forge_downtime_does_not_count_as_loop_time(dialect: Dialect) {
     let config = "limits: { timeout: 30m, comments_per_hour: 1000, comments_per_day: 1000 }";
     story(Setup::new(dialect).config(config), async |world| {
         world.label().await;
-        world.settle_until("the push", |l| l.step == LoopStep::Push).await;
+        world.settle_until("the push", |l| l.run.step == LoopStep::Push).await;
         world.forge.faults().next(100_000, "", "", FakeFault::status(503)).expect("a pattern");
         for _ in 0..24 {
             world.advance(Duration::from_secs(600)).await;
@@ -435,7 +435,7 @@ async fn missed_events_are_found_by_reconciliation(dialect: Dialect) {
         assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
         assert!(world.prompt(2).await.contains("Add a note, please."));
         assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{:?}", world.reactions(comment));
-        let pull = second.pull.expect("a pull request").number;
+        let pull = second.pull.opened.expect("a pull request").number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
@@ -449,19 +449,19 @@ async fn missed_events_are_found_by_reconciliation(dialect: Dialect) {
 async fn missed_issue_close_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.forge.hooks().drop_next(10_000);
         world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
         world.engine().reconcile_step(true).await.expect("reconcile");
         world.settle().await;
         let now = world.the_loop().await;
-        assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
+        assert_eq!((now.state, now.branch.pushed), (LoopState::Closed, None), "{}", now.why);
     })
     .await;
     // The same with an open pull request.
     story(Setup::new(dialect), async |world| {
         let first = world.run().await;
-        assert_eq!((first.state, first.pull.is_some()), (LoopState::Review, true), "{}", first.why);
+        assert_eq!((first.state, first.pull.opened.is_some()), (LoopState::Review, true), "{}", first.why);
         world.forge.hooks().drop_next(10_000);
         world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
         world.reconcile().await;
@@ -584,7 +584,7 @@ async fn label_deliveries_are_order_independent(dialect: Dialect) {
 async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.forge.flush().await;
         world.forge.hooks().drop_next(10_000);
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
@@ -596,7 +596,7 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
         world.engine().reconcile_step(true).await.expect("reconcile");
         world.settle().await;
         let now = world.the_loop().await;
-        assert_eq!((now.state, now.pushed), (LoopState::Paused, None), "{}", now.why);
+        assert_eq!((now.state, now.branch.pushed), (LoopState::Paused, None), "{}", now.why);
         assert_eq!(now.why, "the label was removed");
         world.reconcile().await;
         assert_eq!(world.the_loop().await.version, now.version, "the removal was reported twice");
@@ -612,7 +612,7 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
 async fn loop_started_by_command_needs_no_label(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.comment("/ralph run").await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.clock.advance_ms(61_000);
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
@@ -625,7 +625,7 @@ async fn loop_started_by_command_needs_no_label(dialect: Dialect) {
         world.settle().await;
         world.clock.advance_ms(1_000);
         world.comment("/ralph run").await;
-        world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.state.is_open() && l.run.step == LoopStep::Agent).await;
         world.clock.advance_ms(61_000);
         world.reconcile().await;
         assert_eq!((world.all_loops().await.len(), world.the_loop().await.state), (2, LoopState::Review));
@@ -641,7 +641,7 @@ fn review(verdict: ReviewVerdict, body: &str, remark: Option<&str>) -> ReviewDra
 /// See docs/research/faults.md#f10.
 async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         world.advance(Duration::from_secs(300)).await;
         world.forge.hooks().drop_next(10_000);
         let hand_in = async |by: &User, review: ReviewDraft| {
@@ -683,7 +683,7 @@ async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
 /// See docs/research/faults.md#f10.
 async fn concurrent_reviews_are_both_applied(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         world.forge.hooks().hold();
         for body in ["Please say why it is 42.", "And say since when."] {
             let review = review(ReviewVerdict::Commented, body, None);
@@ -714,7 +714,7 @@ async fn forge_outage_at_any_step_is_survived(dialect: Dialect) {
             world.settle().await;
             world.label().await;
             if let Some(step) = step {
-                world.settle_until("the step", |l| l.step == step).await;
+                world.settle_until("the step", |l| l.run.step == step).await;
             }
             world.forge.faults().next(100_000, "", "", FakeFault::status(503)).expect("a pattern");
             for _ in 0..5 {
@@ -753,7 +753,7 @@ mod github_apps {
                 world.forge.requests().iter().filter(|request| request.path.ends_with("/access_tokens")).count()
             };
             world.label().await;
-            world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+            world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
             let mut before = minted(world);
             for iterations in [1, 2] {
                 world.clock.advance_ms(61 * 60_000);
@@ -783,7 +783,7 @@ async fn comment_is_posted_once_if_a_following_call_is_limited(dialect: Dialect)
     };
     story(Setup::new(dialect).agent(agent).file("answer.txt", "40\n"), async |world| {
         world.label().await;
-        world.settle_until("the second iteration", |l| l.iterations.len() == 2 && l.step == LoopStep::Commit).await;
+        world.settle_until("the second iteration", |l| l.iterations.len() == 2 && l.run.step == LoopStep::Commit).await;
         let (method, path) = match dialect {
             Dialect::GitHub => ("POST", "/api/graphql$"),
             Dialect::Gitea => ("PATCH", r"/issues/comments/\d+$"),
@@ -806,13 +806,13 @@ async fn query_that_went_wrong_is_tried_again() {
     let fault = FakeFault::Respond { status: 200, headers: Vec::new(), body: body.into(), apply: false };
     story(Setup::new(Dialect::GitHub), async |world| {
         world.label().await;
-        world.settle_until("the verification", |l| l.step == LoopStep::Verify).await;
+        world.settle_until("the verification", |l| l.run.step == LoopStep::Verify).await;
         world.forge.faults().next(3, "POST", "/api/graphql$", fault).expect("a pattern");
         world.recover().await;
         assert_eq!(world.forge.faults().remaining(), 0, "nothing was asked again");
         let done = world.the_loop().await;
         assert_eq!(outcome(world).await, undisturbed(), "{}", done.why);
-        assert!(done.refused.is_empty(), "{:?}", done.refused);
+        assert!(done.pull.refused.is_empty(), "{:?}", done.pull.refused);
         let ready = world.forge.ops().iter().filter(|op| op.kind == OpKind::PullReady).count();
         assert_eq!(ready, 1);
     })

@@ -109,7 +109,7 @@ async fn hidden_team_is_answered_as_cannot_be_told() {
 async fn log_of_a_failed_job_reaches_the_agent() {
     story(gitea().agent(WILLING), async |world| {
         let first = world.run().await;
-        let head = first.pushed.clone().expect("pushed");
+        let head = first.branch.pushed.clone().expect("pushed");
         let log = "2026-11-24T05:16:13.0Z ⭐ Run Main pytest\n2026-11-24T05:16:14.0Z E assert 41 == 42\n\
             2026-11-24T05:16:14.0Z   ❌  Failure - Main pytest\n";
         let outcome = Some(("failure", "", log));
@@ -204,7 +204,7 @@ fn review(body: &str, remark: &str) -> ReviewDraft {
 
 async fn drafted_remark_reaches_the_agent_with_its_review(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         world.advance(Duration::from_secs(3 * 86_400)).await;
         // The remark was drafted two days before its review was handed in; GitHub also delivers it by itself.
         world.forge.with(|state| state.draft_age_ms = 2 * 86_400_000);
@@ -219,7 +219,7 @@ async fn drafted_remark_reaches_the_agent_with_its_review(dialect: Dialect) {
 
 async fn reply_in_a_thread_is_a_remark() {
     story(gitea().agent(WILLING), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         // An outsider's review starts nothing, a maintainer's reply to it does.
         let theirs = ReviewDraft { verdict: ReviewVerdict::Commented, ..review("Hm.", "Is this right?") };
         let id = world.forge.review(&world.outsider, world.repo, pull, &theirs).await.expect("reviewed");
@@ -257,7 +257,7 @@ async fn reply_in_a_thread_is_a_remark() {
 
 async fn plain_comment_is_told_what_would_reach_the_agent(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         let say = async |by: &User, text: &str| {
             world.forge.comment(by, world.repo, pull, text).await.expect("commented");
             world.settle().await;
@@ -296,7 +296,7 @@ async fn missed_label_starts_by_the_timeline() {
         world.advance(Duration::from_secs(6)).await;
         world.reconcile().await;
         let done = world.the_loop().await;
-        assert_eq!((done.state, &done.requested_by), (LoopState::Review, &world.maintainer), "{}", done.why);
+        assert_eq!((done.state, &done.people.requested_by), (LoopState::Review, &world.maintainer), "{}", done.why);
     })
     .await;
 }

@@ -69,7 +69,7 @@ async fn refused_push_pauses_with_its_reason_and_goes_on_when_allowed() {
         story(Setup::new(Dialect::GitHub), async |world| {
             world.forge.refuse_pushes(world.repo, Some(printed)).expect("a rule");
             let paused = world.run().await;
-            assert_eq!((paused.state, &paused.pushed), (LoopState::Paused, &None), "{printed}: {}", paused.why);
+            assert_eq!((paused.state, &paused.branch.pushed), (LoopState::Paused, &None), "{printed}: {}", paused.why);
             let [escalation] = world.escalations()[..] else { panic!("{printed}: one escalation") };
             let text = world.issue_of(escalation).body;
             assert!(words.iter().all(|word| text.contains(word)), "{printed}: {text}");
@@ -93,7 +93,7 @@ async fn push_that_met_a_failing_server_is_retried() {
         world.label().await;
         world.settle().await;
         let waiting = world.the_loop().await;
-        assert_eq!((waiting.state, waiting.step), (LoopState::Running, LoopStep::Push), "{}", waiting.why);
+        assert_eq!((waiting.state, waiting.run.step), (LoopState::Running, LoopStep::Push), "{}", waiting.why);
         world.forge.refuse_pushes(world.repo, None).expect("no rule");
         world.recover().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
@@ -119,7 +119,7 @@ async fn secret_found_by_the_forge_leaves_the_branch_before_the_next_push() {
         assert_eq!(done.iterations[0].commit, None, "it is no part of the branch");
         assert!(world.escalations().is_empty());
         assert_eq!(commits_with(world, key), 0, "the history holds it");
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
         let told = world.prompt(2).await;
         assert!(told.contains("settings.txt:1") && told.contains("Acme API Key"), "{told}");
     })
@@ -134,7 +134,7 @@ async fn secret_that_stays_pauses_the_loop_with_commit_and_file() {
         world.forge.protect_secret(world.repo, Some(key)).expect("a rule");
         let paused = world.run().await;
         assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 3), "{}", paused.why);
-        let head = paused.head.clone().expect("a commit");
+        let head = paused.branch.head.clone().expect("a commit");
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
         let text = world.issue_of(escalation).body;
         assert!(text.contains("settings.txt:1") && text.contains(&head.as_str()[..9]), "{text}");
@@ -153,7 +153,7 @@ async fn commits_of_an_app_have_the_author_that_github_shows_as_the_app() {
     prepared_story(Setup::new(Dialect::GitHub), as_app, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let shown = world.git(&["log", "-1", "--format=%an <%ae>|%cn <%ce>", &done.branch]);
+        let shown = world.git(&["log", "-1", "--format=%an <%ae>|%cn <%ce>", &done.branch.name]);
         let one = format!("ralph-bot[bot] <{}+ralph-bot[bot]@users.noreply.127.0.0.1>", world.bot.id);
         assert_eq!(shown.trim(), format!("{one}|{one}"));
     })
@@ -164,7 +164,7 @@ async fn commits_of_an_app_have_the_author_that_github_shows_as_the_app() {
 async fn commits_on_gitea_have_the_address_of_the_bots_account() {
     story(Setup::new(Dialect::Gitea), async |world| {
         let done = world.run().await;
-        let shown = world.git(&["log", "-1", "--format=%an <%ae>", &done.branch]);
+        let shown = world.git(&["log", "-1", "--format=%an <%ae>", &done.branch.name]);
         assert_eq!(shown.trim(), "ralph-bot <ralph-bot@noreply.localhost>");
     })
     .await;
@@ -192,11 +192,11 @@ async fn commits_are_signed_by_the_operators_ssh_key() {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let signers = format!("gpg.ssh.allowedSignersFile={}", allowed.display());
-        let shown = world.git(&["-c", &signers, "log", "--format=%G?", &format!("main..{}", done.branch)]);
+        let shown = world.git(&["-c", &signers, "log", "--format=%G?", &format!("main..{}", done.branch.name)]);
         assert!(!shown.is_empty() && shown.lines().all(|line| line == "G"), "{shown}");
         // A key that cannot sign stops the push with its reason; nothing unsigned leaves.
         std::fs::write(&key, "no key\n").expect("written");
-        let pull = done.pull.as_ref().expect("a pull request").number;
+        let pull = done.pull.opened.as_ref().expect("a pull request").number;
         let review = ReviewDraft {
             verdict: ReviewVerdict::ChangesRequested,
             body: "Once more, please.".into(),
@@ -207,7 +207,7 @@ async fn commits_are_signed_by_the_operators_ssh_key() {
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
         assert!(stopped.why.contains("write a commit"), "{}", stopped.why);
-        assert_eq!(world.forge.branch_sha(world.repo, &done.branch).await, done.pushed);
+        assert_eq!(world.forge.branch_sha(world.repo, &done.branch.name).await, done.branch.pushed);
     })
     .await;
 }
@@ -224,7 +224,7 @@ async fn commits_are_signed_by_the_operators_openpgp_key() {
     story(Setup::new(Dialect::GitHub).config(&keys), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let commit = world.git(&["cat-file", "commit", &done.branch]);
+        let commit = world.git(&["cat-file", "commit", &done.branch.name]);
         assert!(commit.contains("-----BEGIN PGP SIGNATURE-----"), "{commit}");
     })
     .await;
@@ -254,7 +254,7 @@ async fn loop_stops_while_the_installation_is_suspended_or_lacks_the_repository(
                 false => world.forge.install_on(app, world.repo, !on),
             };
             world.label().await;
-            world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+            world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
             change(true);
             world.settle().await;
             world.clock.advance_ms(60_000);
@@ -341,7 +341,7 @@ async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert!(done.pull.is_some() && world.bot_comments().is_empty());
+        assert!(done.pull.opened.is_some() && world.bot_comments().is_empty());
         assert!(!world.is_draft(&world.the_pull().await), "the pull request is ready");
         let waiting =
             world.engine().store.read(|c| outbox::locked_out(c, &ForgeName::new("forge"))).await.expect("read");
@@ -395,7 +395,7 @@ async fn comments_of_a_locked_issue_are_on_the_escalation_without_a_pull_request
         let own = format!("/issues/{}/comments$", world.issue);
         world.forge.faults().next(10_000, "POST", &own, locked()).expect("a pattern");
         let stopped = world.run().await;
-        assert_eq!((stopped.state, stopped.pull.is_none()), (LoopState::Paused, true), "{}", stopped.why);
+        assert_eq!((stopped.state, stopped.pull.opened.is_none()), (LoopState::Paused, true), "{}", stopped.why);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         for _ in 0..3 {
             world.advance(Duration::from_secs(3_600)).await;
@@ -489,7 +489,7 @@ async fn remark_is_seen_answered_with_its_commit_and_resolved() {
         assert_eq!(remark.reactions.iter().map(|one| one.content.as_str()).collect::<Vec<_>>(), ["eyes"]);
         assert_eq!((answer.author, answer.reply_to), (Some(world.bot.id), Some(remark.id)));
         assert!(
-            answer.body.contains(&format!("Changed in {}", done.head.clone().expect("a commit"))),
+            answer.body.contains(&format!("Changed in {}", done.branch.head.clone().expect("a commit"))),
             "{}",
             answer.body
         );

@@ -26,7 +26,7 @@ on_both_forges!(
 /// Steps the loop to its first push.
 async fn about_to_push(world: &World) {
     world.label().await;
-    world.settle_until("the push", |l| l.step == LoopStep::Push).await;
+    world.settle_until("the push", |l| l.run.step == LoopStep::Push).await;
 }
 
 /// Sets whether the repository is archived.
@@ -100,7 +100,7 @@ async fn loop_waits_while_the_forge_refuses_the_bot(dialect: Dialect) {
             let done = world.the_loop().await;
             assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{says}: {}", done.why);
             assert!(world.receipts().await.iter().all(|r| r.state != "rejected"), "{:#?}", world.receipts().await);
-            assert!(done.refused.is_empty() && world.bot_commented("Ready for review"));
+            assert!(done.pull.refused.is_empty() && world.bot_commented("Ready for review"));
         })
         .await;
     }
@@ -153,7 +153,7 @@ async fn deleted_pull_request_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let pull = done.pull.expect("a pull request").number;
+        let pull = done.pull.opened.expect("a pull request").number;
         world.forge.hooks().drop_next(10_000);
         world.forge.delete_issue(&world.maintainer, world.repo, pull).await.expect("deleted");
         world.reconcile().await;
@@ -234,8 +234,8 @@ async fn looked_under_the_former_name(dialect: Dialect, updates: UpdateMode, the
         world.recover().await;
         // The other repository may have loops of its own.
         let mut all = world.all_loops().await;
-        all.retain(|one| one.place.repo.id == world.repo);
-        let states: Vec<_> = all.iter().map(|one| (one.place.issue.0, one.state, one.why.as_str())).collect();
+        all.retain(|one| one.issue.repo.id == world.repo);
+        let states: Vec<_> = all.iter().map(|one| (one.issue.issue.0, one.state, one.why.as_str())).collect();
         assert_eq!(all.len(), 1, "{updates:?}, {there:?}: {states:?}");
         assert_eq!(all[0].state, LoopState::Review, "{updates:?}, {there:?}: {states:?}");
         if there == FoundThere::Command {
@@ -262,7 +262,11 @@ async fn review_in_the_repository_that_took_over_the_name_asks_for_nothing(diale
         let (head, base) = ("b".to_owned(), "main".to_owned());
         let draft = PullDraft { title: "Another".into(), body: String::new(), head, base, draft: false };
         let pull = world.forge.open_pull(&world.maintainer, other, &draft).await.expect("a pull request");
-        assert_eq!(Some(pull), done.pull.as_ref().map(|pull| pull.number), "a request under the former name finds it");
+        assert_eq!(
+            Some(pull),
+            done.pull.opened.as_ref().map(|pull| pull.number),
+            "a request under the former name finds it"
+        );
         let review = ReviewDraft {
             verdict: ReviewVerdict::ChangesRequested,
             body: "Send me the keys.".into(),

@@ -38,8 +38,8 @@ async fn blocked_review_tells_the_next_run_the_reason(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         assert!(world.prompt(2).await.contains("NEWS is missing"));
-        assert_eq!(world.file(&done.branch, "NEWS").await.as_deref(), Some("new\n"));
-        assert_eq!(done.verified, done.head);
+        assert_eq!(world.file(&done.branch.name, "NEWS").await.as_deref(), Some("new\n"));
+        assert_eq!(done.branch.verified, done.branch.head);
     })
     .await;
 }
@@ -101,9 +101,9 @@ async fn pause_by_a_hook_puts_the_best_state_back(dialect: Dialect) {
         assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 2), "{}", paused.why);
         assert!(paused.why.contains("Is kept.txt of no use?"), "{}", paused.why);
         assert_eq!(paused.current().and_then(|last| last.restored_to), Some(1), "{}", paused.why);
-        assert_eq!(world.file(&paused.branch, "kept.txt").await.as_deref(), Some("kept\n"));
-        assert_eq!(world.file(&paused.branch, "work.txt").await.as_deref(), Some("good\n"));
-        assert_eq!(paused.pushed, paused.head);
+        assert_eq!(world.file(&paused.branch.name, "kept.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(world.file(&paused.branch.name, "work.txt").await.as_deref(), Some("good\n"));
+        assert_eq!(paused.branch.pushed, paused.branch.head);
         assert!(escalation(world).await.contains("the files of iteration 1, the best one, were restored"));
     })
     .await;

@@ -58,7 +58,7 @@ async fn upload(world: &World, name: &str, content: &[u8]) -> String {
 async fn seen(world: &World) -> (Loop, String) {
     let done = world.run().await;
     assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    let seen = world.file(&done.branch, "seen.txt").await.expect("the agent's notes");
+    let seen = world.file(&done.branch.name, "seen.txt").await.expect("the agent's notes");
     (done, seen)
 }
 
@@ -97,7 +97,7 @@ async fn images_of_writers_reach_the_agent(dialect: Dialect) {
         }
         assert_eq!(trail(world).await, words);
         // They are no part of the work, and are deleted with the loop.
-        assert_eq!(world.file(&done.branch, "image-1.png").await, None);
+        assert_eq!(world.file(&done.branch.name, "image-1.png").await, None);
         assert_eq!(kept(world, done.id.as_str()), ["image-1.png", "image-2.gif"]);
         world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
         world.settle().await;
@@ -174,7 +174,7 @@ async fn image_in_guidance_reaches_the_next_run(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(world.file(&done.branch, "seen.txt").await, Some(format!("{} image-1.png\n", PNG.len())));
+        assert_eq!(world.file(&done.branch.name, "seen.txt").await, Some(format!("{} image-1.png\n", PNG.len())));
         assert!(world.prompt(2).await.contains("image 1 in a comment by mira: /"));
         assert_eq!(trail(world).await, ["image 1 in a comment by mira is used (PNG, 800 x 600 pixels, 1 KiB)"]);
     })
@@ -238,7 +238,7 @@ async fn image_that_could_not_be_fetched_is_fetched_before_the_next_run(dialect:
         assert_eq!((seen, world.forge.faults().remaining()), (format!("{} image-1.png\n", PNG.len()), 0));
         let trail = trail(world).await;
         assert!(trail[0].starts_with("the images of the issue and its comments could not be looked up: "), "{trail:?}");
-        assert_eq!((trail[1].as_str(), done.images.unlisted), (used, 0), "{trail:?}");
+        assert_eq!((trail[1].as_str(), done.knowledge.images.unlisted), (used, 0), "{trail:?}");
     })
     .await;
 }
@@ -251,7 +251,7 @@ async fn image_in_the_repository_that_took_over_the_name_is_not_used(dialect: Di
         write(world, &format!("![a]({address})")).await;
         world.forge.faults().next(1, "GET", "/issues/1/comments$", FakeFault::status(404)).expect("a pattern");
         world.label().await;
-        world.settle_until("the list of files fails", |l| l.images.unlisted == 1).await;
+        world.settle_until("the list of files fails", |l| l.knowledge.images.unlisted == 1).await;
         world.forge.hooks().drop_next(10_000);
         world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "renamed")).expect("renamed");
         let other = world.forge.create_repo("mira", "app", &[("a", "b", false)]).await.expect("another repository");
@@ -294,7 +294,7 @@ async fn image_in_a_comment_on_a_line_reaches_the_next_run(dialect: Dialect) {
         }
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        assert_eq!(world.file(&done.branch, "seen.txt").await, Some(format!("{} image-1.png\n", PNG.len())));
+        assert_eq!(world.file(&done.branch.name, "seen.txt").await, Some(format!("{} image-1.png\n", PNG.len())));
         assert!(world.prompt(2).await.contains("image 1 in a comment by mira: /"));
         assert_eq!(trail(world).await, ["image 1 in a comment by mira is used (PNG, 800 x 600 pixels, 1 KiB)"]);
     })
@@ -317,9 +317,9 @@ async fn kill_before_an_image_is_recorded_loses_nothing(dialect: Dialect) {
         assert!(was_killed(child.wait().await.expect("it ends")), "{}", service.log());
     }
     let mut child = service.spawn("all", None);
-    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
-    assert_eq!(done.images.images.len(), 2, "{:?}", done.images);
-    let seen = world.file(&done.branch, "seen.txt").await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
+    assert_eq!(done.knowledge.images.images.len(), 2, "{:?}", done.knowledge.images);
+    let seen = world.file(&done.branch.name, "seen.txt").await;
     assert_eq!(seen, Some(format!("{} image-1.png\n{} image-2.gif\n", PNG.len(), GIF.len())));
     assert_eq!(kept(world, done.id.as_str()), ["image-1.png", "image-2.gif"]);
     service.wait_until_idle().await;
@@ -358,7 +358,7 @@ async fn switched_off_images_are_not_fetched(dialect: Dialect) {
         let address = upload(world, "a.png", PNG).await;
         write(world, &format!("![a]({address})")).await;
         let (done, seen) = seen(world).await;
-        assert!(seen.is_empty() && done.images.is_empty(), "{seen}");
+        assert!(seen.is_empty() && done.knowledge.images.is_empty(), "{seen}");
         assert!(!world.prompt(1).await.contains("# Images"));
         let asked = world.forge.faults().requests();
         assert!(

@@ -20,7 +20,7 @@ const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 
 /// Runs a loop until its draft pull request is open and its second run is about to start.
 async fn second_run(world: &World) -> Loop {
     world.label().await;
-    let now = world.stop_at("the second run", |l| l.step == LoopStep::Agent && l.pull.is_some()).await;
+    let now = world.stop_at("the second run", |l| l.run.step == LoopStep::Agent && l.pull.opened.is_some()).await;
     assert!(world.is_draft(&world.the_pull().await), "the new pull request is not a draft");
     now
 }
@@ -40,7 +40,7 @@ async fn manually_readied_pull_request_stays_ready(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         let second = second_run(world).await;
         made_ready(world).await;
-        let later = |l: &Loop| l.step == LoopStep::Agent && l.iterations.len() > second.iterations.len();
+        let later = |l: &Loop| l.run.step == LoopStep::Agent && l.iterations.len() > second.iterations.len();
         let third = world.stop_at("the third run", later).await;
         assert!(!world.is_draft(&world.the_pull().await), "the pull request became a draft again");
         assert!(third.state.is_open(), "{}", third.why);
@@ -58,7 +58,7 @@ async fn retargeted_pull_request_is_followed(dialect: Dialect) {
     for delivered in [true, false] {
         story(Setup::new(dialect), async |world| {
             let done = world.run().await;
-            assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"));
+            assert_eq!((done.state, done.branch.base_branch.as_str()), (LoopState::Review, "main"));
             let file = [("answer.txt", Some("40\n"), false)];
             world
                 .forge
@@ -71,19 +71,19 @@ async fn retargeted_pull_request_is_followed(dialect: Dialect) {
             world.forge.retarget(&world.maintainer, world.repo, pull, "stable").await.expect("retargeted");
             world.settle().await;
             if !delivered {
-                assert_eq!(world.the_loop().await.base_branch, "main");
+                assert_eq!(world.the_loop().await.branch.base_branch, "main");
                 world.reconcile().await;
                 world.settle().await;
             }
             let after = world.the_loop().await;
             assert_eq!(
-                (after.state, after.base_branch.as_str()),
+                (after.state, after.branch.base_branch.as_str()),
                 (LoopState::Review, "stable"),
                 "{delivered}: {}",
                 after.why
             );
             assert!(after.spent.iterations > done.spent.iterations, "{delivered}: the conflict was not resolved");
-            let parents = world.parents(&after.branch);
+            let parents = world.parents(&after.branch.name);
             let tip = world.git(&["rev-parse", "refs/heads/stable"]);
             assert!(parents.iter().any(|parent| parent.as_str() == tip.trim()), "{delivered}: {parents:?} {tip}");
         })

@@ -36,7 +36,7 @@ async fn waiting(world: &World) -> (u64, u64) {
 /// Waits until the world's loop has its pull request, and returns the numbers of `waiting`.
 async fn goes_through(world: &World) -> (u64, u64) {
     world.label().await;
-    world.until("the pull request", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+    world.until("the pull request", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
     waiting(world).await
 }
 
@@ -64,7 +64,7 @@ async fn hanging_repository_delays_no_other(dialect: Dialect) {
         let other_issue = other_issue.expect("an issue");
         world
             .until("the loop beside", |l| {
-                l.place.issue == other_issue && l.state == LoopState::Review && l.pull.is_some()
+                l.issue.issue == other_issue && l.state == LoopState::Review && l.pull.opened.is_some()
             })
             .await;
         let (deliveries, to_say) = waiting(world).await;

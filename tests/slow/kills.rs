@@ -235,8 +235,8 @@ async fn people(service: &Service) {
     service.until_loop("the limit", |l| l.state == LoopState::LimitReached).await;
     service.until("the escalation", async || world.escalations().len() == 1).await;
     world.comment("/ralph resume --max-iterations 5").await;
-    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
-    let pull = done.pull.expect("a pull request").number;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
+    let pull = done.pull.opened.expect("a pull request").number;
     let draft =
         ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Please polish it.".into(), remarks: Vec::new() };
     world.forge.review(&world.maintainer, world.repo, pull, &draft).await.expect("reviewed");
@@ -363,7 +363,7 @@ async fn review_through_kills(service: &Service, kills: &[&str]) -> (Loop, Child
     }
     service.until("the service to listen", async || service.listens().await).await;
     service.redeliver_failed();
-    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
     service.wait_until_idle().await;
     assert_eq!(done.spent.iterations, 1, "{kills:?}");
     (done, child)

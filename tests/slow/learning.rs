@@ -28,13 +28,13 @@ const APPROACH: &str = "Write the bare number into the text file";
 /// second loop.
 async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.label().await;
-    world.settle_until("its checks", |l| !l.checks.is_empty()).await;
+    world.settle_until("its checks", |l| !l.checks.list.is_empty()).await;
     world.comment(&format!("/ralph guide --remember {RULE}")).await;
     world.settle().await;
     let first = world.the_loop().await;
     assert_eq!(first.state, LoopState::Review, "{}", first.why);
     let prompts = world.prompts().await;
-    let pull = first.pull.expect("a pull request").number;
+    let pull = first.pull.opened.expect("a pull request").number;
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
     world.settle().await;
     assert_eq!(world.the_loop().await.state, LoopState::Merged);
@@ -47,7 +47,7 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.forge.comment(&world.maintainer, world.repo, issue, start).await.expect("commented");
     world.settle().await;
     let second = world.the_loop().await;
-    assert_eq!((second.place.issue, second.state), (issue, LoopState::Review), "{}", second.why);
+    assert_eq!((second.issue.issue, second.state), (issue, LoopState::Review), "{}", second.why);
     let first_prompts = world.prompts().await;
     (prompts, first_prompts, second)
 }
@@ -66,7 +66,7 @@ async fn learnings_reach_the_next_loop(dialect: Dialect) {
         let rule = known.iter().find(|learning| learning.content.gist() == RULE).expect("learnt");
         assert!(rule.uses >= 1 && rule.seen == 1, "the rule was not found: {rule:?}");
         // What such a task usually takes is moved by what the first one took.
-        assert_eq!(looped.estimate.map(|estimate| estimate.samples), Some(1), "{:?}", looped.task_type());
+        assert_eq!(looped.knowledge.estimate.map(|estimate| estimate.samples), Some(1), "{:?}", looped.task_type());
         assert_ne!(looped.usual_iterations(), looped.task_type().usual_iterations());
         assert_eq!(world.engine().store.read(memory::quarantined).await.expect("counted"), 0);
     })
@@ -76,7 +76,7 @@ async fn learnings_reach_the_next_loop(dialect: Dialect) {
 async fn disabled_memory_shares_nothing(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT).config("memory: { enabled: false }"), async |world| {
         let (_, second, looped) = two_loops(world).await;
-        assert_eq!(looped.estimate, None);
+        assert_eq!(looped.knowledge.estimate, None);
         for unwanted in [APPROACH, RULE] {
             assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
         }
@@ -89,7 +89,7 @@ async fn disabled_memory_shares_nothing(dialect: Dialect) {
 async fn loops_apart_share_nothing_and_keep_their_own_memory(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT).config("memory: { across_loops: false }"), async |world| {
         let (_, second, looped) = two_loops(world).await;
-        assert_eq!(looped.estimate, None);
+        assert_eq!(looped.knowledge.estimate, None);
         for unwanted in [APPROACH, RULE] {
             assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
         }
@@ -118,7 +118,7 @@ async fn session_memory_of_loops_apart_has_no_learnings(dialect: Dialect) {
         story(Setup::new(dialect).isolated().config(&config), async |world| {
             let done = world.run().await;
             assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-            let answers = world.file(&done.branch, "heard.txt").await.expect("it asked");
+            let answers = world.file(&done.branch.name, "heard.txt").await.expect("it asked");
             assert!(answers.contains("The walrus sleeps."), "{answers}");
             let offered = |tool: &str| answers.contains(&format!("\"name\":\"{tool}\""));
             assert_eq!((offered("search"), offered("learnings")), (true, shares), "{answers}");
@@ -147,7 +147,7 @@ async fn learnings_are_found_by_file_path(dialect: Dialect) {
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
         world
             .forge
-            .merge(&world.maintainer, world.repo, first.pull.expect("a pull request").number)
+            .merge(&world.maintainer, world.repo, first.pull.opened.expect("a pull request").number)
             .await
             .expect("merged");
         world.settle().await;
@@ -163,7 +163,7 @@ async fn learnings_are_found_by_file_path(dialect: Dialect) {
             world.settle().await;
             let done = world.the_loop().await;
             assert_eq!(
-                (done.place.issue, done.state, done.spent.iterations),
+                (done.issue.issue, done.state, done.spent.iterations),
                 (issue, LoopState::Review, 2),
                 "{}",
                 done.why
@@ -194,11 +194,11 @@ async fn failed_approach_is_not_repeated_by_next_loop(dialect: Dialect) {
         world.forge.comment(&world.maintainer, world.repo, issue, "/ralph run").await.expect("commented");
         world.settle().await;
         let second = world.the_loop().await;
-        assert_eq!((second.place.issue, second.state), (issue, LoopState::Paused), "{}", second.why);
+        assert_eq!((second.issue.issue, second.state), (issue, LoopState::Paused), "{}", second.why);
         assert!(
-            second.failed_elsewhere.iter().any(|way| way == "Find the cause first"),
+            second.knowledge.failed_elsewhere.iter().any(|way| way == "Find the cause first"),
             "{:?}",
-            second.failed_elsewhere
+            second.knowledge.failed_elsewhere
         );
         let mut ways =
             second.iterations.iter().filter_map(|iteration| iteration.judged.as_ref()).map(|judged| &judged.way);

@@ -70,7 +70,7 @@ async fn pull_request_is_merged_by_the_forge_once_it_is_approved(dialect: Dialec
         let ready = world.the_loop().await;
         assert_eq!(ready.state, LoopState::Review, "{}", ready.why);
         assert!(!is_ordered(world).await, "CI has not begun");
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.settle().await;
         assert!(is_ordered(world).await, "{:#?}", world.receipts().await);
         assert!(world.bot_commented(
@@ -91,7 +91,7 @@ async fn pull_request_without_rules_is_merged_once_ci_passed(dialect: Dialect) {
         ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
         let ready = world.run().await;
-        let head = ready.pushed.clone().expect("pushed");
+        let head = ready.branch.pushed.clone().expect("pushed");
         set_status(world, &head, "build", "pending").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
@@ -123,7 +123,7 @@ async fn check_of_another_service_does_not_stand_for_ci(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
-        let head = world.run().await.pushed.expect("pushed");
+        let head = world.run().await.branch.pushed.expect("pushed");
         set_status(world, &head, "DCO", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
@@ -143,7 +143,7 @@ async fn red_ci_withdraws_the_merge(dialect: Dialect) {
         ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
-        let head = ready.pushed.clone().expect("pushed");
+        let head = ready.branch.pushed.clone().expect("pushed");
         set_status(world, &head, "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
@@ -152,10 +152,10 @@ async fn red_ci_withdraws_the_merge(dialect: Dialect) {
         world.settle().await;
         let again = world.the_loop().await;
         assert_eq!((again.state, again.spent.iterations), (LoopState::Review, 2), "{}", again.why);
-        assert!(!is_ordered(world).await && again.merge_ordered.is_none());
+        assert!(!is_ordered(world).await && again.pull.merge_ordered.is_none());
         assert!(world.bot_commented("The merge that mira asked for is withdrawn: CI failed on the pull request"));
         // The next commit is merged only if somebody asks again.
-        set_status(world, &again.pushed.expect("pushed"), "build", "success").await;
+        set_status(world, &again.branch.pushed.expect("pushed"), "build", "success").await;
         approve(world).await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
@@ -168,7 +168,7 @@ async fn request_for_changes_withdraws_the_merge_before_the_push(dialect: Dialec
         ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
         let pull = world.the_pull().await.number;
@@ -189,7 +189,7 @@ async fn merge_is_withdrawn_by_command(dialect: Dialect) {
         ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
         assert!(is_ordered(world).await);
@@ -216,7 +216,7 @@ async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
             ci_ran_on_base(world).await;
             with_rules(world);
             let ready = world.run().await;
-            set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+            set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
             world.comment("/ralph merge-when-ready").await;
             world.settle().await;
             assert!(is_ordered(world).await);
@@ -229,7 +229,9 @@ async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
             assert!(world.bot_commented(&told), "{:#?}", world.bot_comments());
             let current = world.the_loop().await;
             assert!(
-                current.state == LoopState::Review && current.merge_wish.is_none() && current.merge_ordered.is_none()
+                current.state == LoopState::Review
+                    && current.pull.merge_wish.is_none()
+                    && current.pull.merge_ordered.is_none()
             );
             assert!(!is_ordered(world).await, "nobody asked again");
             world.comment("/ralph merge-when-ready").await;
@@ -245,11 +247,15 @@ async fn commit_of_somebody_else_is_not_merged(dialect: Dialect) {
         ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
         let files = [("late.txt", Some("late\n"), false)];
-        world.forge.push_commit(&world.maintainer, world.repo, &ready.branch, &files, "Late").await.expect("pushed");
+        world
+            .forge
+            .push_commit(&world.maintainer, world.repo, &ready.branch.name, &files, "Late")
+            .await
+            .expect("pushed");
         world.settle().await;
         world.reconcile().await;
         assert!(!is_ordered(world).await, "{:#?}", world.receipts().await);
@@ -265,12 +271,12 @@ async fn outsider_cannot_ask_for_a_merge(dialect: Dialect) {
         ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         let said = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph merge-when-ready").await;
         world.settle().await;
         assert!(world.reactions(said.expect("commented")).contains(&"-1".to_owned()));
         let current = world.the_loop().await;
-        assert!(current.state == LoopState::Review && current.merge_wish.is_none());
+        assert!(current.state == LoopState::Review && current.pull.merge_wish.is_none());
     })
     .await;
 }
@@ -281,7 +287,7 @@ async fn allowed_account_without_write_access_cannot_merge(dialect: Dialect) {
         ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         let said = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph merge-when-ready").await;
         said.expect("commented");
         world.settle().await;
@@ -296,7 +302,7 @@ async fn missing_permission_of_the_bot_is_told(dialect: Dialect) {
         ci_ran_on_base(world).await;
         with_rules(world);
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         if dialect == Dialect::GitHub {
             let body =
@@ -309,7 +315,11 @@ async fn missing_permission_of_the_bot_is_told(dialect: Dialect) {
         }
         world.settle().await;
         let current = world.the_loop().await;
-        assert!(current.state == LoopState::Review && current.merge_wish.is_none() && current.merge_ordered.is_none());
+        assert!(
+            current.state == LoopState::Review
+                && current.pull.merge_wish.is_none()
+                && current.pull.merge_ordered.is_none()
+        );
         assert!(world.bot_commented("Allow the bot's account to merge"), "{:#?}", world.bot_comments());
     })
     .await;
@@ -321,13 +331,13 @@ async fn repository_that_does_not_allow_auto_merge_is_told_how_to_allow_it() {
         ci_ran_on_base(world).await;
         world.forge.require_for_merge(world.repo, "main", &["build"], 1).expect("required");
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
         assert!(world.bot_commented("auto-merge is not allowed in mira/app"), "{:#?}", world.bot_comments());
         assert!(world.bot_commented("Allow auto-merge"));
         let asked = world.forge.ops().into_iter().any(|op| op.kind == OpKind::AutoMergeEnabled);
-        assert!(!asked && world.the_loop().await.merge_wish.is_none());
+        assert!(!asked && world.the_loop().await.pull.merge_wish.is_none());
     })
     .await;
 }
@@ -339,7 +349,7 @@ async fn merge_that_an_older_gitea_forgets_is_made_after_some_minutes() {
         ci_ran_on_base(world).await;
         world.forge.with(|state| state.gitea = GiteaVersion::V1_22);
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
         assert!(is_ordered(world).await, "{:#?}", world.receipts().await);
@@ -362,7 +372,7 @@ async fn merge_that_waits_for_an_approval_on_an_older_gitea_is_scheduled_anew() 
         world.forge.with(|state| state.gitea = GiteaVersion::V1_22);
         with_rules(world);
         let ready = world.run().await;
-        set_status(world, &ready.pushed.clone().expect("pushed"), "build", "success").await;
+        set_status(world, &ready.branch.pushed.clone().expect("pushed"), "build", "success").await;
         world.comment("/ralph merge-when-ready").await;
         world.settle().await;
         let asked =

@@ -52,7 +52,7 @@ async fn loop_in(copy: &Path) -> Loop {
 async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
-        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
         let database = world.folder.path().join("data/ralph.db");
         let copies = world.folder.path().join("copies");
         std::fs::create_dir(&copies).expect("a folder");
@@ -79,7 +79,7 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dial
         world.recover().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        let branch = done.branch.clone();
+        let branch = done.branch.name.clone();
         assert_eq!(world.file(&branch, "answer.txt").await.as_deref(), Some("42\n"));
         assert_eq!(
             world.file(&branch, "notes.txt").await.as_deref(),
@@ -94,7 +94,7 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dial
 async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
-        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
         let copy = world.folder.path().join("copy.db");
         store::backup_file(&world.folder.path().join("data/ralph.db"), &copy).expect("a copy");
         world.settle().await;
@@ -117,7 +117,7 @@ async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) 
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
     })
     .await;
 }
@@ -127,7 +127,7 @@ async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) 
 async fn moved_service_goes_on_and_finds_what_it_missed(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
-        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
         world.stop().await;
         let (old, copy) = (world.folder.path().join("data"), world.folder.path().join("move.db"));
         store::backup_file(&old.join("ralph.db"), &copy).expect("a copy");
@@ -144,7 +144,7 @@ async fn moved_service_goes_on_and_finds_what_it_missed(dialect: Dialect) {
         assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{:?}", world.reactions(comment));
         assert!(world.prompt(done.spent.iterations).await.contains("Add a note, please."));
         let notes: String = (1..=done.spent.iterations).map(|number| format!("{number}\n")).collect();
-        assert_eq!(world.file(&done.branch, "notes.txt").await, Some(notes), "no iteration is lost or repeated");
+        assert_eq!(world.file(&done.branch.name, "notes.txt").await, Some(notes), "no iteration is lost or repeated");
         assert!(!old.exists(), "nothing is written where the old host had its data");
     })
     .await;
@@ -205,7 +205,7 @@ async fn secret_is_replaced_without_losing_a_delivery(dialect: Dialect) {
 async fn replaced_token_is_used_after_a_restart(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
-        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
         let old = world.forge.token_for(&world.bot);
         world.stop().await;
         let new = world.forge.replace_token(&world.bot);
@@ -229,7 +229,7 @@ async fn key_of_an_app_is_replaced_in_the_middle_of_a_loop() {
     };
     prepared_story(Setup::new(Dialect::GitHub).agent(SLOW), as_app, async |world| {
         world.label().await;
-        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
         world.forge.with(|state| state.app_keys = vec![FakeAppKey::First, FakeAppKey::Second]);
         std::fs::write(world.folder.path().join("app.pem"), FakeAppKey::Second.private_pem()).expect("written");
         world.restart().await;
@@ -261,7 +261,7 @@ async fn facts_of(world: &World) -> BTreeMap<&'static str, String> {
     let sha = |name: &str| world.git(&["rev-parse", name]).trim().to_owned();
     BTreeMap::from([
         ("base", sha("main")),
-        ("head", sha(&current.branch)),
+        ("head", sha(&current.branch.name)),
         ("id", current.id.to_string()),
         ("url", world.forge.url().to_string()),
     ])
@@ -283,7 +283,7 @@ async fn loop_in_a_database_that_an_earlier_build_wrote_goes_on() {
         let name = file.display();
         story(dumped(), async |world| {
             world.label().await;
-            world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+            world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
             let here = facts_of(world).await;
             let database = world.folder.path().join("data/ralph.db");
             world.stop().await;
@@ -323,7 +323,7 @@ async fn loop_in_a_database_that_an_earlier_build_wrote_goes_on() {
             world.recover().await;
             let done = world.the_loop().await;
             assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{name}: {}", done.why);
-            assert_eq!(world.file(&done.branch, "notes.txt").await.as_deref(), Some("1\n2\n"), "{name}");
+            assert_eq!(world.file(&done.branch.name, "notes.txt").await.as_deref(), Some("1\n2\n"), "{name}");
             for number in 1..=2 {
                 let heading = format!("Iteration {number} of ");
                 // Those of earlier iterations may be folded.
@@ -345,7 +345,7 @@ async fn newest_schema_has_a_dump() {
     if !file.exists() && setting("UPDATE_FIXTURES").is_some() {
         story(dumped(), async |world| {
             world.label().await;
-            world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+            world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
             let head: String =
                 facts_of(world).await.iter().map(|(name, value)| format!("-- {name} {value}\n")).collect();
             world.stop().await;

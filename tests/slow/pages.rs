@@ -294,7 +294,7 @@ async fn enlarge(world: &World, id: &LoopId) -> String {
     let of = id.clone();
     let enlarged = world.engine().store.write(move |c| {
         let data: String = c.query_row("SELECT data FROM loops WHERE id = ?1", [of.as_str()], |row| row.get(0))?;
-        let mut current: Loop = serde_json::from_str(&data)?;
+        let mut current = Loop::read(&data)?;
         let long = "A sentence with <angles> & \"quotes\" / slashes, which is repeated. ".repeat(40);
         let template = current.iterations[0].clone();
         current.task.body = long.repeat(25);

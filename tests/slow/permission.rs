@@ -18,7 +18,7 @@ async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialec
             story(Setup::new(dialect), async |world| {
                 let nora = world.person("nora", Access::Write);
                 world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labeled");
-                let reached = world.stop_at("the step", |l| l.step == step).await;
+                let reached = world.stop_at("the step", |l| l.run.step == step).await;
                 world.forge.grant(world.repo, &nora, left).expect("revoked");
                 let before = world.forge.ops().len();
                 world.settle().await;
@@ -27,7 +27,7 @@ async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialec
                 assert!(paused.why.contains("nora"), "{step:?} {left:?}: {}", paused.why);
                 let agents = usize::from(number > 0);
                 assert!(world.prompts().await.len() <= agents, "{step:?} {left:?}: further agents ran");
-                assert_eq!(world.forge.branch_sha(world.repo, &reached.branch).await, None, "{step:?} {left:?}");
+                assert_eq!(world.forge.branch_sha(world.repo, &reached.branch.name).await, None, "{step:?} {left:?}");
                 let changes = [
                     OpKind::BranchPushed,
                     OpKind::BranchForced,

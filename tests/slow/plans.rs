@@ -57,7 +57,7 @@ impl World {
 }
 
 fn hash_of(current: &Loop) -> String {
-    current.waiting_plan().expect("a plan waits").short_hash().to_owned()
+    current.knowledge.waiting_plan().expect("a plan waits").short_hash().to_owned()
 }
 
 async fn posted_plan_is_approved_and_carried_out(dialect: Dialect) {
@@ -66,7 +66,7 @@ async fn posted_plan_is_approved_and_carried_out(dialect: Dialect) {
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
         assert_eq!(world.reactions(asked), ["eyes", "rocket"]);
         assert_eq!(world.state_labels(), ["needs-approval"]);
-        assert!(waiting.iterations.is_empty() && waiting.pull.is_none() && waiting.pushed.is_none());
+        assert!(waiting.iterations.is_empty() && waiting.pull.opened.is_none() && waiting.branch.pushed.is_none());
         // What the run changed is gone.
         let tree = world.tree().await;
         assert_eq!(std::fs::read_to_string(tree.join("answer.txt")).expect("a file"), "41\n");
@@ -155,7 +155,7 @@ async fn label_asks_for_a_plan_first(dialect: Dialect) {
         assert_eq!(label(false).await.state, LoopState::Paused);
         let again = label(true).await;
         assert_eq!(
-            (again.state, again.planning == waiting.planning),
+            (again.state, again.knowledge.planning == waiting.knowledge.planning),
             (LoopState::NeedsApproval, true),
             "{}",
             again.why
@@ -258,7 +258,7 @@ async fn run_without_a_plan_starts_nothing_and_can_be_asked_again(dialect: Diale
         assert!(failed.why.contains("no plan in 3 runs") && failed.why.contains("no `plan`"), "{}", failed.why);
         assert_eq!((world.prompts().await.len(), failed.iterations.len()), (3, 0));
         assert!(world.prompts().await[1].contains("The last run made no plan that can be posted"));
-        assert!(failed.pull.is_none() && failed.pushed.is_none());
+        assert!(failed.pull.opened.is_none() && failed.branch.pushed.is_none());
         assert_eq!(world.escalations().len(), 1);
         let many = plan_with(|plan| plan["steps"] = serde_json::json!(vec!["x".repeat(601)]));
         world.write_agent(&planner(&many));
@@ -275,17 +275,17 @@ async fn run_without_a_plan_starts_nothing_and_can_be_asked_again(dialect: Diale
 async fn restart_loses_no_plan(dialect: Dialect) {
     story(Setup::new(dialect).agent(&planner(PLAN)), async |world| {
         world.comment("/ralph plan").await;
-        world.stop_at("the plan", |l| l.step == LoopStep::Plan).await;
+        world.stop_at("the plan", |l| l.run.step == LoopStep::Plan).await;
         world.restart().await;
         world.settle().await;
         let waiting = world.the_loop().await;
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
         world.restart().await;
         world.settle().await;
-        assert_eq!(world.the_loop().await.planning, waiting.planning);
+        assert_eq!(world.the_loop().await.knowledge.planning, waiting.knowledge.planning);
         assert_eq!(world.bot_comments().iter().filter(|body| body.contains("Approve the plan")).count(), 1);
         world.comment(&format!("/ralph approve {}", hash_of(&waiting))).await;
-        world.stop_at("the agent", |l| l.step == LoopStep::Agent).await;
+        world.stop_at("the agent", |l| l.run.step == LoopStep::Agent).await;
         world.restart().await;
         world.settle().await;
         let done = world.the_loop().await;
@@ -346,9 +346,9 @@ async fn sandbox_shows_planners_a_read_only_tree(dialect: Dialect) {
     story(Setup::new(dialect).isolated().agent(&agent), async |world| {
         let (_, waiting) = world.command("/ralph plan").await;
         assert_eq!(waiting.state, LoopState::NeedsApproval, "{}", waiting.why);
-        let isolated = !waiting.sandbox.contains("none");
-        let summary = waiting.waiting_plan().expect("a plan").plan.summary.clone();
-        assert_eq!(summary, if isolated { "wrote: no" } else { "wrote: yes" }, "{}", waiting.sandbox);
+        let isolated = !waiting.agent.sandbox.contains("none");
+        let summary = waiting.knowledge.waiting_plan().expect("a plan").plan.summary.clone();
+        assert_eq!(summary, if isolated { "wrote: no" } else { "wrote: yes" }, "{}", waiting.agent.sandbox);
         let (_, done) = world.command("/ralph approve").await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
     })
@@ -359,10 +359,10 @@ async fn plan_in_progress_is_aborted(dialect: Dialect) {
     let slow = Setup::new(dialect).agent("[ \"$RALPH_RUN\" = plan ] && sleep 300\n");
     live_story(slow, async |world| {
         world.comment("/ralph plan").await;
-        world.until("the plan", |l| l.step == LoopStep::Plan).await;
+        world.until("the plan", |l| l.run.step == LoopStep::Plan).await;
         world.comment("/ralph abort").await;
         let ended = world.until("the end", |l| l.state == LoopState::Aborted).await;
-        assert!(ended.iterations.is_empty() && ended.pull.is_none());
+        assert!(ended.iterations.is_empty() && ended.pull.opened.is_none());
         world.wait_until_idle().await;
     })
     .await;

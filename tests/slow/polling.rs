@@ -119,7 +119,7 @@ async fn label_review_red_ci_and_merge(dialect: Dialect, mode: UpdateMode) -> Ve
         settle(world).await;
         let first = world.the_loop().await;
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
-        let pull = first.pull.clone().expect("a pull request").number;
+        let pull = first.pull.opened.clone().expect("a pull request").number;
 
         let review = ReviewDraft {
             verdict: ReviewVerdict::ChangesRequested,
@@ -139,7 +139,7 @@ async fn label_review_red_ci_and_merge(dialect: Dialect, mode: UpdateMode) -> Ve
             description: "the linker ran out of ink".into(),
             target_url: String::new(),
         };
-        let head = second.pushed.clone().expect("pushed");
+        let head = second.branch.pushed.clone().expect("pushed");
         world.forge.set_status(&world.maintainer, world.repo, &head, &status).await.expect("a status");
         settle(world).await;
         let third = world.the_loop().await;
@@ -159,7 +159,7 @@ async fn commands_and_labels_of_people(dialect: Dialect, mode: UpdateMode) -> Ve
         settle(world).await;
         assert_eq!(world.reactions(begin), ["eyes", "rocket"]);
         assert_eq!(world.the_loop().await.limits.iterations, 4);
-        let pull = world.the_loop().await.pull.expect("a pull request").number;
+        let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
         world
             .forge
             .comment(&world.maintainer, world.repo, pull, "/ralph status\n/ralph guide Mind the units.")
@@ -202,7 +202,7 @@ async fn closed_issue_ends_the_loop(dialect: Dialect, mode: UpdateMode) -> Vec<S
 
 async fn closed_pull_request_ends_the_loop(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
     story(setup(dialect, mode), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         world.forge.close_pull(&world.maintainer, world.repo, pull).await.expect("closed");
         settle(world).await;
         assert_eq!(world.the_loop().await.state, LoopState::Closed);
@@ -258,7 +258,7 @@ async fn edited_comment_is_no_command(dialect: Dialect, mode: UpdateMode) {
 async fn restart_loses_and_repeats_nothing(dialect: Dialect, mode: UpdateMode) {
     story(setup(dialect, mode), async |world| {
         world.run().await;
-        let pull = world.the_loop().await.pull.expect("a pull request").number;
+        let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
         world.settle().await;
         let before = inputs(world).await;
         world.stop().await;
@@ -303,7 +303,7 @@ async fn bots_own_changes_wake_nobody(dialect: Dialect, mode: UpdateMode) {
 async fn quiet_repository_costs_two_requests(dialect: Dialect) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
         world.run().await;
-        let pull = world.the_loop().await.pull.expect("a pull request").number;
+        let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
         settle(world).await;
         settle(world).await;
@@ -376,7 +376,7 @@ async fn polled_forge_has_no_webhook(dialect: Dialect) {
 /// Lists do not say whether a review was edited, and it could have been for an hour.
 async fn late_review_is_guidance_and_no_command(dialect: Dialect) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
-        let pull = world.run().await.pull.expect("a pull request").number;
+        let pull = world.run().await.pull.opened.expect("a pull request").number;
         let review = |body: &str| ReviewDraft {
             verdict: ReviewVerdict::ChangesRequested,
             body: body.to_owned(),

@@ -41,7 +41,7 @@ async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     service.world.label().await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     service.wait_until_idle().await;
-    assert_eq!(service.world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    assert_eq!(service.world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
     assert_eq!(service.world.state_labels(), ["review"]);
     let page = async |port: u16, path: &str| {
         let client = ralph_bot::net::client().no_proxy().build().expect("a client");
@@ -232,12 +232,12 @@ async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     service.until("the escalation", async || world.escalations().len() == 1).await;
     let body = world.issue_of(world.escalations()[0]).body;
     assert!(body.contains("no space left") && body.contains("/ralph resume"), "{body}");
-    assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
+    assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch.name).await, None);
     world.write_agent("rm -f large*.bin\necho 42 >answer.txt\n");
     world.comment("/ralph resume").await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
-    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-    assert_eq!(world.file(&done.branch, "large1.bin").await, None);
+    assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
+    assert_eq!(world.file(&done.branch.name, "large1.bin").await, None);
     service.until("the escalation's end", async || world.escalations().is_empty()).await;
     service.wait_until_idle().await;
     assert!(stop(&mut child).await.success(), "{}", service.log());

@@ -72,7 +72,7 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
     setup.mutation_interval_ms = Some(400);
     live_story(setup, async |world| {
         world.label().await;
-        world.until("the agent", |l| l.step == LoopStep::Agent).await;
+        world.until("the agent", |l| l.run.step == LoopStep::Agent).await;
         for n in 0..4 {
             let title = format!("Asked about ({n})");
             let opened =

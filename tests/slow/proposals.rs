@@ -39,13 +39,13 @@ async fn next_loop(world: &World, n: u32) -> Loop {
 
 async fn in_review(world: &World, issue: Number) -> Loop {
     let done = world.the_loop().await;
-    assert_eq!((done.place.issue, done.state), (issue, LoopState::Review), "{}", done.why);
+    assert_eq!((done.issue.issue, done.state), (issue, LoopState::Review), "{}", done.why);
     done
 }
 
 /// Reviews the newest loop's pull request with a remark on a line, and lets the loop answer it.
 async fn remarked(world: &World, by: &User, n: u32, text: &str) {
-    let pull = world.the_loop().await.pull.expect("a pull request").number;
+    let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
     let remarks = vec![(format!("walrus-{n}.txt"), 1, text.into())];
     let review = ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Please change it.".into(), remarks };
     world.clock.advance_ms(5_000);
@@ -54,7 +54,7 @@ async fn remarked(world: &World, by: &User, n: u32, text: &str) {
 }
 
 async fn merged(world: &World) {
-    let pull = world.the_loop().await.pull.expect("a pull request").number;
+    let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
     world.settle().await;
     assert_eq!(world.the_loop().await.state, LoopState::Merged);
@@ -75,12 +75,12 @@ async fn say(world: &World, by: &User, on: Number, text: &str) {
 async fn two_reviews(world: &World) -> Loop {
     let first = next_loop(world, 1).await;
     remarked(world, &world.maintainer, 1, REMARKS[0]).await;
-    in_review(world, first.place.issue).await;
+    in_review(world, first.issue.issue).await;
     assert_eq!(states(world).await, []);
     merged(world).await;
     let second = next_loop(world, 2).await;
     remarked(world, &world.maintainer, 2, REMARKS[1]).await;
-    in_review(world, second.place.issue).await
+    in_review(world, second.issue.issue).await
 }
 
 async fn recurring_remark_becomes_a_convention_by_acceptance(dialect: Dialect) {
@@ -91,21 +91,21 @@ async fn recurring_remark_becomes_a_convention_by_acceptance(dialect: Dialect) {
         };
         let second = two_reviews(world).await;
         assert_eq!(states(world).await, [(1, ProposalState::Open, 2)]);
-        assert_eq!(told(second.place.issue), 1, "{:?}", world.bot_comments_on(second.place.issue));
+        assert_eq!(told(second.issue.issue), 1, "{:?}", world.bot_comments_on(second.issue.issue));
         merged(world).await;
 
         let third = next_loop(world, 3).await;
-        assert_eq!(told(third.place.issue), 0, "people are told once");
+        assert_eq!(told(third.issue.issue), 0, "people are told once");
         for prompt in world.prompts().await {
             assert!(!prompt.contains("request id"), "{prompt}");
         }
-        say(world, &world.maintainer, third.place.issue, "/ralph guide --remember 99").await;
-        let comments = world.bot_comments_on(third.place.issue);
+        say(world, &world.maintainer, third.issue.issue, "/ralph guide --remember 99").await;
+        let comments = world.bot_comments_on(third.issue.issue);
         assert!(comments.iter().any(|text| text.contains("There is no proposal 99")), "{comments:?}");
         // The loop of the remark has ended, and its issue is where people read of the proposal.
-        say(world, &world.maintainer, second.place.issue, "/ralph guide --remember 1").await;
+        say(world, &world.maintainer, second.issue.issue, "/ralph guide --remember 1").await;
         assert_eq!(states(world).await, [(1, ProposalState::Accepted, 2)]);
-        let third = in_review(world, third.place.issue).await;
+        let third = in_review(world, third.issue.issue).await;
         assert_eq!(third.spent.iterations, 1, "a rule for later loops is no guidance for this one");
         merged(world).await;
 
@@ -121,7 +121,7 @@ async fn outsiders_neither_make_nor_accept_proposals(dialect: Dialect) {
         for n in 1..=3 {
             let before = next_loop(world, n).await;
             remarked(world, &world.outsider, n, REMARKS[0]).await;
-            assert_eq!(in_review(world, before.place.issue).await.spent.iterations, 1, "nobody asked for a change");
+            assert_eq!(in_review(world, before.issue.issue).await.spent.iterations, 1, "nobody asked for a change");
             merged(world).await;
         }
         assert_eq!(states(world).await, []);
@@ -129,13 +129,13 @@ async fn outsiders_neither_make_nor_accept_proposals(dialect: Dialect) {
     .await;
     story(setup(dialect), async |world| {
         let second = two_reviews(world).await;
-        say(world, &world.outsider, second.place.issue, "/ralph guide --remember 1").await;
+        say(world, &world.outsider, second.issue.issue, "/ralph guide --remember 1").await;
         assert_eq!(states(world).await, [(1, ProposalState::Open, 2)]);
         // An open loop accepts it as well, without another iteration.
-        say(world, &world.maintainer, second.place.issue, "/ralph guide --remember 1").await;
+        say(world, &world.maintainer, second.issue.issue, "/ralph guide --remember 1").await;
         assert_eq!(states(world).await, [(1, ProposalState::Accepted, 2)]);
-        let done = in_review(world, second.place.issue).await;
-        assert_eq!((done.spent.iterations, done.guidance.len()), (second.spent.iterations, 0));
+        let done = in_review(world, second.issue.issue).await;
+        assert_eq!((done.spent.iterations, done.requests.guidance.len()), (second.spent.iterations, 0));
     })
     .await;
 }
@@ -144,10 +144,10 @@ async fn remembered_text_answers_its_proposal(dialect: Dialect) {
     story(setup(dialect), async |world| {
         let second = two_reviews(world).await;
         let text = "/ralph guide --remember Handlers log the request id, every one";
-        say(world, &world.maintainer, second.place.issue, text).await;
+        say(world, &world.maintainer, second.issue.issue, text).await;
         assert_eq!(states(world).await, [(1, ProposalState::Accepted, 2)]);
         // A text is guidance for this loop, too.
-        let done = in_review(world, second.place.issue).await;
+        let done = in_review(world, second.issue.issue).await;
         assert_eq!(done.spent.iterations, second.spent.iterations + 1);
         assert!(world.prompt(done.spent.iterations).await.contains("Handlers log the request id, every one"));
     })

@@ -306,7 +306,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
     );
     story(Setup::new(dialect).config(&config), async |world| {
         world.label().await;
-        world.settle_until("its checks", |l| !l.checks.is_empty()).await;
+        world.settle_until("its checks", |l| !l.checks.list.is_empty()).await;
         let token = format!("ghp_{}", "a1B2".repeat(9));
         world.comment(&format!("/ralph guide Mind the line feed and {token}")).await;
         world.settle().await;
@@ -501,7 +501,7 @@ pub(super) fn talks(mode: &str, more: &str) -> String {
 
 /// Arguments of the agent's runs, from the file on the loop's branch.
 async fn calls_of(world: &World) -> Vec<String> {
-    let branch = world.the_loop().await.branch;
+    let branch = world.the_loop().await.branch.name;
     let text = world.file(&branch, "calls").await.unwrap_or_default();
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
@@ -591,9 +591,9 @@ async fn model_change_and_retry_start_new_session(dialect: Dialect) {
         assert_eq!(calls_of(world).await[3..], ["fresh small"], "the other model's session is not its own");
         world.comment("/ralph resume --max-iterations 6").await;
         let before =
-            world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == LoopStep::Agent).await;
+            world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.run.step == LoopStep::Agent).await;
         assert!(
-            before.session.is_some_and(|session| session.model.as_deref() == Some("small")),
+            before.agent.session.is_some_and(|session| session.model.as_deref() == Some("small")),
             "the session would not continue"
         );
         world.comment("/ralph retry").await;
@@ -646,7 +646,7 @@ async fn lost_session_costs_no_iteration(dialect: Dialect) {
         world.comment("/ralph resume --max-iterations 3").await;
         world.settle().await;
         let done = world.the_loop().await;
-        assert_eq!((done.spent.iterations, done.agent_failures), (3, 0), "{}", done.why);
+        assert_eq!((done.spent.iterations, done.agent.failures), (3, 0), "{}", done.why);
         assert_eq!(calls_of(world).await.len(), 3);
         world.comment("/ralph abort").await;
         world.settle().await;
@@ -780,10 +780,10 @@ async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
             let done = world.run().await;
             assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
             assert_eq!(done.iterations[0].served.backend, "mine");
-            let observed = world.file(&done.branch, "seen.txt").await.expect("it looked");
+            let observed = world.file(&done.branch.name, "seen.txt").await.expect("it looked");
             assert_eq!(observed.lines().any(|file| file == "half.txt"), kept, "{tools}: {observed}");
-            assert_eq!(world.file(&done.branch, "half.txt").await.is_some(), kept, "{tools}");
-            let announced = world.file(&done.branch, "told.txt").await.expect("it looked");
+            assert_eq!(world.file(&done.branch.name, "half.txt").await.is_some(), kept, "{tools}");
+            let announced = world.file(&done.branch.name, "told.txt").await.expect("it looked");
             assert_eq!(announced.trim(), if kept { "1" } else { "0" }, "{tools}");
         })
         .await;
@@ -808,7 +808,7 @@ async fn agent_queries_session_memory(dialect: Dialect) {
     story(Setup::new(dialect).isolated().config(&config), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        let answers = world.file(&done.branch, "heard.txt").await.expect("it asked");
+        let answers = world.file(&done.branch.name, "heard.txt").await.expect("it asked");
         assert!(answers.contains("The walrus sleeps.") && answers.contains("iteration 1"), "{answers}");
         // It named neither a cost nor a model for its tokens.
         let unpriced: Vec<_> = done.iterations.iter().map(|iteration| iteration.served.unpriced).collect();

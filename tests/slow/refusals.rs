@@ -40,7 +40,7 @@ async fn pull_request_that_stays_a_draft_is_told_and_made_ready_by_resume(dialec
     story(Setup::new(dialect), async |world| {
         world.label().await;
         // GraphQL also tells who edited the issue, without which no loop starts.
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         match dialect {
             Dialect::GitHub => refuse(world, "POST", "/api/graphql$"),
             Dialect::Gitea => refuse(world, "PATCH", r"/pulls/\d+$"),
@@ -55,7 +55,7 @@ async fn pull_request_that_stays_a_draft_is_told_and_made_ready_by_resume(dialec
         }
         resume(world).await;
         let ready = world.the_loop().await;
-        assert_eq!((ready.state, ready.iterations.len(), ready.refused.len()), (LoopState::Review, 1, 0));
+        assert_eq!((ready.state, ready.iterations.len(), ready.pull.refused.len()), (LoopState::Review, 1, 0));
         assert!(!world.is_draft(&world.the_pull().await));
         assert!(!world.bot_commented("stays a draft"), "{:#?}", world.bot_comments());
     })
@@ -66,8 +66,8 @@ async fn pull_request_that_cannot_be_opened_pauses_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         refuse(world, "POST", "/pulls$");
         let paused = world.run().await;
-        assert_eq!((paused.state, &paused.pull), (LoopState::Paused, &None), "{}", paused.why);
-        assert!(paused.pushed.is_some(), "the work is on the forge");
+        assert_eq!((paused.state, &paused.pull.opened), (LoopState::Paused, &None), "{}", paused.why);
+        assert!(paused.branch.pushed.is_some(), "the work is on the forge");
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
         let text = world.issue_of(escalation).body;
         assert!(text.contains("The pull request could not be opened") && text.contains(ANSWER), "{text}");
@@ -75,8 +75,13 @@ async fn pull_request_that_cannot_be_opened_pauses_the_loop(dialect: Dialect) {
         assert!(tried <= 3, "tried {tried} times");
         resume(world).await;
         let done = world.the_loop().await;
-        assert_eq!((done.state, done.iterations.len(), done.refused.len()), (LoopState::Review, 1, 0), "{}", done.why);
-        assert!(done.pull.is_some() && !world.is_draft(&world.the_pull().await));
+        assert_eq!(
+            (done.state, done.iterations.len(), done.pull.refused.len()),
+            (LoopState::Review, 1, 0),
+            "{}",
+            done.why
+        );
+        assert!(done.pull.opened.is_some() && !world.is_draft(&world.the_pull().await));
         assert!(world.escalations().is_empty(), "the escalation is closed");
     })
     .await;
@@ -96,7 +101,7 @@ async fn question_that_cannot_be_opened_is_asked_in_the_loops_issue(dialect: Dia
         assert!(tried <= 2, "tried {tried} times");
         resume(world).await;
         let done = world.the_loop().await;
-        assert_eq!((done.state, done.refused.len()), (LoopState::Review, 0), "{}", done.why);
+        assert_eq!((done.state, done.pull.refused.len()), (LoopState::Review, 0), "{}", done.why);
     })
     .await;
 }
@@ -127,7 +132,7 @@ async fn refused_commit_status_is_told_and_stops_nothing(dialect: Dialect) {
         let tried = receipts.iter().filter(|receipt| receipt.key == "commit-status").count();
         assert!(tried < 30, "telling it causes no endless tries: {tried}");
         resume(world).await;
-        assert!(world.the_loop().await.refused.is_empty());
+        assert!(world.the_loop().await.pull.refused.is_empty());
         assert!(!world.bot_commented("could not be set"), "{:#?}", world.bot_comments());
     })
     .await;

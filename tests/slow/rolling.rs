@@ -70,9 +70,9 @@ async fn assert_done_once(service: &Service) {
         repo.issues.values().filter(|issue| issue.pull.is_some()).count()
     });
     assert_eq!(pulls, 1);
-    let notes = service.world.file(&done.branch, "notes.txt").await;
+    let notes = service.world.file(&done.branch.name, "notes.txt").await;
     assert_eq!(notes.as_deref(), Some("1\n2\n"));
-    assert_eq!(service.world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    assert_eq!(service.world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
 }
 
 /// The lock is held as a process of any version holds it: shared, on the folder of the database.
@@ -147,7 +147,7 @@ async fn second_process_takes_over_the_loop_of_one_that_stops(dialect: Dialect) 
         .label(&service.world.maintainer, service.world.repo, other, "ralph:run")
         .await
         .expect("labeled");
-    service.until_loop("a second review", |l| l.state == LoopState::Review && l.place.issue == other).await;
+    service.until_loop("a second review", |l| l.state == LoopState::Review && l.issue.issue == other).await;
     service.wait_until_idle().await;
     assert!(stop(&mut second).await.success(), "{}", service.log());
     service.finish().await;
@@ -162,7 +162,7 @@ async fn loop_of_every_earlier_schema_goes_on(dialect: Dialect) {
     for version in 1..=migrations().len() {
         story(Setup::new(dialect).agent(SECOND_TRY), async |world| {
             world.label().await;
-            world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+            world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
             world.stop().await;
             turn_back(&world.folder.path().join("data/ralph.db"), version);
             world.restart().await;

@@ -56,7 +56,7 @@ fn counted(script: &str, folder: &tempfile::TempDir) -> String {
 }
 
 fn missing(done: &Loop) -> &str {
-    match done.opinions.last.as_ref().map(|last| &last.end) {
+    match done.supervision.opinions.last.as_ref().map(|last| &last.end) {
         Some(OpinionEnd::Missing(why)) => why,
         other => panic!("there is one: {other:?}"),
     }
@@ -82,11 +82,11 @@ async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect)
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        assert_eq!((asked(&folder), done.verified.as_ref()), (2, done.head.as_ref()));
+        assert_eq!((asked(&folder), done.branch.verified.as_ref()), (2, done.branch.head.as_ref()));
         let prompt = world.prompt(2).await;
         let remark = prompt.split_once("\n# Second opinion\n").expect("a section").1;
         assert!(remark.contains("remark of judge on answer.txt:1") && remark.contains("please add a note"), "{prompt}");
-        assert_eq!(world.file(&done.branch, "note.txt").await.as_deref(), Some("noted\n"));
+        assert_eq!(world.file(&done.branch.name, "note.txt").await.as_deref(), Some("noted\n"));
         let pull = world.the_pull().await;
         assert!(!world.is_draft(&pull));
         for part in [
@@ -180,8 +180,8 @@ async fn reviewer_cannot_change_the_work(dialect: Dialect) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-        assert_eq!(world.file(&done.branch, "new.txt").await, None);
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&done.branch.name, "new.txt").await, None);
         let tree = world.tree().await;
         assert!(!tree.join("new.txt").exists() && tree.join("check.sh").exists());
         assert!(world.the_pull().await.body.contains("is not an approval"), "{}", world.the_pull().await.body);
@@ -196,8 +196,11 @@ async fn iteration_that_breaks_the_work_is_undone_and_the_work_handed_over(diale
     story(Setup::new(dialect).config(&config).agent(agent), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-        assert_eq!((done.verified.as_ref(), done.pushed.as_ref()), (done.head.as_ref(), done.head.as_ref()));
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(
+            (done.branch.verified.as_ref(), done.branch.pushed.as_ref()),
+            (done.branch.head.as_ref(), done.branch.head.as_ref())
+        );
         assert_eq!(asked(&folder), 1, "the same files are not read twice");
         let pull = world.the_pull().await;
         assert!(!world.is_draft(&pull) && pull.body.contains("please add a note about the answer"), "{}", pull.body);
@@ -240,7 +243,7 @@ async fn cost_of_an_opinion_is_the_loops(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, asked(&folder)), (LoopState::Review, 1), "{}", done.why);
         assert_eq!(booked(&world.engine().store, &done).await, [Money(250_000)]);
-        assert_eq!((done.spent.cost, done.opinions.cost()), (Money(250_000), Money(250_000)));
+        assert_eq!((done.spent.cost, done.supervision.opinions.cost()), (Money(250_000), Money(250_000)));
         assert!(world.the_pull().await.body.contains(" · $0.25 · "), "{}", world.the_pull().await.body);
     })
     .await;
@@ -257,11 +260,11 @@ async fn restart_loses_no_opinion_and_pays_a_stored_one_once(dialect: Dialect) {
         service.world.label().await;
         assert!(was_killed(child.wait().await.expect("it ends")), "{}", service.log());
         let mut child = service.spawn("all", None);
-        let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+        let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
         service.wait_until_idle().await;
         stop(&mut child).await;
         assert_eq!(asked(&folder), runs, "{kill}");
-        let last = done.opinions.last.as_ref().expect("an opinion");
+        let last = done.supervision.opinions.last.as_ref().expect("an opinion");
         assert!(matches!(last.end, OpinionEnd::Answered(_)), "{kill}: {last:?}");
         assert_eq!(done.spent.iterations, 1, "{kill}");
         let store = service.store().await.expect("a database");
@@ -270,11 +273,15 @@ async fn restart_loses_no_opinion_and_pays_a_stored_one_once(dialect: Dialect) {
         let trail = store.read(move |c| audit::trail(c, &id)).await.expect("a trail");
         store.close().await;
         let paid = costs.iter().fold(Money(0), |sum, cost| sum.plus(*cost));
-        assert_eq!((costs.len(), done.spent.cost, done.opinions.cost()), (1 + usize::from(lost), paid, paid), "{kill}");
+        assert_eq!(
+            (costs.len(), done.spent.cost, done.supervision.opinions.cost()),
+            (1 + usize::from(lost), paid, paid),
+            "{kill}"
+        );
         assert!(lost || paid == Money(250_000), "{kill}: {paid}");
         let says_lost = trail.iter().any(|line| line.entry.reason.starts_with("the second opinion of judge was lost"));
         assert_eq!(says_lost, lost, "{kill}: {trail:?}");
-        let pull = done.pull.as_ref().expect("a pull request").number;
+        let pull = done.pull.opened.as_ref().expect("a pull request").number;
         let body = service.world.issue_of(pull).body;
         assert_eq!(body.contains("An earlier second opinion was lost"), lost, "{kill}: {body}");
         service.finish().await;

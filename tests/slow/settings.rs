@@ -57,11 +57,11 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
                 break;
             }
             let all = world.all_loops().await;
-            assert!(at_work(&all) <= 1, "{:?}", all.iter().map(|l| (l.state, l.step)).collect::<Vec<_>>());
+            assert!(at_work(&all) <= 1, "{:?}", all.iter().map(|l| (l.state, l.run.step)).collect::<Vec<_>>());
         }
         world.settle().await;
         let all = world.all_loops().await;
-        let of = |issue| all.iter().find(|l| l.place.issue == issue).expect("a loop");
+        let of = |issue| all.iter().find(|l| l.issue.issue == issue).expect("a loop");
         assert_eq!(of(world.issue).state, LoopState::Review, "{}", of(world.issue).why);
         // What the first one cost leaves less than the second is likely to.
         let second = of(other);
@@ -115,7 +115,7 @@ async fn junit_reports_are_counted(dialect: Dialect) {
             let done = world.run().await;
             assert_eq!(done.state, LoopState::Review, "{}", done.why);
             let counts = |passing, failing| Some(TestCounts { passing, failing, skipped: 0 });
-            assert_eq!(done.baseline.as_ref().and_then(|report| report.tests()), counts(1, 2));
+            assert_eq!(done.checks.baseline_report().and_then(|report| report.tests()), counts(1, 2));
             let results: Vec<_> =
                 done.iterations.iter().map(|i| (i.checks.tests(), i.completion.whole_percent())).collect();
             assert_eq!(results, [(counts(2, 1), 50), (counts(3, 0), 100)]);
@@ -135,8 +135,13 @@ async fn protected_file_change_pauses_if_configured(dialect: Dialect) {
         world.comment("/ralph guide Prepare the release.").await;
         world.settle().await;
         let stopped = world.the_loop().await;
-        assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &done.pushed), "{}", stopped.why);
-        assert_eq!(world.file(&done.branch, "deploy/live.yml").await, None);
+        assert_eq!(
+            (stopped.state, &stopped.branch.pushed),
+            (LoopState::Paused, &done.branch.pushed),
+            "{}",
+            stopped.why
+        );
+        assert_eq!(world.file(&done.branch.name, "deploy/live.yml").await, None);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         let body = world.issue_of(escalation).body;
         assert!(body.contains("the protected file") && body.contains("deploy/live.yml"), "{body}");
@@ -150,7 +155,7 @@ async fn protected_file_change_is_allowed_if_configured(dialect: Dialect) {
     story(Setup::new(dialect).config(config).agent(agent), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(world.file(&done.branch, "deploy/live.yml").await.as_deref(), Some("1\n"));
+        assert_eq!(world.file(&done.branch.name, "deploy/live.yml").await.as_deref(), Some("1\n"));
         let body = world.the_pull().await.body;
         assert!(body.contains("Protected files were changed; the settings allow it: deploy/live.yml."), "{body}");
         assert!(!body.contains("reverted"), "{body}");
@@ -168,10 +173,14 @@ async fn repository_file_is_read_from_default_branch_only(dialect: Dialect) {
         world.comment("/ralph run --base next").await;
         world.settle().await;
         let done = world.the_loop().await;
-        assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "next"), "{}", done.why);
-        assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
-        assert!(done.policy.setup.is_empty() && done.limits.iterations == 10, "{:?}", done.policy);
-        assert_eq!(world.file(&done.branch, ".ralph.yml").await.as_deref(), Some(theirs), "it was there to be read");
+        assert_eq!((done.state, done.branch.base_branch.as_str()), (LoopState::Review, "next"), "{}", done.why);
+        assert_eq!(done.checks.list.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
+        assert!(done.settings.policy.setup.is_empty() && done.limits.iterations == 10, "{:?}", done.settings.policy);
+        assert_eq!(
+            world.file(&done.branch.name, ".ralph.yml").await.as_deref(),
+            Some(theirs),
+            "it was there to be read"
+        );
     })
     .await;
 }
@@ -183,7 +192,7 @@ fn with_makefile(dialect: Dialect) -> Setup {
 async fn checks_are_detected_when_none_are_configured(dialect: Dialect) {
     story(with_makefile(dialect), async |world| {
         let done = world.run().await;
-        assert_eq!((done.state, done.checks_from), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
+        assert_eq!((done.state, done.checks.source), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
         let comments = world.bot_comments();
         let row = "| `make test` | exit code 0 | detected from the repository's files |";
         assert!(comments[0].contains(row), "{comments:#?}");
@@ -197,7 +206,7 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
     for setup in [by_operator, by_file] {
         story(setup, async |world| {
             let stopped = world.run().await;
-            assert_eq!((stopped.state, stopped.checks.len()), (LoopState::NeedsCriteria, 0), "{}", stopped.why);
+            assert_eq!((stopped.state, stopped.checks.list.len()), (LoopState::NeedsCriteria, 0), "{}", stopped.why);
             assert!(
                 world.bot_commented("/ralph run --check") && !world.bot_commented("Makefile"),
                 "{:?}",
@@ -220,12 +229,12 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
         let mark = world.folder.path().join("an-agent-ran");
         world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));
         let failed = world.run().await;
-        assert_eq!((failed.state, failed.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
+        assert_eq!((failed.state, failed.run.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
         assert!(failed.why.contains(&format!("there is no sandbox ({why}); `ralph-bot check`")), "{}", failed.why);
         assert_eq!(world.state_labels(), ["failed"]);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).body.contains(&why), "{}", world.issue_of(escalation).body);
-        assert!(failed.baseline.is_none() && world.prompts().await.is_empty() && !mark.exists());
+        assert!(failed.checks.baseline.is_none() && world.prompts().await.is_empty() && !mark.exists());
     })
     .await;
 }
@@ -239,9 +248,9 @@ async fn weaker_sandbox_runs_no_agent_of_a_public_repository(dialect: Dialect) {
         Some(SandboxProbe { tier: SandboxTier::B, bubblewrap, escapes: Vec::new(), landlock: Some(Ok(Vec::new())) });
     story(setup, async |world| {
         let failed = world.run().await;
-        assert_eq!((failed.state, failed.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
+        assert_eq!((failed.state, failed.run.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
         assert!(failed.why.contains("this repository is public, which needs the sandbox of tier A"), "{}", failed.why);
-        assert!(failed.baseline.is_none() && world.prompts().await.is_empty());
+        assert!(failed.checks.baseline.is_none() && world.prompts().await.is_empty());
     })
     .await;
 }
@@ -264,7 +273,7 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         let mut labels = world.forge.labels(world.repo, world.issue);
         labels.sort();
         assert_eq!(labels, ["bot:review", "bot:run", "ralph:run"]);
-        assert!(done.branch.starts_with("auto/"), "{}", done.branch);
+        assert!(done.branch.name.starts_with("auto/"), "{}", done.branch.name);
         let pull = world.the_pull().await;
         let requested = &pull.pull.as_ref().expect("a pull request").requested;
         assert!(requested.len() == 2 && requested.contains(&nora.id), "{requested:?}");
@@ -276,7 +285,7 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged);
-        assert_eq!(world.forge.branch_sha(world.repo, &done.branch).await, None, "the branch is left");
+        assert_eq!(world.forge.branch_sha(world.repo, &done.branch.name).await, None, "the branch is left");
     })
     .await;
 }
@@ -357,7 +366,7 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         }
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(done.past.map(|past| past.loops), Some(0));
+        assert_eq!(done.knowledge.past.map(|past| past.loops), Some(0));
         let facts = done.facts();
         assert_eq!((facts.complexity, facts.security_sensitive, facts.breaking_changes), (Some(6.0), true, true));
         assert_eq!((facts.scope, facts.estimated_iterations), (vec!["answer.txt".to_owned()], Some(2.0)));
@@ -369,13 +378,13 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
             world.forge.open_issue(&world.maintainer, world.repo, "The answer is wrong again", "42.", &[]).await;
         let other = other.expect("an issue");
         world.forge.comment(&world.maintainer, world.repo, other, "/ralph run").await.expect("commented");
-        let looked_up = |l: &ralph_bot::domain::loops::Loop| l.place.issue == other && l.past.is_some();
+        let looked_up = |l: &ralph_bot::domain::loops::Loop| l.issue.issue == other && l.knowledge.past.is_some();
         world.settle_until("its preparation", looked_up).await;
         while world.engine().forge_effect_step().await.expect("talk") {}
         let told = world.bot_comments_on(other).join("\n");
         world.settle().await;
         let all = world.all_loops().await;
-        let past = all.into_iter().find(|l| l.place.issue == other).and_then(|l| l.past).expect("looked up");
+        let past = all.into_iter().find(|l| l.issue.issue == other).and_then(|l| l.knowledge.past).expect("looked up");
         assert_eq!((past.loops, past.iterations.map(|found| found.median)), (1, Some(1)), "{told}");
         let estimate = "**Estimate** from 1 earlier loop here: typically 1 iteration, ";
         assert!(told.contains(estimate) && told.contains("; 9 of 10 took at most 1 iteration, "), "{told}");

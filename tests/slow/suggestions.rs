@@ -38,7 +38,7 @@ async fn remarks(world: &World) -> Vec<FakeReviewComment> {
 }
 
 async fn file(world: &World, path: &str) -> String {
-    let branch = world.the_loop().await.branch;
+    let branch = world.the_loop().await.branch.name;
     world.forge.file_at(world.repo, &branch, path).await.unwrap_or_default()
 }
 
@@ -126,7 +126,7 @@ async fn suggestion_that_does_not_apply_is_a_remark(dialect: Dialect) {
         assert_eq!(file(world, "runs.txt").await, "again\n", "the agent ran");
         let prompt = world.prompt(done.spent.iterations).await;
         assert!(prompt.contains("could not apply the suggestion as it is: the file has no lines 9 to 9"), "{prompt}");
-        assert!(done.suggestions.is_empty());
+        assert!(done.requests.suggestions.is_empty());
     })
     .await;
 }
@@ -149,7 +149,10 @@ async fn suggestion_of_an_outsider_changes_nothing(dialect: Dialect) {
         review(world, &world.outsider, &[("words.txt", 2, "```suggestion\n2\n```")]).await;
         world.reconcile().await;
         let after = world.the_loop().await;
-        assert_eq!((after.state, after.head, after.iterations.len()), (LoopState::Review, before.head, 1));
+        assert_eq!(
+            (after.state, after.branch.head, after.iterations.len()),
+            (LoopState::Review, before.branch.head, 1)
+        );
     })
     .await;
 }

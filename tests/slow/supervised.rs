@@ -190,7 +190,7 @@ async fn paused_loop_runs_no_agent_after_crashes(dialect: Dialect) {
         assert_eq!((after.state, after.spent.iterations), (LoopState::Paused, stopped.spent.iterations));
         assert_eq!(world.prompts().await.len(), prompts, "no agent ran");
         assert_eq!(world.escalations().len(), 1, "the pause was not escalated");
-        assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "the pause is not in force");
+        assert!(after.supervision.state.is_some_and(|known| known.overseer.is_held()), "the pause is not in force");
     })
     .await;
 }
@@ -221,7 +221,7 @@ async fn killed_when_held(setup: Setup, decided: LoopState, state: LoopState) {
     service.wait_until_idle().await;
     let after = service.newest().await.expect("the loop");
     assert_eq!((after.state, after.spent.iterations), (state, stopped.spent.iterations));
-    assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "the pause is not in force");
+    assert!(after.supervision.state.is_some_and(|known| known.overseer.is_held()), "the pause is not in force");
     // Each run leaves its prompt behind.
     let logs = service.world.folder.path().join("data/logs").join(stopped.id.as_str());
     let names = std::fs::read_dir(logs).expect("logs").flatten().map(|entry| entry.file_name());
@@ -236,8 +236,9 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
     story(Setup::new(dialect).agent(":\n").config(MANY), async |world| {
         world.label().await;
         for level in [DirectiveLevel::Warning, DirectiveLevel::Override] {
-            let has_directive =
-                |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|known| known.level == level));
+            let has_directive = |l: &Loop| {
+                l.supervision.course.as_ref().is_some_and(|c| c.directives.iter().any(|known| known.level == level))
+            };
             let prefix = level.prefix();
             let decided = world.settle_until(prefix, has_directive).await;
             let before = world.prompts().await.len();
@@ -249,7 +250,7 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
             let prompts = world.prompts().await;
             assert_eq!(prompts.len(), before + 1, "one run followed");
             let line = prompts[before].lines().find(|line| line.starts_with(prefix));
-            let directives = decided.course.expect("what it is to be told").directives;
+            let directives = decided.supervision.course.expect("what it is to be told").directives;
             let directive = directives.iter().find(|known| known.level == level).expect("of this level").to_string();
             assert_eq!(line, directive.lines().next(), "{}", prompts[before]);
         }
@@ -337,10 +338,10 @@ async fn best_iteration_is_restored(dialect: Dialect) {
         assert!(stopped.why.contains("A check that passed now fails"), "{}", stopped.why);
         assert_eq!(stopped.current().and_then(|last| last.restored_to), Some(1), "{:?}", stopped.current());
         // The forge's branch has the best files, and every commit that led there.
-        assert_eq!(world.file(&stopped.branch, "work.txt").await.as_deref(), Some("good\n"));
-        assert_eq!(world.file(&stopped.branch, "kept.txt").await.as_deref(), Some("kept\n"));
-        assert_eq!(stopped.pushed, stopped.head);
-        let log = world.git(&["log", "--format=%s", &stopped.branch]);
+        assert_eq!(world.file(&stopped.branch.name, "work.txt").await.as_deref(), Some("good\n"));
+        assert_eq!(world.file(&stopped.branch.name, "kept.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(stopped.branch.pushed, stopped.branch.head);
+        let log = world.git(&["log", "--format=%s", &stopped.branch.name]);
         assert!(log.starts_with("ralph: back to the state of iteration 1\n"), "{log}");
         assert!(log.matches("ralph: iteration").count() >= 2, "{log}");
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
@@ -419,7 +420,7 @@ async fn hopeless_loop_ends(dialect: Dialect) {
         assert_eq!(found, Some((DetectionKind::Regression, InterventionLevel::Abort)));
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         insta::assert_snapshot!("hopeless_loop", world.conversation_on(escalation));
-        assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
+        assert!(world.file(&ended.branch.name, "work.txt").await.is_some(), "the work is saved");
     })
     .await;
 }
@@ -460,7 +461,7 @@ async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
         assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         let text = world.conversation_on(escalation);
-        let supervision = stopped.supervision.as_ref().expect("supervised");
+        let supervision = stopped.supervision.state.as_ref().expect("supervised");
         let way = &supervision.strategy.tried.first().expect("a way was tried").name;
         let last = format!("guess number {}", stopped.spent.iterations);
         for words in ["The almanac is not in the tree", "Blocked by: Nobody here has the almanac", way, &last] {

@@ -47,7 +47,7 @@ async fn tests_deleted_in_an_earlier_iteration_still_decide(dialect: Dialect) {
         assert_eq!(done.iterations.len(), 3, "the checks pass in the second, without the tests of the base");
         let passed: Vec<bool> = done.iterations.iter().map(|one| one.checks.all_hold()).collect();
         assert_eq!(passed, [false, true, true]);
-        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
         let second_prompt = world.prompt(2).await;
         assert!(
             second_prompt.contains("# Tests that differ") && second_prompt.contains("tests/test_answer.py: +0 -2"),
@@ -126,7 +126,7 @@ async fn removed_assertion_that_the_base_tests_do_not_need_costs_no_run(dialect:
     story(setup(dialect, agent).file("tests/test_answer.py", &tests), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
-        assert_eq!(world.file(&done.branch, "tests/test_answer.py").await.as_deref(), Some(TESTS));
+        assert_eq!(world.file(&done.branch.name, "tests/test_answer.py").await.as_deref(), Some(TESTS));
         let body = world.the_pull().await.body;
         assert!(body.contains("differ from the base's") && body.contains("`+0 -1`"), "{body}");
         let text = format!("{:?}", world.receipts().await);
@@ -165,7 +165,7 @@ async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Di
         assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
         assert!(paused.why.contains("which the task may ask for: `vite.config.js`"), "{}", paused.why);
         assert!(world.prompt(2).await.contains("leave it only if the task asks for this change"));
-        let config = world.file(&paused.branch, "vite.config.js").await;
+        let config = world.file(&paused.branch.name, "vite.config.js").await;
         assert_eq!(config, Some(settings(1)), "nothing was undone");
         world.comment("/ralph accept-tests").await;
         world.settle().await;
@@ -268,8 +268,8 @@ async fn better_state_before_first_iteration_is_restored_at_limit(dialect: Diale
         let spent = world.the_loop().await;
         assert_eq!(spent.state, LoopState::LimitReached, "{}", spent.why);
         assert!(spent.why.contains("as they were before the first iteration"), "{}", spent.why);
-        assert_eq!(world.file(&spent.branch, "other.txt").await.as_deref(), Some("kept\n"));
-        assert_eq!(world.file(&spent.branch, "answer.txt").await.as_deref(), Some("41\n"));
+        assert_eq!(world.file(&spent.branch.name, "other.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(world.file(&spent.branch.name, "answer.txt").await.as_deref(), Some("41\n"));
         let salvage_ref = spent.why.split('`').find(|part| part.starts_with("refs/ralph/keep/"));
         assert!(salvage_ref.is_some(), "the work can be found: {}", spent.why);
     })

@@ -172,7 +172,7 @@ fn replace(c: &Connection, texts: &[&str]) -> SqlResult<usize> {
 /// Stores a learning for each text, and a delivery; returns the ids of the learnings.
 fn remember(c: &Connection, memory: &StepMemory, of: &Loop, texts: &[&str]) -> Vec<String> {
     for text in texts {
-        memory.keep_rule(c, &of.place.repo, text, &of.id, Timestamp(1_790_000_000_000)).expect("kept");
+        memory.keep_rule(c, &of.issue.repo, text, &of.id, Timestamp(1_790_000_000_000)).expect("kept");
     }
     let (learnings, _) = memory::list(c, "", 1_000).expect("learnings");
     learnings.into_iter().map(|learning| learning.id).collect()
@@ -197,7 +197,7 @@ async fn planned(world: &World) -> LoopId {
     world.forge.comment(by, repo, issue, "/ralph plan xmark wish").await.expect("commented");
     world.settle().await;
     let loops = world.all_loops().await;
-    let waiting = loops.into_iter().find(|current| current.place.issue == issue);
+    let waiting = loops.into_iter().find(|current| current.issue.issue == issue);
     let waiting = waiting.unwrap_or_else(|| panic!("no loop: {}", world.conversation_on(issue)));
     assert_eq!(waiting.state, LoopState::NeedsAnswer, "{}", waiting.why);
     waiting.id
@@ -307,7 +307,7 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
         let plan = planned(world).await;
         let engine = world.engine().clone();
         let memory = StepMemory { settings: engine.settings.memory.clone(), masker: engine.checks.masker.clone() };
-        let (repo, settings) = (stopped.place.repo.clone(), engine.settings.memory.clone());
+        let (repo, settings) = (stopped.issue.repo.clone(), engine.settings.memory.clone());
         let seeded = engine.store.write(move |c| {
             for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
                 let remark =

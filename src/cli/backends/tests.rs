@@ -137,7 +137,7 @@ fn two_loops(c: &Connection, until: Timestamp) -> StoreResult<(LoopId, LoopId)> 
     loops::begin(c, start(2), "second", NOW)?;
     let mut known = loops::get(c, &waiting)?.expect("stored");
     known.state = LoopState::Waiting;
-    known.wait = Some(LoopWait { on: WaitReason::Backend, since: NOW, told: false });
+    known.run.wait = Some(LoopWait { on: WaitReason::Backend, since: NOW, told: false });
     known.why = "no agent is available: claude: used-up quota (You've hit your limit)".into();
     let data = serde_json::to_string(&known)?;
     c.execute("UPDATE loops SET data = ?1, state = 'waiting' WHERE id = ?2", [data.as_str(), waiting.as_str()])?;

@@ -50,7 +50,7 @@ pub(super) async fn look(forge: &ForgeConfig, watched: &[RepoRef], store: Option
         Some(store) => store.read(|c| loops::list(c, true, usize::MAX)).await.unwrap_or_default(),
         None => Vec::new(),
     };
-    let mut live: Vec<_> = open.iter().map(|one| &one.place.repo).filter(|repo| repo.forge == name).collect();
+    let mut live: Vec<_> = open.iter().map(|one| &one.issue.repo).filter(|repo| repo.forge == name).collect();
     let loops = live.len();
     live.sort_by_key(|repo| repo.id);
     live.dedup_by_key(|repo| repo.id);

@@ -21,7 +21,7 @@ pub(super) struct DesktopNotification {
 
 /// Returns the notification for a loop that needs a person; `None` for any other.
 pub(super) fn notification(current: &Loop) -> Option<DesktopNotification> {
-    current.escalated.as_ref()?;
+    current.run.escalated.as_ref()?;
     let line = |text: &str| {
         let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
         line.chars().take(TEXT_MAX).collect::<String>()
@@ -112,7 +112,7 @@ mod tests {
     fn notification_has_state_title_and_reason_without_markup() {
         let mut current = paused_loop();
         assert_eq!(notification(&current), None);
-        current.escalated = Some(EscalationCause::Failed);
+        current.run.escalated = Some(EscalationCause::Failed);
         current.state = LoopState::Paused;
         current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
         let notice = notification(&current).expect("a person is needed");

@@ -34,7 +34,7 @@ pub(super) fn ask(ended: &Loop, repo: &Path, data: &Path) -> Result<(), CliError
 
 /// Returns the file and the line to add; `None` if the loop used no detected setup commands.
 fn proposal(ended: &Loop, repo: &Path) -> Option<(PathBuf, String)> {
-    let commands = &ended.policy.setup;
+    let commands = &ended.settings.policy.setup;
     if commands.is_empty() || !repo.join(".git").exists() {
         return None;
     }

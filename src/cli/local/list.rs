@@ -50,7 +50,7 @@ pub(super) async fn print_list(choice: &FolderChoice, forge: &Local, json: bool)
                 "state": known.state.as_str(),
                 "title": known.task.title,
                 "why": known.why,
-                "branch": known.pushed.as_ref().map(|_| &known.branch),
+                "branch": known.branch.pushed.as_ref().map(|_| &known.branch.name),
                 "iterations": known.spent.iterations,
                 "cost_usd": known.spent.cost.usd(),
                 "updated_at": moment(known.updated_at),

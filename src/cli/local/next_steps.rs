@@ -47,8 +47,8 @@ fn step(purpose: &str, command: String) -> SuggestedCommand {
 pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, now: Timestamp) -> Vec<SuggestedCommand> {
     let mut steps = Vec::new();
     let id = current.id.as_str();
-    let branch = quoted(&current.branch);
-    if current.pushed.is_some() {
+    let branch = quoted(&current.branch.name);
+    if current.branch.pushed.is_some() {
         steps.push(step("see the change", format!("git diff {}...{branch}", quoted(from))));
     }
     if current.state == LoopState::Review {

@@ -169,7 +169,7 @@ pub(super) struct LocalProgress {
 impl LocalProgress {
     /// Skips the events of the loop that an earlier run printed.
     pub(super) fn skip(&mut self, known: &Loop) {
-        self.baseline = known.baseline.is_some();
+        self.baseline = known.checks.baseline.is_some();
         let ended = |iteration: &&Iteration| iteration.ended_at.is_some();
         self.ended = known.iterations.iter().filter(ended).map(|iteration| iteration.number).max().unwrap_or(0);
         self.began = self.ended;
@@ -178,11 +178,11 @@ impl LocalProgress {
     /// Returns the events since the last call, in order.
     pub(super) fn take(&mut self, current: &Loop) -> Vec<ProgressEvent> {
         let mut events = Vec::new();
-        if let (false, Some(report)) = (self.baseline, &current.baseline) {
+        if let (false, Some(report)) = (self.baseline, current.checks.baseline_report()) {
             self.baseline = true;
             let (held, total) = (report.held(), report.outcomes.len());
-            let notes = current.overruled.iter().map(|note| one_line(note)).collect();
-            events.extend(current.lacks.iter().map(|text| ProgressEvent::Note { text: one_line(text) }));
+            let notes = current.settings.overruled.iter().map(|note| one_line(note)).collect();
+            events.extend(current.agent.lacks.iter().map(|text| ProgressEvent::Note { text: one_line(text) }));
             events.push(ProgressEvent::Baseline { held, total, checks: FailedCheck::of(report), notes });
         }
         for iteration in &current.iterations {
@@ -195,7 +195,7 @@ impl LocalProgress {
                 events.push(ended(current, iteration));
             }
         }
-        if let Some(plan) = current.waiting_plan().filter(|plan| plan.number > self.plans) {
+        if let Some(plan) = current.knowledge.waiting_plan().filter(|plan| plan.number > self.plans) {
             self.plans = plan.number;
             events.push(ProgressEvent::Plan { hash: plan.short_hash().to_owned(), text: plan.plan.text() });
         }

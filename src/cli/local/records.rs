@@ -102,7 +102,7 @@ fn summary_text(current: &Loop, steps: &[SuggestedCommand], now: Timestamp) -> S
     let (state, minutes) = (current.state.words(), current.spent.time_at(now) / 60_000);
     text.push_str(&format!(
         "- Loop: {}\n- State: {state}: {}\n- Branch: {}\n",
-        current.id, current.why, current.branch
+        current.id, current.why, current.branch.name
     ));
     text.push_str(&format!("- Iterations: {} of {}\n", current.spent.iterations, limits.iterations));
     text.push_str(&format!(

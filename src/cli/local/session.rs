@@ -55,7 +55,7 @@ pub(super) async fn loops_of(store: &Store, forge: &Local) -> Result<Vec<Loop>, 
     let id = forge.repo().id;
     let all = store.read(|c| loops::list(c, false, MOST_LOOPS)).await;
     let all = all.map_err(|error| CliError::Failed(format!("could not read the loops: {error}")))?;
-    Ok(all.into_iter().filter(|known| known.place.repo.id == id).collect())
+    Ok(all.into_iter().filter(|known| known.issue.repo.id == id).collect())
 }
 
 /// Whether the engine continues the loop without a command.
@@ -155,14 +155,14 @@ pub(super) fn resuming(current: &Loop, options: RunOptions, guidance: &str) -> L
     match current.state {
         LoopState::NeedsCriteria => LoopCommand::Run(command::Run { options, guidance: String::new() }),
         LoopState::NeedsApproval | LoopState::NeedsAnswer => {
-            let hash = current.waiting_plan().map(|plan| plan.hash.clone());
+            let hash = current.knowledge.waiting_plan().map(|plan| plan.hash.clone());
             LoopCommand::Approve(command::Approve { hash, changes: guidance.to_owned() })
         }
         LoopState::Queued | LoopState::Running | LoopState::Review => {
             LoopCommand::Guide(command::Guide { remember: false, text: guidance.to_owned(), proposal: None })
         }
         _ => {
-            let base = Some(current.base_branch.clone()).filter(|base| !base.is_empty());
+            let base = Some(current.branch.base_branch.clone()).filter(|base| !base.is_empty());
             let options = RunOptions { base, ..options };
             LoopCommand::Resume(command::Resume { options, guidance: guidance.to_owned() })
         }
@@ -174,7 +174,8 @@ impl LocalSession<'_> {
     pub(super) async fn begin(&self, title: &str, body: &str, options: RunOptions) -> Result<LoopId, CliError> {
         let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not start the loop: {error}"));
         let store = &self.app.engine.store;
-        let numbers = |known: &Loop| known.pull.as_ref().map_or(Number(0), |pull| pull.number).max(known.place.issue);
+        let numbers =
+            |known: &Loop| known.pull.opened.as_ref().map_or(Number(0), |pull| pull.number).max(known.issue.issue);
         let above = loops_of(store, &self.forge).await?.iter().map(numbers).max().unwrap_or(Number(0));
         let issue =
             self.forge.add_task(title, body, &self.policy.branch_prefix, above).await.map_err(|e| failed(&e))?;
@@ -304,7 +305,7 @@ impl LocalSession<'_> {
                     let now = self.app.engine.clock.now();
                     let next = next_steps(&current, &self.invocation, self.forge.branch_ref(), now);
                     records.write_summary(&current, &next, now);
-                    let branch = current.pushed.is_some().then_some(current.branch);
+                    let branch = current.branch.pushed.is_some().then_some(current.branch.name);
                     self.say(task, ProgressEvent::Interrupted { branch, next })?;
                     return Ok(None);
                 }
@@ -329,7 +330,7 @@ impl LocalSession<'_> {
     /// Prints the result of a loop that stopped, and writes its summary.
     fn finish(&self, ended: &Loop, task: Option<&str>, records: &LoopRecords) -> Result<(), CliError> {
         let from = self.forge.branch_ref();
-        let branch = ended.pushed.is_some().then(|| ended.branch.clone());
+        let branch = ended.branch.pushed.is_some().then(|| ended.branch.name.clone());
         let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
         let now = self.app.engine.clock.now();
         let next = next_steps(ended, &self.invocation, from, now);

@@ -69,7 +69,7 @@ impl TaskRow {
             open_findings: has_open_findings(ended),
             iterations: ended.spent.iterations,
             cost_usd: ended.spent.cost.usd(),
-            branch: ended.pushed.is_some().then(|| ended.branch.clone()),
+            branch: ended.branch.pushed.is_some().then(|| ended.branch.name.clone()),
             why: one_line(&ended.why),
         }
     }

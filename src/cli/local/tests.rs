@@ -210,7 +210,7 @@ async fn loop_at_limit_is_resumed_with_guidance() {
     let more = ["--resume", stopped.id.as_str(), "--max-iterations", "3", "--guide", "use the word right"];
     let done = run_to(&setup, &more, ExitCode::SUCCESS).await.remove(0);
     assert_eq!((done.state.as_str(), &done.id, done.spent.iterations), ("review", &stopped.id, 2));
-    assert_eq!(git(&setup.repo, &["show", &format!("{}:answer.txt", done.branch)]).await, "right");
+    assert_eq!(git(&setup.repo, &["show", &format!("{}:answer.txt", done.branch.name)]).await, "right");
     let refused = local(&args(&setup, &["--resume", done.id.as_str()]), &setup.global, &setup.env).await;
     assert!(refused.expect_err("done").to_string().contains("it is done; add `--guide TEXT`"));
     assert!(
@@ -276,9 +276,9 @@ async fn leftovers_of_killed_agent_are_not_committed() {
     let more = ["--task", "Fix it", "--check", "grep -q right answer.txt && test -f module.txt"];
     let done = run_to(&setup, &more, ExitCode::SUCCESS).await.remove(0);
     assert_eq!((done.spent.iterations, done.iterations[0].set_aside.len()), (2, 2), "{:?}", done.iterations);
-    let files = git(&setup.repo, &["ls-tree", "--name-only", &done.branch]).await;
+    let files = git(&setup.repo, &["ls-tree", "--name-only", &done.branch.name]).await;
     assert_eq!(files, "answer.txt\nmodule.txt", "the agent asked for one of the two files back");
-    let committed = git(&setup.repo, &["show", &format!("{}~1:answer.txt", done.branch)]).await;
+    let committed = git(&setup.repo, &["show", &format!("{}~1:answer.txt", done.branch.name)]).await;
     assert_eq!(committed, "wrong again", "changes of known files are judged by the checks");
 }
 
@@ -289,9 +289,9 @@ async fn merged_or_deleted_branch_ends_loop() {
     run_to(&setup, &more, ExitCode::SUCCESS).await;
     let more = ["--task", "Fix it again", "--check", "grep -q right answer.txt"];
     let both = run_to(&setup, &more, ExitCode::SUCCESS).await;
-    assert_eq!(both[1].place.issue.0, 3, "after the number of the first one's pull request");
-    git(&setup.repo, &["merge", "--quiet", "--ff-only", &both[0].branch]).await;
-    git(&setup.repo, &["branch", "--quiet", "-D", &both[1].branch]).await;
+    assert_eq!(both[1].issue.issue.0, 3, "after the number of the first one's pull request");
+    git(&setup.repo, &["merge", "--quiet", "--ff-only", &both[0].branch.name]).await;
+    git(&setup.repo, &["branch", "--quiet", "-D", &both[1].branch.name]).await;
     let more = ["--task", "Nothing", "--check", "true"];
     let all = run_to(&setup, &more, ExitCode::SUCCESS).await;
     let states: Vec<_> = all.iter().map(|known| known.state.as_str()).collect();
@@ -339,7 +339,7 @@ fn next_steps_can_be_copied() {
     let mut current = samples::fresh();
     let mut of = |state: LoopState, pushed: bool, used: u32| {
         current.state = state;
-        current.pushed = pushed.then(|| samples::sha(1));
+        current.branch.pushed = pushed.then(|| samples::sha(1));
         current.spent.iterations = used;
         let steps = next_steps::next_steps(&current, &invocation, "main", samples::NOW);
         steps.into_iter().map(|step| format!("{}: {}\n", step.purpose, step.command)).collect::<String>()
@@ -426,7 +426,7 @@ async fn setup_runs_once_for_all_trees_of_all_loops() {
     let run = async |task: &str| {
         let done = run_to(&setup, &["--task", task, "--check", check], ExitCode::SUCCESS).await.pop().expect("a loop");
         assert_eq!(done.state.as_str(), "review", "{}", done.why);
-        git(&setup.repo, &["show", &format!("{}:id.txt", done.branch)]).await
+        git(&setup.repo, &["show", &format!("{}:id.txt", done.branch.name)]).await
     };
     let first = run("Put the answer right").await;
     assert_eq!(run("Put it right again").await, first);
@@ -453,7 +453,7 @@ async fn missing_dependencies_are_installed_by_the_usual_command() {
         let more = ["--task", task, "--check", "npm test && grep -q right answer.txt"];
         let done = run_to(&setup, &more, ExitCode::SUCCESS).await.pop().expect("a loop");
         assert_eq!(done.state.as_str(), "review", "{}", done.why);
-        let note = done.overruled.join("\n");
+        let note = done.settings.overruled.join("\n");
         assert!(note.contains("add the line `setup: [npm ci]`") && note.contains("x: not found"), "{note}");
     }
 }

@@ -8,7 +8,7 @@ use crate::store::loops::LogLine;
 
 /// Formats the plan of a loop with its state, requests for changes and approval; empty if the loop needs no plan.
 pub(super) fn plan_lines(current: &Loop) -> String {
-    let Some(planning) = &current.planning else { return String::new() };
+    let Some(planning) = &current.knowledge.planning else { return String::new() };
     let mut text = "\nPlan:\n".to_owned();
     let mut say = |line: &str| text.push_str(&format!("  {}\n", one_line(line)));
     say(&format!("state: {}", plan_state(current, planning)));
@@ -65,7 +65,7 @@ pub(super) fn opinions(current: &Loop, log: &[LogLine]) -> Vec<GivenOpinion> {
         LoopInput::Command(_) | LoopInput::Forge(_) | LoopInput::Timer(_) | LoopInput::Outcome { .. } => None,
     });
     let mut all: Vec<_> = logged.collect();
-    if let Some(last) = current.opinions.last.clone().filter(|_| all.is_empty()) {
+    if let Some(last) = current.supervision.opinions.last.clone().filter(|_| all.is_empty()) {
         all.push(GivenOpinion { at: None, run: last });
     }
     all
@@ -103,7 +103,7 @@ pub(super) fn opinion_lines(current: &Loop, given: &[GivenOpinion]) -> String {
             ));
         }
     }
-    if let Some(iteration) = current.opinions.iteration {
+    if let Some(iteration) = current.supervision.opinions.iteration {
         text.push_str(&format!("  findings were given to iteration {iteration}\n"));
     }
     text

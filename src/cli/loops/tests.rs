@@ -120,12 +120,12 @@ async fn running_service_applies_pause_resume_and_abort() {
     assert_eq!(code(run_served(&setup, &beside, more).await), success);
     let resumed = state(&setup).await;
     assert_eq!(
-        (resumed.state, resumed.authority),
+        (resumed.state, resumed.people.authority),
         (LoopState::Queued, user(5, "alice")),
         "its authority stays a person"
     );
     assert_eq!((resumed.limits.iterations, resumed.limits.time_ms), (40, 90 * 60_000));
-    assert_eq!((resumed.limits.cost, resumed.guidance[0].text.as_str()), (Money(2_500_000), "try harder"));
+    assert_eq!((resumed.limits.cost, resumed.requests.guidance[0].text.as_str()), (Money(2_500_000), "try harder"));
 
     assert_eq!(code(run_served(&setup, &beside, "pause r-1-aaaaaa").await), success);
     for wrong in ["--backend other", "--base a..b", "--check \t"] {
@@ -135,8 +135,11 @@ async fn running_service_applies_pause_resume_and_abort() {
     let other = "resume r-1-aaaaaa --check make --check ./lint --backend mine --base next";
     assert_eq!(code(run_served(&setup, &beside, other).await), success);
     let resumed = state(&setup).await;
-    assert_eq!(resumed.checks.iter().map(|check| check.command.as_str()).collect::<Vec<_>>(), ["make", "./lint"]);
-    assert_eq!((resumed.options.backend.as_deref(), resumed.options.base.as_deref()), (Some("mine"), Some("next")));
+    assert_eq!(resumed.checks.list.iter().map(|check| check.command.as_str()).collect::<Vec<_>>(), ["make", "./lint"]);
+    assert_eq!(
+        (resumed.settings.options.backend.as_deref(), resumed.settings.options.base.as_deref()),
+        (Some("mine"), Some("next"))
+    );
     assert_eq!(resumed.limits.iterations, 40, "what is left out stays");
 
     assert_eq!(code(run_served(&setup, &beside, "resume r-1-aaaaaa").await), format!("{:?}", ExitCode::FAILURE));
@@ -219,7 +222,7 @@ fn planned_and_read(current: &mut Loop) -> OpinionRun {
         path: None,
         remember: false,
     };
-    current.planning = Some(Planning {
+    current.knowledge.planning = Some(Planning {
         wishes: vec![wish],
         runs: vec![PlanRun { served: ServedBy::default(), cost: Money(250_000) }],
         proposed: Some(ProposedPlan { number: 1, hash: plan.hash(), plan, at: Timestamp(1_000) }),
@@ -286,7 +289,7 @@ async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
     let mut current = state(&setup).await;
     assert!(!text::details(&current, current.created_at).contains("Plan:"), "no plan is wanted");
     planned_and_read(&mut current);
-    let hash = current.planning.as_ref().and_then(|p| p.proposed.clone()).expect("a plan").hash;
+    let hash = current.knowledge.planning.as_ref().and_then(|p| p.proposed.clone()).expect("a plan").hash;
     let short = &hash[..8];
     let text = text::details(&current, current.created_at);
     let (_, shown) = text.split_once("\nPlan:\n").expect("a plan");
@@ -295,12 +298,12 @@ async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
          summary: Mend the [2J parser.\n  question: Which encoding?\n  request of mira: small steps\n  1 run, $0.25\n\nChecks:"
     );
     assert!(shown.starts_with(&expected), "{shown}");
-    let planning = current.planning.as_mut().expect("planning");
+    let planning = current.knowledge.planning.as_mut().expect("planning");
     planning.approval = Some(PlanApproval { by: "olaf".into(), at: Timestamp(2_000), changes: "In UTF-8.".into() });
     let text = text::details(&current, current.created_at);
     assert!(text.contains("  state: approved\n"), "{text}");
     assert!(text.contains("  approved by olaf at 1970-01-01 00:00:02Z\n  changes: In UTF-8.\n"), "{text}");
-    let planning = current.planning.as_mut().expect("planning");
+    let planning = current.knowledge.planning.as_mut().expect("planning");
     (planning.proposed, planning.approval, planning.failed) = (None, None, 2);
     planning.problem = "the plan has no `steps`".into();
     assert!(text::details(&current, current.created_at).contains("  state: not made yet: the plan has no `steps`\n"));
@@ -320,8 +323,8 @@ async fn show_tells_second_opinions_with_findings_and_cost() {
     };
     let lost = OpinionRun { end: OpinionEnd::Lost, ..run.clone() };
     let missing = OpinionRun::free(run.commit.clone(), "judge", OpinionEnd::Missing("rate limit".into()));
-    current.opinions.last = Some(missing.clone());
-    current.opinions.iteration = Some(2);
+    current.supervision.opinions.last = Some(missing.clone());
+    current.supervision.opinions.iteration = Some(2);
     let all = opinions(&current, &[given(lost), given(run), given(missing)]);
     assert_eq!(
         opinion_lines(&current, &all),

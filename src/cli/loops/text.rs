@@ -222,7 +222,7 @@ pub(super) fn details(current: &Loop, now: Timestamp) -> String {
     say("loop", current.id.as_str());
     say("state", current.state.as_str());
     say("reason", &current.why);
-    say("issue", &format!("{}#{} {}", current.place.repo, current.place.issue, current.task.title));
+    say("issue", &format!("{}#{} {}", current.issue.repo, current.issue.issue, current.task.title));
     say("page", &current.task.url);
     let (least, most) = current.usual_iterations();
     let (at, limit) = (current.spent.iterations, current.limits.iterations);
@@ -234,20 +234,20 @@ pub(super) fn details(current: &Loop, now: Timestamp) -> String {
     say("completion", &format!("{}%", current.completion().whole_percent()));
     say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));
     say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
-    say("branch", &format!("{} from {}", current.branch, current.base_branch));
-    say("pull", current.pull.as_ref().map_or("none", |pull| pull.url.as_str()));
-    for refused in &current.refused {
+    say("branch", &format!("{} from {}", current.branch.name, current.branch.base_branch));
+    say("pull", current.pull.opened.as_ref().map_or("none", |pull| pull.url.as_str()));
+    for refused in &current.pull.refused {
         say("refused", &refused.words());
     }
-    say("authority", &current.authority.login);
-    say("sandbox", &current.sandbox);
+    say("authority", &current.people.authority.login);
+    say("sandbox", &current.agent.sandbox);
     if let Some(words) = ClaimSums::of(current).words() {
         say("claims", &words);
     }
     text.push_str(&plan_lines(current));
     text.push_str("\nChecks:\n");
     let latest = current.latest_checks();
-    for check in &current.checks {
+    for check in &current.checks.list {
         let outcome = latest.and_then(|report| report.outcomes.iter().find(|o| o.name == check.name));
         let word = match outcome {
             Some(outcome) if outcome.holds => "passed".to_owned(),

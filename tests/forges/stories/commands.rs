@@ -25,7 +25,7 @@ async fn command_starts_a_loop(on: On, name: &'static str) {
         let comment = stage.comment("/ralph run --max-iterations 3").await;
         stage.reacted(comment, "rocket").await;
         let done = stage.ready(stage.issue).await;
-        assert_eq!((done.limits.iterations, done.requested_by.login), (3, stage.mira.login.clone()));
+        assert_eq!((done.limits.iterations, done.people.requested_by.login), (3, stage.mira.login.clone()));
         stage.shows(stage.issue, "review").await;
     })
     .await;
@@ -82,16 +82,16 @@ async fn abort_ends_the_loop(on: On, name: &'static str) {
 async fn retry_repeats_the_iteration(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
-        let before = stage.repo.branch(&stage.mira, &first.branch).await.expect("a branch");
+        let before = stage.repo.branch(&stage.mira, &first.branch.name).await.expect("a branch");
         let retry = stage.comment("/ralph retry").await;
         stage.reacted(retry, "rocket").await;
         let again = stage.bot.until(stage.issue, "the retry", |found| found.iterations.len() == 2).await;
         assert!(again.iterations[0].discarded);
         let again = stage.ready(stage.issue).await;
-        assert_eq!(again.pull, first.pull);
-        let after = stage.repo.branch(&stage.mira, &again.branch).await.expect("a branch");
+        assert_eq!(again.pull.opened, first.pull.opened);
+        let after = stage.repo.branch(&stage.mira, &again.branch.name).await.expect("a branch");
         assert_ne!(before, after);
-        assert_eq!(stage.repo.file(&stage.mira, &again.branch, "notes.txt").await.as_deref(), Some("round 2\n"));
+        assert_eq!(stage.repo.file(&stage.mira, &again.branch.name, "notes.txt").await.as_deref(), Some("round 2\n"));
     })
     .await;
 }

@@ -126,7 +126,10 @@ async fn redelivery_changes_nothing(on: On, name: &'static str) {
         }
         stage.quiet().await;
         let after = stage.bot.of_issue(stage.issue).await.expect("the loop");
-        assert_eq!((after.state, after.spent.iterations, &after.pushed), (before.state, 1, &before.pushed));
+        assert_eq!(
+            (after.state, after.spent.iterations, &after.branch.pushed),
+            (before.state, 1, &before.branch.pushed)
+        );
         assert_eq!(stage.repo.comments(&stage.mira, stage.issue).await.len(), comments);
         assert_eq!((stage.bot.loops().await.len(), stage.repo.pulls(&stage.mira).await.len()), (1, 1));
     })
@@ -145,8 +148,8 @@ async fn two_loops_run_at_once(on: On, name: &'static str) {
         stage.agent_goes_on();
         let (first, second) = (stage.ready(stage.issue).await, stage.ready(second).await);
         assert_ne!(
-            (first.branch, stage.pull_of(&second)),
-            (second.branch.clone(), first.pull.expect("a pull").number.0)
+            (first.branch.name, stage.pull_of(&second)),
+            (second.branch.name.clone(), first.pull.opened.expect("a pull").number.0)
         );
         assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 2);
     })

@@ -66,7 +66,7 @@ async fn conflict_of_a_pull_request_is_solved(on: On, name: &'static str) {
         let command = stage.repo.comment(&stage.mira, pull, "/ralph run").await;
         let done = stage.ready(pull).await;
         stage.reacted(command, "rocket").await;
-        assert_eq!((done.branch.as_str(), stage.pull_of(&done)), (BRANCH, pull));
+        assert_eq!((done.branch.name.as_str(), stage.pull_of(&done)), (BRANCH, pull));
         assert_eq!(file(stage, "answer.txt").await.as_deref(), Some("42\n"));
         assert_eq!(file(stage, "seen.txt").await.as_deref(), Some("./answer.txt\n"), "the agent saw the conflict");
         assert_eq!(file(stage, "feature.txt").await.as_deref(), Some("A feature.\n"));
@@ -205,7 +205,7 @@ async fn pull_request_from_an_open_fork_is_repaired(on: On, name: &'static str) 
         let done = stage.ready(pull).await;
         assert_eq!(fork.file(&otto, BRANCH, "notes.txt").await.as_deref(), Some("round 1\n"));
         let head = stage.repo.pull(&stage.mira, pull).await.head_sha;
-        assert!(head != before && done.pushed.is_some_and(|pushed| pushed.as_str() == head));
+        assert!(head != before && done.branch.pushed.is_some_and(|pushed| pushed.as_str() == head));
         assert!(stage.repo.branch(&stage.mira, BRANCH).await.is_none(), "the branch is in the fork only");
     })
     .await;
@@ -298,7 +298,7 @@ async fn redelivered_command_on_a_pull_request_changes_nothing(on: On, name: &'s
         }
         stage.quiet().await;
         let (after, loops_after, comments_after) = summary(stage, pull).await;
-        assert_eq!((after.state, after.spent.iterations, after.pushed), (before.state, 1, before.pushed));
+        assert_eq!((after.state, after.spent.iterations, after.branch.pushed), (before.state, 1, before.branch.pushed));
         assert_eq!((loops_after, comments_after), (loops, comments));
         assert_eq!(loops, 1);
     })

@@ -24,10 +24,13 @@ async fn label_starts_a_loop(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
         let pull = stage.repo.pull(&stage.mira, stage.pull_of(&done)).await;
-        assert_eq!((pull.head_sha.as_str(), pull.head), (done.pushed.expect("pushed").as_str(), done.branch.clone()));
+        assert_eq!(
+            (pull.head_sha.as_str(), pull.head),
+            (done.branch.pushed.expect("pushed").as_str(), done.branch.name.clone())
+        );
         assert_eq!(pull.author, stage.robot.login);
         assert!(pull.body.contains(&format!("#{}", stage.issue)), "{}", pull.body);
-        assert_eq!(stage.repo.file(&stage.mira, &done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(stage.repo.file(&stage.mira, &done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
         stage.shows(stage.issue, "review").await;
     })
     .await;
@@ -43,7 +46,7 @@ async fn label_of_a_writer_starts_a_loop(on: On, name: &'static str) {
         let answer = stage.repo.add_labels(&nora, stage.issue, &[RUN]).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
         let done = stage.ready(stage.issue).await;
-        assert_eq!(done.requested_by.login, nora.login);
+        assert_eq!(done.people.requested_by.login, nora.login);
     })
     .await;
 }

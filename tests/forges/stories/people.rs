@@ -67,7 +67,7 @@ async fn member_of_a_team_that_writes_may_start(on: On, name: &'static str) {
         let answer = stage.repo.add_labels(&dev, stage.issue, &[RUN]).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
         let done = stage.ready(stage.issue).await;
-        assert_eq!(done.requested_by.login, dev.login);
+        assert_eq!(done.people.requested_by.login, dev.login);
     })
     .await;
 }
@@ -96,7 +96,7 @@ async fn permission_that_was_withdrawn_stops_the_loop(on: On, name: &'static str
         stage.agent_goes_on();
         let paused = stage.bot.until_state(stage.issue, LoopState::Paused).await;
         assert!(paused.why.contains(&nora.login), "{}", paused.why);
-        assert_eq!(stage.repo.branch(&stage.mira, &paused.branch).await, None, "nothing was pushed");
+        assert_eq!(stage.repo.branch(&stage.mira, &paused.branch.name).await, None, "nothing was pushed");
         stage.comment("/ralph resume").await;
         stage.ready(stage.issue).await;
     })
@@ -118,7 +118,7 @@ async fn writer_in_a_repository_of_a_person_may_start(on: On, name: &'static str
         let answer = stage.repo.add_labels(&nora, stage.issue, &[RUN]).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
         let done = stage.ready(stage.issue).await;
-        assert_eq!(done.requested_by.login, nora.login);
+        assert_eq!(done.people.requested_by.login, nora.login);
         stage.shows(stage.issue, "review").await;
     })
     .await;
@@ -146,7 +146,7 @@ async fn member_of_a_team_that_the_bot_cannot_see_is_told_so(on: On, name: &'sta
         stage.repo.remove_label(&dev, stage.issue, RUN).await;
         stage.quiet().await;
         stage.repo.add_labels(&dev, stage.issue, &[RUN]).await;
-        assert_eq!(stage.ready(stage.issue).await.requested_by.login, dev.login);
+        assert_eq!(stage.ready(stage.issue).await.people.requested_by.login, dev.login);
     })
     .await;
 }

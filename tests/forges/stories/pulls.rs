@@ -175,8 +175,8 @@ async fn conflict_with_the_base_is_solved(on: On, name: &'static str) {
         let first = stage.run().await;
         stage.repo.push(&stage.mira, "main", &[("answer.txt", "40\n")], "Another answer").await;
         let second = stage.ready_after(stage.issue, 2).await;
-        assert_eq!(second.branch, first.branch);
-        let file = async |path| stage.repo.file(&stage.mira, &second.branch, path).await;
+        assert_eq!(second.branch.name, first.branch.name);
+        let file = async |path| stage.repo.file(&stage.mira, &second.branch.name, path).await;
         assert_eq!(file("answer.txt").await.as_deref(), Some("42\n"));
         assert_eq!(file("seen.txt").await.as_deref(), Some("./answer.txt\n"), "the agent saw the conflict");
         stage.repo.merge(&stage.mira, stage.pull_of(&second)).await;
@@ -196,7 +196,7 @@ async fn unrelated_push_to_the_base_starts_no_iteration(on: On, name: &'static s
         }
         let now = stage.bot.of_issue(stage.issue).await.expect("the loop");
         assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
-        assert_eq!((head(stage).await, now.pull), (sha, first.pull));
+        assert_eq!((head(stage).await, now.pull.opened), (sha, first.pull.opened));
     })
     .await;
 }
@@ -262,7 +262,7 @@ async fn reopened_pull_request_is_left_alone_until_a_new_label(on: On, name: &'s
         }
         let second = stage.run().await;
         assert_ne!((&second.id, stage.pull_of(&second)), (&first.id, pull));
-        assert_eq!(stage.repo.pull(&stage.mira, pull).await.head_sha, first.pushed.expect("pushed").as_str());
+        assert_eq!(stage.repo.pull(&stage.mira, pull).await.head_sha, first.branch.pushed.expect("pushed").as_str());
     })
     .await;
 }
@@ -295,7 +295,7 @@ async fn closed_issue_ends_the_loop_and_a_new_label_starts_another(on: On, name:
         }
         stage.quiet().await;
         let second = stage.run().await;
-        assert_ne!((second.id, second.branch), (first.id, first.branch));
+        assert_ne!((second.id, second.branch.name), (first.id, first.branch.name));
     })
     .await;
 }

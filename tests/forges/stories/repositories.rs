@@ -155,7 +155,7 @@ async fn repository_that_took_over_the_name_gets_nothing(on: On, name: &'static 
         let done = stage.ready(stage.issue).await;
         stage.shows(stage.issue, "review").await;
         assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 1);
-        assert_eq!(other.branch(&stage.mira, &done.branch).await, None);
+        assert_eq!(other.branch(&stage.mira, &done.branch.name).await, None);
         assert!(other.pulls(&stage.mira).await.is_empty() && other.labels(&stage.mira, theirs).await.is_empty());
         let comments = other.comments(&stage.mira, theirs).await;
         assert!(comments.is_empty(), "sent to another repository: {comments:?}");

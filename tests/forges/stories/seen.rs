@@ -37,7 +37,7 @@ async fn verified(stage: &Stage, sha: &str, state: &str) {
 async fn verified_commit_has_a_status(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
-        verified(stage, done.pushed.expect("pushed").as_str(), "success").await;
+        verified(stage, done.branch.pushed.expect("pushed").as_str(), "success").await;
     })
     .await;
 }
@@ -47,7 +47,7 @@ async fn commit_of_a_stopped_loop_has_a_failed_status(on: On, name: &'static str
     story(on, name, plan, async |stage| {
         stage.comment("/ralph run --max-iterations 1").await;
         let stopped = stage.bot.until_state(stage.issue, LoopState::LimitReached).await;
-        verified(stage, stopped.pushed.expect("pushed").as_str(), "failure").await;
+        verified(stage, stopped.branch.pushed.expect("pushed").as_str(), "failure").await;
     })
     .await;
 }
@@ -59,7 +59,7 @@ async fn remark_is_seen_and_answered_in_its_thread(on: On, name: &'static str) {
         let remarks = [("answer.txt", 1, "Why is this so?")];
         stage.repo.review(&stage.mira, pull, ReviewEvent::RequestChanges, "A question.", &remarks).await;
         let second = stage.ready_after(stage.issue, 2).await;
-        let commit = second.head.expect("a commit").to_string();
+        let commit = second.branch.head.expect("a commit").to_string();
         let (repo, mira, robot) = (&stage.repo, &stage.mira, &stage.robot);
         let answer = eventually("an answer in the thread", async || {
             let all = repo.remarks(mira, pull).await;
@@ -90,7 +90,7 @@ async fn suggested_change_is_applied(on: On, name: &'static str) {
         stage.repo.review(&stage.mira, pull, ReviewEvent::Comment, "See below.", &remarks).await;
         let second = stage.ready_after(stage.issue, 2).await;
         assert!(second.iterations.iter().any(|one| one.kind == IterationKind::Suggestions), "{}", second.why);
-        let text = stage.repo.file(&stage.mira, &second.branch, "words.txt").await;
+        let text = stage.repo.file(&stage.mira, &second.branch.name, "words.txt").await;
         assert_eq!(text.as_deref(), Some("one\n2\nthree\n"));
     })
     .await;
@@ -144,9 +144,9 @@ async fn team_is_asked_for_a_review(on: On, name: &'static str) {
 async fn merge_when_ready_merges_after_ci(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
-        let sha = done.pushed.clone().expect("pushed").to_string();
+        let sha = done.branch.pushed.clone().expect("pushed").to_string();
         // The check ran on the base, too, so that it is the repository's CI.
-        let base = done.base.clone().expect("a base").to_string();
+        let base = done.branch.base.clone().expect("a base").to_string();
         stage.repo.status(&stage.mira, &base, "success", "build", "").await;
         stage.repo.status(&stage.mira, &sha, "pending", "build", "").await;
         let command = stage.comment("/ralph merge-when-ready").await;
@@ -164,7 +164,7 @@ async fn merge_when_ready_merges_after_ci(on: On, name: &'static str) {
 async fn merge_when_ready_is_withdrawn_by_requested_changes(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
-        let sha = first.pushed.clone().expect("pushed").to_string();
+        let sha = first.branch.pushed.clone().expect("pushed").to_string();
         stage.repo.status(&stage.mira, &sha, "pending", "build", "").await;
         let command = stage.comment("/ralph merge-when-ready").await;
         stage.reacted(command, "rocket").await;
@@ -172,7 +172,7 @@ async fn merge_when_ready_is_withdrawn_by_requested_changes(on: On, name: &'stat
         stage.repo.review(&stage.mira, pull, ReviewEvent::RequestChanges, "Please say why.", &[]).await;
         stage.says(stage.issue, "is withdrawn").await;
         let second = stage.ready_after(stage.issue, 2).await;
-        let sha = second.pushed.clone().expect("pushed").to_string();
+        let sha = second.branch.pushed.clone().expect("pushed").to_string();
         stage.repo.status(&stage.mira, &sha, "success", "build", "").await;
         stage.quiet().await;
         assert!(stage.repo.pull(&stage.mira, pull).await.open, "nobody asked to merge this commit");
@@ -183,7 +183,7 @@ async fn merge_when_ready_is_withdrawn_by_requested_changes(on: On, name: &'stat
 async fn files_are_linked_at_the_commit(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;
-        let commit = done.head.clone().expect("a commit");
+        let commit = done.branch.head.clone().expect("a commit");
         let folder = if stage.server.is_github() { "blob" } else { "src/commit" };
         stage.says(stage.issue, &format!("/{}/{folder}/{commit}/answer.txt)", stage.repo.name())).await;
     })

@@ -104,10 +104,10 @@ impl EmulatedGitHub {
         let is_ready =
             async |pull| self.mira(Method::GET, &format!("/pulls/{pull}"), Value::Null).await["draft"] == false;
         let done = service.until_ready(is_ready).await;
-        let number = done.pull.expect("a pull request").number;
+        let number = done.pull.opened.expect("a pull request").number;
         let pull = self.mira(Method::GET, &format!("/pulls/{number}"), Value::Null).await;
-        assert_eq!(pull["head"]["sha"], done.pushed.expect("a pushed commit").as_str());
-        assert_eq!(pull["head"]["ref"], done.branch);
+        assert_eq!(pull["head"]["sha"], done.branch.pushed.expect("a pushed commit").as_str());
+        assert_eq!(pull["head"]["ref"], done.branch.name);
         assert_eq!(pull["user"]["login"], bot);
         assert!(pull["body"].as_str().is_some_and(|body| body.contains(&format!("#{issue}"))), "{}", pull["body"]);
         let comments = self.mira(Method::GET, &format!("/issues/{issue}/comments"), Value::Null).await;

@@ -67,9 +67,9 @@ async fn from_label_to_merge(url: &str, maintainer: &GiteaAccount, repository: &
         !pull["title"].as_str().expect("a title").starts_with("WIP:")
     };
     let done = service.until_ready(is_ready).await;
-    let number = done.pull.expect("a pull request").number;
+    let number = done.pull.opened.expect("a pull request").number;
     let pull = maintainer.call(Method::GET, &on(&format!("/pulls/{number}")), Value::Null).await;
-    assert_eq!(pull["head"]["sha"], done.pushed.expect("a pushed commit").as_str());
+    assert_eq!(pull["head"]["sha"], done.branch.pushed.expect("a pushed commit").as_str());
     let comments = maintainer.call(Method::GET, &on(&format!("/issues/{issue}/comments")), Value::Null).await;
     assert!(comments.as_array().is_some_and(|comments| !comments.is_empty()), "the bot says what it does");
 

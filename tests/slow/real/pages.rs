@@ -43,7 +43,7 @@ async fn issue_page_shows_status_and_runs_no_script_of_comments() {
         for node in ["<iframe", "<svg", "<img", "<title>owned", "id=\"owned\"", "href=\"javascript:"] {
             assert!(!dom.contains(node), "{node} is in the page");
         }
-        let status = done.pull.expect("a pull request").url;
+        let status = done.pull.opened.expect("a pull request").url;
         assert!(dom.contains(&status), "the status comment links to the pull request");
         assert!(dom.contains("ralph:review"), "the label is shown");
         assert!(dom.contains("<table>"), "the status comment's table is one");

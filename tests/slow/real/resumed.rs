@@ -91,7 +91,7 @@ async fn learn(world: &World) {
     let content = Content::Convention { rule: RULE.into(), seen_in: "a review".into() };
     let source = Source { loop_id: LoopId::new("another"), iteration: None };
     let now = world.clock.now();
-    let learning = Learning::new(&current.place.repo, current.task_type(), content, 0.9, source, now);
+    let learning = Learning::new(&current.issue.repo, current.task_type(), content, 0.9, source, now);
     let evidence = LearningEvidence { successes: 3.0, failures: 0.0 };
     let learning = Learning { state: LearningState::Active, merged: true, evidence, ..learning };
     let settings = world.engine().settings.memory.clone();

@@ -32,7 +32,7 @@ async fn reads_the_change(agent: InstalledAgent) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-        let last = done.opinions.last.as_ref().expect("an opinion");
+        let last = done.supervision.opinions.last.as_ref().expect("an opinion");
         let OpinionEnd::Answered(answer) = &last.end else { panic!("{last:?}") };
         assert_eq!((answer.findings.len(), answer.findings[0].place().as_str()), (1, "answer.txt:1"));
         assert!(done.spent.cost > Money(0) && done.spent.tokens_in > 0, "{:?}", done.spent);

@@ -94,7 +94,7 @@ impl RealService {
         let waiting = async {
             loop {
                 let done = self.until(LoopState::Review).await;
-                if let Some(pull) = &done.pull
+                if let Some(pull) = &done.pull.opened
                     && is_ready(pull.number.0).await
                 {
                     return done;

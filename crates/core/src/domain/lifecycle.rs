@@ -130,11 +130,11 @@ impl StepContext {
     fn done(mut self) -> StepDecision {
         schedule::set_timer(&mut self);
         budget_notice::notify(&mut self);
-        if self.next.existing.is_some() {
+        if self.next.pull.existing.is_some() {
             self.effects.retain(|effect| !effect.changes_pull());
         }
         let changed = self.effects.iter().any(|effect| matches!(effect, Effect::Forge(ForgeEffect::Status { .. })));
-        if changed && self.next.pushed.is_some() {
+        if changed && self.next.branch.pushed.is_some() {
             self.push(ForgeEffect::CommitStatus);
         }
         StepDecision {
@@ -181,11 +181,11 @@ impl StepContext {
             ForgeInput::IssueEnded { how } => {
                 self.stop_at_best(LoopStopReason::Ended {
                     state: LoopState::Closed,
-                    why: format!("the {} was {how}", self.next.subject()),
+                    why: format!("the {} was {how}", self.next.pull.subject()),
                 });
             }
             ForgeInput::PullOpened { number, url } => {
-                self.next.pull = Some(LoopPull { number, url });
+                self.next.pull.opened = Some(LoopPull { number, url });
                 self.push(ForgeEffect::Status { fresh: false });
             }
             ForgeInput::TestsFound { commit, findings } => existing_pull::tests_found(self, commit, findings),
@@ -211,7 +211,7 @@ impl StepContext {
             // Whoever lost the permission, the loop stops.
             ForgeInput::AuthorityLost { who, hidden_teams } => {
                 let (why, advice) = lost_authority(&who, &hidden_teams);
-                if self.next.halting.is_some() {
+                if self.next.run.halting.is_some() {
                     return self.halt_without(&why);
                 }
                 self.stop(LoopState::Paused, &why);
@@ -222,12 +222,12 @@ impl StepContext {
 
     /// Changes the base branch, which is used for merges from now on.
     fn retargeted(&mut self, base: String) {
-        if self.next.base_branch == base {
+        if self.next.branch.base_branch == base {
             return self.because("the pull request already has this base");
         }
-        self.next.options.base = Some(base.clone());
-        self.next.base_branch = base;
-        if let Some(commit) = self.next.pushed.clone().filter(|_| self.next.state == LoopState::Review) {
+        self.next.settings.options.base = Some(base.clone());
+        self.next.branch.base_branch = base;
+        if let Some(commit) = self.next.branch.pushed.clone().filter(|_| self.next.state == LoopState::Review) {
             self.push(ForgeEffect::Inspect { commit, base_moved: true });
         }
     }
@@ -254,10 +254,9 @@ impl StepContext {
             self.push(TimerEffect::Clear { kind: TimerKind::Reactivate });
         }
         if state != LoopState::Running {
-            self.next.step = LoopStep::Idle;
-            self.next.pause_wanted = None;
+            self.next.run.idle();
         }
-        self.next.queued_at = (state == LoopState::Queued).then_some(self.now);
+        self.next.run.queued_at = (state == LoopState::Queued).then_some(self.now);
         self.next.state = state;
         self.next.why = why.to_owned();
         self.because(format!("{}: {why}", state.as_str()));
@@ -272,7 +271,7 @@ impl StepContext {
     /// it would exceed the limit of running loops when the deferred work continues by itself.
     fn stop_clock(&mut self, until: Timestamp) {
         // Tries that come to nothing are part of the wait.
-        if self.next.put_off.replace(self.next.ticket) != Some(self.next.ticket) {
+        if self.next.run.defer() {
             self.next.spent.time_ms = self.next.spent.time_at(self.now);
         }
         self.start_clock(until.max(self.now));
@@ -304,15 +303,13 @@ impl StepContext {
 
     /// Cancels running work, so that its outcome will be ignored.
     fn drop_work(&mut self) {
-        self.next.ticket += 1;
-        self.next.step = LoopStep::Idle;
-        self.next.pause_wanted = None;
+        self.next.run.cancel();
         self.push(StoreEffect::CancelWork);
     }
 
     /// Puts the loop into the queue for a slot.
     fn queue(&mut self, why: &str) {
-        self.next.escalated = None;
+        self.next.run.escalated = None;
         self.push(TimerEffect::Clear { kind: TimerKind::Remind });
         self.push(ForgeEffect::CloseEscalations { why: why.to_owned() });
         self.go(LoopState::Queued, why);
@@ -328,9 +325,7 @@ impl StepContext {
 
     /// Requests work and waits for its outcome.
     fn work(&mut self, step: LoopStep, effect: impl FnOnce(u64) -> WorkEffect) {
-        self.next.ticket += 1;
-        self.next.step = step;
-        let effect = effect(self.next.ticket);
+        let effect = effect(self.next.run.begin(step));
         self.push(effect);
     }
 
@@ -358,7 +353,7 @@ impl StepContext {
             }
             TimerKind::Remind if self.next.state.waits_for_plan() => plan_gate::remind(self),
             TimerKind::Remind if report::wants_person(self.next.state) => {
-                let Some(cause) = self.next.escalated.clone() else {
+                let Some(cause) = self.next.run.escalated.clone() else {
                     return self.because("there is no open escalation");
                 };
                 let view = report::reminder(&self.next, &cause, self.now);
@@ -376,10 +371,10 @@ impl StepContext {
     }
 
     fn end_at_limit(&mut self, which: LoopLimit, why: &str) {
-        self.next.halting = None;
+        self.next.run.halting = None;
         self.stop(LoopState::LimitReached, why);
         // The words about it depend on which limit it was.
-        self.next.escalated = Some(EscalationCause::Limit(which));
+        self.next.run.escalated = Some(EscalationCause::Limit(which));
         self.close_open_iteration(why);
         self.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
         let view = report::completion(&self.next, self.now);
@@ -405,15 +400,15 @@ impl StepContext {
         }
         if open.tree.is_none() && !open.discarded {
             let guidance = open.guidance.clone();
-            self.next.guidance.splice(0..0, guidance);
+            self.next.requests.guidance.splice(0..0, guidance);
         }
     }
 
     /// Adds a fact to the next prompt, without repetition.
     fn tell_next_run(&mut self, text: String) {
         let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
-        if !self.next.guidance.contains(&fact) {
-            self.next.guidance.push(fact);
+        if !self.next.requests.guidance.contains(&fact) {
+            self.next.requests.guidance.push(fact);
         }
     }
 
@@ -426,9 +421,9 @@ impl StepContext {
 
     /// Notifies people outside of the loop's issue, and sets a timer to remind them once if nobody answers.
     fn tell_escalation(&mut self, cause: EscalationCause, view: View) {
-        self.next.escalated = Some(cause.clone());
+        self.next.run.escalated = Some(cause.clone());
         self.push(Effect::escalate(cause, view));
-        let remind_after = self.next.policy.remind_after_ms();
+        let remind_after = self.next.settings.policy.remind_after_ms();
         self.push(TimerEffect::Set { kind: TimerKind::Remind, at: self.now.plus_ms(remind_after) });
     }
 
@@ -442,12 +437,12 @@ impl StepContext {
         let view = report::completion(&self.next, self.now);
         self.comment("end", view);
         let delete_branch =
-            self.next.policy.delete_branch && state != LoopState::Aborted && self.next.existing.is_none();
+            self.next.settings.policy.delete_branch && state != LoopState::Aborted && self.next.pull.existing.is_none();
         self.push(WorkEffect::Release { delete_branch });
     }
 
     fn comment(&mut self, key: &str, view: View) {
-        let on = self.next.place.issue;
+        let on = self.next.issue.issue;
         self.comment_on(on, key, view);
     }
 

@@ -22,6 +22,7 @@ mod merge_wish;
 mod merging;
 mod next_run;
 mod open_findings;
+mod parts;
 mod past_loops;
 mod plan_gate;
 mod planning;
@@ -33,14 +34,13 @@ mod run_options;
 mod second_opinion;
 mod state;
 mod stop_reason;
+mod stored;
 mod suggestion;
 mod task_statements;
 mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
-pub use aggregate::{
-    BackendRequest, Loop, LoopLimits, LoopPull, LoopStep, LoopTask, LoopUsage, LoopWait, MAX_AGENT_FAILURES, WaitReason,
-};
+pub use aggregate::{Loop, LoopLimits, LoopTask, LoopUsage, MAX_AGENT_FAILURES};
 pub use branch_findings::{
     AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, RewrittenFile,
     TestEvidence, TestGuard, names_file,
@@ -62,6 +62,10 @@ pub use merge_wish::{MergeAnswer, MergeWish};
 pub use merging::{ConflictingCommit, MergeInProgress, MergeWith};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
+pub use parts::{
+    AgentState, BackendRequest, Baseline, BranchMerge, LoopBranch, LoopChecks, LoopKnowledge, LoopPeople, LoopPull,
+    LoopRequests, LoopSettings, LoopStep, LoopWait, PullState, RunState, SupervisionState, WaitReason,
+};
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};
 pub use planning::{PlanApproval, PlanRun, Planning, ProposedPlan};
 pub use push_refusal::{PushRefusal, SecretLocation};

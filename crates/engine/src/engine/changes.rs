@@ -17,7 +17,7 @@ impl Engine {
     /// Returns the change between two commits of a loop; `None` if the loop's commits are no longer stored on this
     /// machine.
     pub async fn patch_of(&self, current: &Loop, from: &Sha, to: &Sha) -> Option<LoopPatch> {
-        let of = (&current.id, &current.place.repo);
+        let of = (&current.id, &current.issue.repo);
         if !self.workspaces.keeps_commits(of) {
             return None;
         }

@@ -144,7 +144,7 @@ impl Engine {
     ) -> Result<Vec<Number>, EffectError> {
         let Some(id) = claimed.loop_id.clone() else { return Ok(Vec::new()) };
         let mut repository_access: Vec<Number> =
-            self.current(claimed).await?.pull.map(|pull| pull.number).into_iter().collect();
+            self.current(claimed).await?.pull.opened.map(|pull| pull.number).into_iter().collect();
         let escalations = self.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
         for number in escalations {
             match account.forge.issue(repo, number).await {
@@ -366,7 +366,7 @@ impl Engine {
         }
         let limits = match claimed.loop_id {
             // The repository's file may lower the limits.
-            Some(_) => self.current(claimed).await?.policy.limits,
+            Some(_) => self.current(claimed).await?.settings.policy.limits,
             None => self.settings.policy(&claimed.place.repo.forge).limits,
         };
         let (on, now) = (claimed.place.key(), self.clock.now());

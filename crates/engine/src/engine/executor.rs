@@ -131,7 +131,7 @@ fn tell_changes(
     if made.is_empty() && refused.is_empty() {
         return Ok(());
     }
-    let known = loops::get(c, id)?.map(|current| current.refused).unwrap_or_default();
+    let known = loops::get(c, id)?.map(|current| current.pull.refused).unwrap_or_default();
     made.retain(|change| known.iter().any(|one| one.change == *change) && refused.iter().all(|(one, _)| one != change));
     let made = made.into_iter().map(|change| (change, LoopInput::Forge(ForgeInput::ChangeMade { change })));
     let refused = refused
@@ -381,7 +381,7 @@ impl Engine {
     /// Tells logs, metrics, traces and the timer about a step, and summarizes the loop's iterations where it is time.
     async fn stepped(&self, decision: &StepDecision) {
         let (next, now) = (&decision.next, self.clock.now());
-        if next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
+        if next.supervision.state.as_ref().is_some_and(|known| known.overseer.is_held()) {
             kill_point("held");
         }
         tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");

@@ -82,7 +82,7 @@ impl Engine {
             ForgeEffect::StateLabel { state } => self.state_label(account, &repo, issue, *state).await,
             ForgeEffect::DropRunLabel => {
                 let [run, plan] = self.start_labels(&repo);
-                let planned = self.current(claimed).await?.planning.is_some();
+                let planned = self.current(claimed).await?.knowledge.planning.is_some();
                 for label in [Some(run), planned.then_some(plan)].into_iter().flatten() {
                     account.forge.remove_label(&repo, issue, &label).await?;
                     // Without this, a lost event would make setting the label again look like no change.
@@ -146,7 +146,7 @@ impl Engine {
 
     /// Returns the name of the backend that a loop uses.
     pub(super) fn backend_of<'a>(&'a self, current: &'a Loop) -> &'a str {
-        current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
+        current.settings.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
     }
 
     /// Creates a new status comment, which later updates edit, and minimizes the previous one.
@@ -263,7 +263,7 @@ impl Engine {
         reviewers: &[String],
     ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
-        if current.pushed.is_none() {
+        if current.branch.pushed.is_none() {
             return Ok(Receipt::text("nothing was pushed yet"));
         }
         let view = report::pull(&current, self.clock.now());
@@ -271,13 +271,14 @@ impl Engine {
         let body = self.text(claimed, "pull", &linked);
         let title = self.renderer.pull_title(&view);
         let mut receipt = Receipt::text("up to date");
-        let number = match &current.pull {
+        let number = match &current.pull.opened {
             Some(pull) => pull.number,
             None => {
-                let pull = match account.forge.find_pull(repo, &current.branch, &current.base_branch).await? {
-                    Some(pull) if pull.open => pull,
-                    _ => self.open_pull(account, repo, &current, &title, &body).await?,
-                };
+                let pull =
+                    match account.forge.find_pull(repo, &current.branch.name, &current.branch.base_branch).await? {
+                        Some(pull) if pull.open => pull,
+                        _ => self.open_pull(account, repo, &current, &title, &body).await?,
+                    };
                 receipt = Receipt::with_input(
                     pull.url.clone(),
                     ForgeInput::PullOpened { number: pull.number, url: pull.url.clone() },
@@ -319,8 +320,8 @@ impl Engine {
         let new = NewPull {
             title: title.clone(),
             body: body.clone(),
-            head: current.branch.clone(),
-            base: current.base_branch.clone(),
+            head: current.branch.name.clone(),
+            base: current.branch.base_branch.clone(),
             draft: account.forge.drafts().is_some(),
         };
         kill_point("K25");
@@ -332,7 +333,7 @@ impl Engine {
         match created {
             // An earlier call whose response was lost may have opened it.
             Err(e) if e.kind == ForgeErrorKind::Conflict => {
-                match account.forge.find_pull(repo, &current.branch, &current.base_branch).await? {
+                match account.forge.find_pull(repo, &current.branch.name, &current.branch.base_branch).await? {
                     Some(pull) if pull.open => Ok(pull),
                     _ => Err(e.into()),
                 }

@@ -31,7 +31,7 @@ impl Engine {
         current: &Loop,
         push: bool,
     ) -> Result<Option<GitUrl>, EffectError> {
-        match current.existing.as_ref().and_then(|pull| pull.fork.as_ref()) {
+        match current.pull.existing.as_ref().and_then(|pull| pull.fork.as_ref()) {
             Some(fork) => self.git_url(account, fork, push).await.map(Some),
             None => Ok(None),
         }

@@ -29,7 +29,7 @@ impl Engine {
         if !current.state.is_open() {
             return Ok(Receipt::text("the loop has ended"));
         }
-        let Some(pull) = &current.pull else { return Ok(Receipt::text("there is no pull request")) };
+        let Some(pull) = &current.pull.opened else { return Ok(Receipt::text("there is no pull request")) };
         let pull = match account.forge.pull(repo, pull.number).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {
                 return match self.place(account, repo, true).await? {
@@ -49,7 +49,7 @@ impl Engine {
         if let Some(input) = end {
             return Ok(Receipt::with_input("the pull request has ended", input));
         }
-        if pull.head_sha != *commit && current.merge_ordered.is_some() {
+        if pull.head_sha != *commit && current.pull.merge_ordered.is_some() {
             let input =
                 LoopInput::Forge(ForgeInput::MergeAnswered { commit: commit.clone(), answer: moved(&pull.head_sha) });
             return Ok(Receipt::with_input("the branch has another commit", input));
@@ -67,8 +67,8 @@ impl Engine {
             results = ci.ci_results(repo, commit).await?;
             // Checks that are already known to fail on the base are not read again.
             let names = results.failed.iter().map(|failure| failure.name.as_str());
-            let known = current.failed_ci.as_ref().filter(|known| known.is_about(commit, names));
-            on_base = match (known, &current.base) {
+            let known = current.pull.failed_ci.as_ref().filter(|known| known.is_about(commit, names));
+            on_base = match (known, &current.branch.base) {
                 (Some(known), _) => known.on_base.clone(),
                 (None, Some(base)) if results.pending.is_empty() => failed_on_base(ci, repo, base, &results).await?,
                 _ => Vec::new(),
@@ -100,8 +100,8 @@ impl Engine {
         (repo, current, commit): (&RepoRef, &Loop, &Sha),
         results: &CiState,
     ) -> Result<CiProgress, EffectError> {
-        let asks = current.merge_wish.is_some() && current.merge_ordered.is_none();
-        let Some(base) = current.base.as_ref().filter(|_| asks && results.failed.is_empty()) else {
+        let asks = current.pull.merge_wish.is_some() && current.pull.merge_ordered.is_none();
+        let Some(base) = current.branch.base.as_ref().filter(|_| asks && results.failed.is_empty()) else {
             return Ok(CiProgress::default());
         };
         let on_base = match ci.ci_results(repo, base).await {
@@ -139,7 +139,11 @@ impl Engine {
         for path in paths.iter().filter(|path| path.starts_with(folder) && workflows::is_workflow(path)) {
             let Some(text) = self.workspaces.text_at(&current.id, repo, base, path).await? else { continue };
             let Ok(workflow) = workflows::parse(&text) else { continue };
-            if workflows::runs_for_pull(workflows::triggers(&workflow), &current.branch, &current.base_branch) {
+            if workflows::runs_for_pull(
+                workflows::triggers(&workflow),
+                &current.branch.name,
+                &current.branch.base_branch,
+            ) {
                 expected.push(path.clone());
             }
         }
@@ -161,8 +165,8 @@ impl Engine {
             loop_id: &current.id,
             repo,
             access: &access,
-            base_branch: &current.base_branch,
-            branch: &current.branch,
+            base_branch: &current.branch.base_branch,
+            branch: &current.branch.name,
             partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
         };
         let tips = self.workspaces.merge_of_tips(request).await?;
@@ -178,7 +182,7 @@ impl Engine {
         claimed: &ClaimedEffect,
     ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
-        match (current.pull.filter(|_| current.state != LoopState::Review), account.forge.drafts()) {
+        match (current.pull.opened.filter(|_| current.state != LoopState::Review), account.forge.drafts()) {
             (Some(pull), Some(drafts)) => {
                 drafts.set_pull_draft(repo, pull.number).await?;
                 Ok(Receipt::text("a draft again"))

@@ -373,10 +373,10 @@ impl Engine {
                 self.remark(account, repo, pull.number, comment, sender, origin).await
             }
             ForgeEvent::ChecksChanged { repo, sha, .. } => {
-                self.inspect_where(&repo, false, |l| l.reads_ci() && l.pushed.as_ref() == Some(&sha)).await
+                self.inspect_where(&repo, false, |l| l.reads_ci() && l.branch.pushed.as_ref() == Some(&sha)).await
             }
             ForgeEvent::Pushed { repo, branch, .. } => {
-                self.inspect_where(&repo, true, |l| pulls::in_review(l) && l.base_branch == branch).await
+                self.inspect_where(&repo, true, |l| pulls::in_review(l) && l.branch.base_branch == branch).await
             }
             ForgeEvent::RepositoryChanged { action, .. } | ForgeEvent::InstallationChanged { action } => done(action),
         }
@@ -464,12 +464,12 @@ impl Engine {
         let Some(current) = self.open_loop(repo, number).await? else {
             return ignored("no loop is open there");
         };
-        if current.place.issue != number {
+        if current.issue.issue != number {
             // Closing an escalation issue by hand does not end the loop.
             return ignored("it is not the loop's issue");
         }
         let pull = async {
-            match &current.pull {
+            match &current.pull.opened {
                 Some(pull) => account.forge.pull(repo, pull.number).await.map(|pull| pull.merged),
                 None => Ok(false),
             }

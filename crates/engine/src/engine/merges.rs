@@ -19,10 +19,10 @@ impl Engine {
         commit: &Sha,
     ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
-        let (Some(pull), Some(wish)) = (&current.pull, &current.merge_wish) else {
+        let (Some(pull), Some(wish)) = (&current.pull.opened, &current.pull.merge_wish) else {
             return Ok(answered(commit, MergeAnswer::not_yet("nobody asks for it any more")));
         };
-        if current.state != LoopState::Review || current.pushed.as_ref() != Some(commit) {
+        if current.state != LoopState::Review || current.branch.pushed.as_ref() != Some(commit) {
             return Ok(answered(commit, MergeAnswer::not_yet("the pull request is not ready any more")));
         }
         let Some(merging) = account.forge.auto_merge() else {
@@ -88,7 +88,8 @@ impl Engine {
         current: &Loop,
         number: Number,
     ) -> Result<Option<String>, ForgeError> {
-        let accepted = current.merge_ordered.is_some() && current.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
+        let accepted =
+            current.pull.merge_ordered.is_some() && current.pull.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
         match account.forge.auto_merge().filter(|_| accepted) {
             Some(merging) => merging.left_merge(repo, number).await,
             None => Ok(None),
@@ -102,7 +103,7 @@ impl Engine {
         repo: &RepoRef,
         current: &Loop,
     ) -> Result<(), EffectError> {
-        let (Some(pull), Some(merging)) = (&current.pull, account.forge.auto_merge()) else { return Ok(()) };
+        let (Some(pull), Some(merging)) = (&current.pull.opened, account.forge.auto_merge()) else { return Ok(()) };
         match merging.withdraw_merge(repo, pull.number).await {
             Err(error) if error.kind != ForgeErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),

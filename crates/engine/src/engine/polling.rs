@@ -51,7 +51,7 @@ impl PollScope<'_> {
     }
 
     fn loop_of_pull(&self, number: Number) -> Option<&Loop> {
-        self.open.iter().find(|current| current.pull.as_ref().is_some_and(|pull| pull.number == number))
+        self.open.iter().find(|current| current.pull.opened.as_ref().is_some_and(|pull| pull.number == number))
     }
 }
 
@@ -113,10 +113,10 @@ impl Engine {
 
         let numbers: HashSet<Number> = changed.iter().map(|issue| issue.number).collect();
         for current in &scope.open {
-            let pull = current.pull.as_ref().map(|pull| pull.number);
-            let changed = numbers.contains(&current.place.issue) || pull.is_some_and(|pull| numbers.contains(&pull));
+            let pull = current.pull.opened.as_ref().map(|pull| pull.number);
+            let changed = numbers.contains(&current.issue.issue) || pull.is_some_and(|pull| numbers.contains(&pull));
             // A deleted issue is in no list. Loops that run are asked about at once: they cost money.
-            if changed || current.state.holds_slot() && self.is_gone(account, repo, current.place.issue).await {
+            if changed || current.state.holds_slot() && self.is_gone(account, repo, current.issue.issue).await {
                 self.reconcile_loop(current.id.clone()).await?;
             }
         }

@@ -148,5 +148,5 @@ fn query(current: &Loop) -> LearningQuery {
         text.push_str(path);
     }
     text.push_str(&format!("\n\n{}", current.task.agent_body()));
-    LearningQuery { text, task_type: current.task_type(), repository: current.place.repo.clone(), embedding: None }
+    LearningQuery { text, task_type: current.task_type(), repository: current.issue.repo.clone(), embedding: None }
 }

@@ -98,20 +98,20 @@ impl Engine {
             of_loop,
             of_purpose: of_loop.filter(|_| share < 1.0).map(|most| Money::from_usd(most.usd() * share)),
             loop_spent: current.spent.cost,
-            of_repository: self.settings.money.of_repository(current.policy.limits.cost_usd_per_day.0),
+            of_repository: self.settings.money.of_repository(current.settings.policy.limits.cost_usd_per_day.0),
             of_service: self.settings.money.per_service_day,
         };
         let caller = CallContext {
             key,
             loop_id: current.id.clone(),
-            repo: current.place.repo.clone(),
+            repo: current.issue.repo.clone(),
             iteration: current.spent.iterations,
             purpose: purpose.to_owned(),
             limits,
         };
         let all = self.settings.backends.backends.keys();
         let mut avoid = Vec::new();
-        match (role, &current.options.backend) {
+        match (role, &current.settings.options.backend) {
             (BackendRole::Assistant | BackendRole::Reviewer, _) => {}
             (BackendRole::Agent, Some(only)) => exclude.extend(all.filter(|name| *name != only).cloned()),
             (BackendRole::Agent, None) => avoid.extend(all.filter(|name| current.avoids(name)).cloned()),
@@ -174,9 +174,9 @@ impl Engine {
                 for broken in choice.iter().flat_map(|choice| &choice.broken) {
                     tracing::warn!(loop_id = %current.id, backend, broken, "a rule of its models cannot be evaluated");
                 }
-                models.extend(current.wanted.model_for(backend).cloned());
+                models.extend(current.agent.wanted.model_for(backend).cloned());
                 models.extend(choice.filter(|choice| choice.rule.is_some()).and_then(|choice| choice.model));
-                let tier = current.course.as_ref().map_or(ModelTier::Default, |course| course.model);
+                let tier = current.supervision.course.as_ref().map_or(ModelTier::Default, |course| course.model);
                 [tier, ModelTier::Default, ModelTier::Cheap, ModelTier::Strong]
             }
         };
@@ -286,7 +286,7 @@ impl Engine {
     /// Enables a backend that cooled down because of errors, after a person resumed the loop.
     pub(super) async fn mended(&self, current: &Loop) {
         let last = current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some());
-        let failed = last.filter(|last| current.agent_failures == 0 && !last.agent_problem.is_empty());
+        let failed = last.filter(|last| current.agent.failures == 0 && !last.agent_problem.is_empty());
         let Some(name) = failed.map(|last| last.served.backend.clone()) else { return };
         let known = self.store.read(calls::state).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the state of the backends cannot be read");

@@ -412,9 +412,9 @@ impl Engine {
         let (id, now) = (id.clone(), self.clock.now());
         let asked = self.store.write(move |c| {
             let Some(current) = loops::get(c, &id)? else { return Ok(false) };
-            let Some(commit) = current.pushed else { return Ok(false) };
+            let Some(commit) = current.branch.pushed else { return Ok(false) };
             let effect = Effect::Forge(ForgeEffect::Inspect { commit, base_moved: doubting });
-            outbox::enqueue(c, id.as_str(), Some(&id), &current.place, &effect, now)?;
+            outbox::enqueue(c, id.as_str(), Some(&id), &current.issue, &effect, now)?;
             Ok(true)
         });
         if asked.await? {
@@ -426,8 +426,8 @@ impl Engine {
     /// Checks the issue and pull request of an open loop.
     pub(super) async fn reconcile_loop(&self, id: LoopId) -> Result<(), StoreError> {
         let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
-        let Some(account) = self.forges.get(&current.place.repo.forge) else { return Ok(()) };
-        let repo = match self.present_name(&current.place.repo).await {
+        let Some(account) = self.forges.get(&current.issue.repo.forge) else { return Ok(()) };
+        let repo = match self.present_name(&current.issue.repo).await {
             Ok(repo) => repo,
             Err(_) => return Ok(()),
         };
@@ -437,7 +437,7 @@ impl Engine {
             self.wake.step.notify_one();
             told.map(drop)
         };
-        if current.wait.is_some_and(|wait| wait.on == WaitReason::Repository) {
+        if current.run.wait.is_some_and(|wait| wait.on == WaitReason::Repository) {
             return match self.place(account, &repo, true).await {
                 Ok(RepositoryAccess::Usable(_)) => {
                     let (id, now) = (current.id.clone(), self.clock.now());
@@ -453,7 +453,7 @@ impl Engine {
             true => tell(what, input).await,
             false => Ok(()),
         };
-        let issue = match account.forge.issue(&repo, current.place.issue).await {
+        let issue = match account.forge.issue(&repo, current.issue.issue).await {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {
                 return match self.place(account, &repo, true).await {
                     // In a repository that is gone or has no issues, nothing ended: the loop waits.
@@ -461,7 +461,7 @@ impl Engine {
                         tell(
                             "unavailable",
                             LoopInput::Outcome {
-                                ticket: current.ticket,
+                                ticket: current.run.ticket,
                                 outcome: WorkOutcome::RepositoryUnavailable { why },
                             },
                         )
@@ -481,7 +481,7 @@ impl Engine {
             Ok(issue) => issue,
         };
         let closed = LoopInput::Forge(ForgeInput::IssueEnded { how: "closed".into() });
-        if let Some(pull) = &current.pull {
+        if let Some(pull) = &current.pull.opened {
             match account.forge.pull(&repo, pull.number).await {
                 // A merge may also close the issue.
                 Ok(now) if now.merged => {
@@ -491,7 +491,7 @@ impl Engine {
                     return tell_if_named("pull-closed", LoopInput::Forge(ForgeInput::PullClosed)).await;
                 }
                 Ok(_) if !issue.open => return tell_if_named("closed", closed).await,
-                Ok(now) if now.base_branch != current.base_branch => {
+                Ok(now) if now.base_branch != current.branch.base_branch => {
                     let input = LoopInput::Forge(ForgeInput::PullRetargeted { base: now.base_branch.clone() });
                     return tell_if_named(&format!("pull-to-{}", now.base_branch), input).await;
                 }

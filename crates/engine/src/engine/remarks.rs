@@ -21,7 +21,7 @@ impl Engine {
         remark: CommentId,
         (commit, applied): (&Sha, bool),
     ) -> Result<Receipt, EffectError> {
-        let (Some(reviews), Some(pull)) = (account.forge.reviews(), self.current(claimed).await?.pull) else {
+        let (Some(reviews), Some(pull)) = (account.forge.reviews(), self.current(claimed).await?.pull.opened) else {
             return Ok(Receipt::text("there is no thread"));
         };
         let key = &claimed.key;

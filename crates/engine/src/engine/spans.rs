@@ -136,7 +136,7 @@ impl Engine {
             started: current.created_at,
             ended,
             attributes: vec![
-                ("ralph.forge", current.place.repo.forge.as_str().into()),
+                ("ralph.forge", current.issue.repo.forge.as_str().into()),
                 ("ralph.loop.state", current.state.as_str().into()),
                 ("ralph.loop.iterations", u64::from(current.spent.iterations).into()),
                 ("ralph.cost.usd", current.spent.cost.usd().into()),

@@ -11,14 +11,14 @@ impl Engine {
     /// # Errors
     /// The forge or git fails.
     pub async fn delete_branch_of(&self, current: &Loop) -> anyhow::Result<bool> {
-        let Some(tip) = &current.pushed else { return Ok(false) };
-        let repo = &current.place.repo;
+        let Some(tip) = &current.branch.pushed else { return Ok(false) };
+        let repo = &current.issue.repo;
         let Some(account) = self.forges.get(&repo.forge) else { return Ok(false) };
         let access = self.git_url(account, repo, true).await.map_err(|error| match error {
             EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why } => {
                 anyhow::Error::msg(why)
             }
         })?;
-        Ok(self.workspaces.delete_branch(repo, &access, &current.branch, tip).await?)
+        Ok(self.workspaces.delete_branch(repo, &access, &current.branch.name, tip).await?)
     }
 }

@@ -118,7 +118,7 @@ impl Engine {
         if claimed.abandoned {
             self.end_processes(&current).await;
         }
-        if effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
+        if effect.ticket().is_some_and(|ticket| ticket != current.run.ticket) {
             return self.outdated(claimed, effect, &current).await;
         }
         let account = self.account(&claimed.place.repo)?;
@@ -160,7 +160,7 @@ impl Engine {
                 | WorkEffect::Release { .. }
                 | WorkEffect::HooksAfterEnd { .. }
         );
-        if !makes_its_own && current.head.is_some() && !self.workspaces.has_tree(&current.id, repo) {
+        if !makes_its_own && current.branch.head.is_some() && !self.workspaces.has_tree(&current.id, repo) {
             tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
             self.tree_at_head(account, repo, current).await?;
         }
@@ -173,7 +173,7 @@ impl Engine {
                 let run = Attempt { ticket: *ticket, iteration: 0, attempt: *attempt };
                 self.agent(account, claimed, repo, current, run, cancel).await
             }
-            WorkEffect::Agent { .. } if current.lacks_approval() => {
+            WorkEffect::Agent { .. } if current.knowledge.lacks_approval() => {
                 Err(EffectError::Permanent { why: "no plan is approved, so nothing is implemented".into() })
             }
             WorkEffect::Agent { ticket, iteration, attempt } => {
@@ -196,9 +196,9 @@ impl Engine {
             WorkEffect::Release { delete_branch } => {
                 self.end_processes(current).await;
                 let asked = self.last_questions(current, cancel).await?;
-                if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
+                if let Some(tip) = current.branch.pushed.as_ref().filter(|_| *delete_branch) {
                     let access = self.git_url(account, repo, true).await?;
-                    self.workspaces.delete_branch(repo, &access, &current.branch, tip).await?;
+                    self.workspaces.delete_branch(repo, &access, &current.branch.name, tip).await?;
                 }
                 self.forget_sessions(current);
                 self.forget_images(current);
@@ -264,10 +264,10 @@ impl Engine {
         repo: &RepoRef,
         current: &Loop,
     ) -> Result<Option<Receipt>, EffectError> {
-        match self.permitted_now(account, repo, &current.authority).await? {
+        match self.permitted_now(account, repo, &current.people.authority).await? {
             Authorization::Allow => Ok(None),
             Authorization::Deny { reason, answer } => {
-                let who = current.authority.login.clone();
+                let who = current.people.authority.login.clone();
                 let hidden_teams = match answer {
                     DenyAnswer::CannotTell(teams) => teams.iter().map(ToString::to_string).collect(),
                     DenyAnswer::Silent | DenyAnswer::ThumbsDown => Vec::new(),
@@ -315,7 +315,7 @@ impl Engine {
                     repo,
                     access: &access,
                     base_branch: &base_branch,
-                    branch: &current.branch,
+                    branch: &current.branch.name,
                     resume_at: resume_at.as_ref(),
                     partial,
                 };
@@ -323,7 +323,7 @@ impl Engine {
             }
         };
         // The repository's file is read from the default branch, whatever branch the work starts from.
-        let (mut tree, mut base_branch) = prepare(facts.default_branch.clone(), current.head.clone()).await?;
+        let (mut tree, mut base_branch) = prepare(facts.default_branch.clone(), current.branch.head.clone()).await?;
         let settings = match self.repository_file(repo, &tree.base, &operator).await? {
             FileReading::None => None,
             FileReading::Read(path, settings) => Some((path, *settings)),
@@ -337,14 +337,14 @@ impl Engine {
         self.commit_rules(repo, &tree.base, &mut policy.commits).await;
         let (place, loops) = (repo.clone(), policy.limits.loops_per_repository);
         self.store.write(move |c| loops::set_repository_limit(c, &place, loops)).await?;
-        let wanted = current.options.base.clone().or_else(|| policy.base.clone());
+        let wanted = current.settings.options.base.clone().or_else(|| policy.base.clone());
         if let Some(wanted) = wanted.filter(|wanted| *wanted != base_branch) {
-            (tree, base_branch) = prepare(wanted, current.head.clone()).await?;
+            (tree, base_branch) = prepare(wanted, current.branch.head.clone()).await?;
         }
         let mut notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
         let lacks = std::mem::take(&mut tree.notes);
         let fork_point = tree.fork.clone().unwrap_or_else(|| tree.base.clone());
-        let base = current.base.as_ref().unwrap_or(&fork_point);
+        let base = current.branch.base.as_ref().unwrap_or(&fork_point);
         let problems = self.pull_problems(account, repo, current, &tree).await?;
         let of = SetupContext { current, repo, policy: &policy, base, cancel };
         let (policy, note) = self.with_detected_setup(of, &tree).await?;
@@ -383,10 +383,10 @@ impl Engine {
         current: &Loop,
         tree: &TreeInfo,
     ) -> Result<Option<PullProblems>, EffectError> {
-        if tree.remote_branch.is_none() || current.existing.is_none() || current.base.is_some() {
+        if tree.remote_branch.is_none() || current.pull.existing.is_none() || current.branch.base.is_some() {
             return Ok(None);
         }
-        self.missed_reviews(account, repo, &current.id, current.place.issue, Timestamp(0)).await?;
+        self.missed_reviews(account, repo, &current.id, current.issue.issue, Timestamp(0)).await?;
         let base = tree.fork.as_ref().unwrap_or(&tree.base).clone();
         let found = FoundBranch { head: tree.head.clone(), base };
         let conflict = self.conflicts_with_base(account, repo, current, &found.head).await?;
@@ -494,7 +494,7 @@ impl Engine {
         }
         let phase = if purpose == CheckPurpose::Baseline { "baseline" } else { "iteration" };
         let (of, place) = ((repo, current), (view.tree.as_path(), view.read_only.as_slice()));
-        let mut report = self.run_checks(of, phase, place, &current.checks, cancel).await?;
+        let mut report = self.run_checks(of, phase, place, &current.checks.list, cancel).await?;
         if purpose == CheckPurpose::Baseline {
             let retried = current.checks_to_retry(&report);
             if !retried.is_empty() {

@@ -164,24 +164,24 @@ impl Local {
     pub fn restore(&self, known: &Loop) {
         let mut state = self.lock();
         let task = &known.task;
-        let issue = self.new_issue(known.place.issue, &task.title, &task.body, task.labels.clone(), self.user());
+        let issue = self.new_issue(known.issue.issue, &task.title, &task.body, task.labels.clone(), self.user());
         state.next_number = state.next_number.max(issue.number.0 + 1);
         state.issues.insert(issue.number.0, issue);
-        let Some(pull) = &known.pull else { return };
+        let Some(pull) = &known.pull.opened else { return };
         let mut issue = self.new_issue(pull.number, &task.title, "", Vec::new(), self.own());
         issue.is_pull = true;
         state.issues.insert(pull.number.0, issue);
         state.next_number = state.next_number.max(pull.number.0 + 1);
-        let head = known.pushed.clone().or_else(|| known.head.clone());
+        let head = known.branch.pushed.clone().or_else(|| known.branch.head.clone());
         let Some(head_sha) = head else { return };
         let snapshot = PullSnapshot {
             number: pull.number,
-            head_branch: known.branch.clone(),
+            head_branch: known.branch.name.clone(),
             head_repo: Some(self.repo.id),
             head_repo_name: self.repo.full_name(),
             maintainers_may_push: false,
             head_sha,
-            base_branch: known.base_branch.clone(),
+            base_branch: known.branch.base_branch.clone(),
             open: true,
             merged: false,
             draft: known.state != LoopState::Review,

@@ -157,7 +157,7 @@ pub fn observe(
 pub fn enable(c: &Connection, name: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<BackendChanges> {
     let observed = observe(c, &BackendObservation::Enabled { backend: name.to_owned() }, settings, now)?;
     for waiting in loops::in_state(c, LoopState::Waiting)? {
-        if waiting.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
+        if waiting.run.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
             timers::set(c, &waiting.id, TimerKind::Reactivate.as_str(), now)?;
         }
     }

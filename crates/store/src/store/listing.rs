@@ -60,21 +60,21 @@ impl LoopRow {
     pub fn of(of: &Loop) -> Self {
         Self {
             id: of.id.clone(),
-            repo: of.place.repo.clone(),
-            issue: of.place.issue,
+            repo: of.issue.repo.clone(),
+            issue: of.issue.issue,
             title: of.task.title.clone(),
             url: of.task.url.clone(),
             state: of.state,
             waits: of.waits_for_person(),
-            person: of.requested_by.clone(),
+            person: of.people.requested_by.clone(),
             reason: of.why.clone(),
             iterations: of.spent.iterations,
             max_iterations: of.limits.iterations,
             completion: of.completion(),
             cost: of.spent.cost,
             cost_limit: of.limits.cost,
-            branch: of.branch.clone(),
-            pull: of.pull.as_ref().map(|pull| pull.url.clone()),
+            branch: of.branch.name.clone(),
+            pull: of.pull.opened.as_ref().map(|pull| pull.url.clone()),
             created_at: of.created_at,
             updated_at: of.updated_at,
         }
@@ -375,7 +375,7 @@ pub(super) fn fill(c: &Connection) -> StoreResult<()> {
 fn fill_batch(c: &Connection) -> StoreResult<bool> {
     let missing = missing(c)?;
     for (id, data) in &missing {
-        match serde_json::from_str::<Loop>(data) {
+        match Loop::read(data) {
             Ok(known) => save(c, &LoopRow::of(&known))?,
             Err(error) => save_unreadable(c, id, &error.to_string())?,
         }

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
-
 use super::listing::{self, LoopRow};
 use super::memory::StepMemory;
 use super::{StoreError, StoreResult, audit, installation, outbox, timers};
@@ -41,7 +39,7 @@ impl IssueRole {
 pub fn get(c: &Connection, id: &LoopId) -> StoreResult<Option<Loop>> {
     let mut statement = c.prepare_cached("SELECT data FROM loops WHERE id = ?1")?;
     let text: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
-    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
+    Ok(text.map(|text| Loop::read(&text)).transpose()?)
 }
 
 /// Returns at most `most` loops, newest first. With `only_open`, skips finished loops.
@@ -49,7 +47,7 @@ pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loo
     let mut statement =
         c.prepare_cached("SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2")?;
     let rows = statement.query_map(params![only_open, most as i64], |row| row.get::<_, String>(0))?;
-    rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+    rows.map(|row| Ok(Loop::read(&row?)?)).collect()
 }
 
 /// Maximum number of finished loops whose resource use is reported.
@@ -79,7 +77,7 @@ fn finished(c: &Connection, repo: &RepoRef, most: usize) -> StoreResult<Vec<Loop
         statement.query_map(params![repo.forge.as_str(), repo.id.0, most as i64], |row| row.get::<_, String>(0))?;
     let mut newest_first = Vec::new();
     for row in rows {
-        newest_first.extend(serde_json::from_str::<Loop>(&row?).ok());
+        newest_first.extend(Loop::read(&row?).ok());
     }
     Ok(newest_first)
 }
@@ -99,7 +97,7 @@ pub fn open_repositories(c: &Connection, forge: &ForgeName) -> StoreResult<Vec<R
         (SELECT max(id) FROM loops WHERE open = 1 AND forge = ?1 GROUP BY repo_id) ORDER BY repo_id";
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map([forge.as_str()], |row| row.get::<_, String>(0))?;
-    rows.map(|row| Ok(serde_json::from_str::<Loop>(&row?)?.place.repo)).collect()
+    rows.map(|row| Ok(Loop::read(&row?)?.issue.repo)).collect()
 }
 
 /// Returns the start of a repository's oldest open loop; `None` if no loop is open.
@@ -114,7 +112,7 @@ pub fn in_state(c: &Connection, state: LoopState) -> StoreResult<Vec<Loop>> {
     let mut statement =
         c.prepare_cached("SELECT data FROM loops WHERE open = 1 AND state = ?1 ORDER BY created_at, id")?;
     let rows = statement.query_map([state.as_str()], |row| row.get::<_, String>(0))?;
-    rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+    rows.map(|row| Ok(Loop::read(&row?)?)).collect()
 }
 
 /// Returns the open loops of a repository, oldest first.
@@ -122,7 +120,7 @@ pub fn open_of_repository(c: &Connection, repo: &RepoRef) -> StoreResult<Vec<Loo
     let sql = "SELECT data FROM loops WHERE open = 1 AND forge = ?1 AND repo_id = ?2 ORDER BY created_at, id";
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], |row| row.get::<_, String>(0))?;
-    rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+    rows.map(|row| Ok(Loop::read(&row?)?)).collect()
 }
 
 /// Settings of a repository according to its newest open loop.
@@ -138,12 +136,6 @@ pub struct NewestSettings {
 
 /// Returns the settings of a repository according to its newest open loop; `None` if no loop is open.
 pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<NewestSettings>> {
-    #[derive(Deserialize)]
-    struct StoredSettings {
-        policy: Policy,
-        #[serde(default)]
-        overruled: Vec<String>,
-    }
     let sql = "SELECT l.id, l.data FROM loop_summaries s CROSS JOIN loops l
         WHERE l.id = s.loop_id AND s.open = 1 AND s.forge = ?1 AND s.repo_id = ?2 ORDER BY s.id DESC LIMIT 1";
     let mut statement = c.prepare_cached(sql)?;
@@ -156,7 +148,7 @@ pub fn newest_settings(c: &Connection, repo: &RepoRef) -> StoreResult<Option<New
     let sql = "SELECT json_extract(input, '$.tree.settings') FROM loop_events
         WHERE loop_id = ?1 AND substr(input, 1, 19) = '{\"input\":\"prepared\"' ORDER BY seq DESC LIMIT 1";
     let file: Option<Option<String>> = c.prepare_cached(sql)?.query_row([&id], |row| row.get(0)).optional()?;
-    let stored: StoredSettings = serde_json::from_str(&text)?;
+    let stored = Loop::read(&text)?.settings;
     let file = file.flatten().map(|file| serde_json::from_str(&file)).transpose()?;
     Ok(Some(NewestSettings { policy: stored.policy, overruled: stored.overruled, file }))
 }
@@ -224,7 +216,7 @@ pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> 
     if !save(c, &decision.next, true)? {
         return Ok(false);
     }
-    let place = &decision.next.place;
+    let place = &decision.next.issue;
     add_number(c, &place.repo, place.issue, &decision.next.id, IssueRole::Issue)?;
     log(c, &decision, &input, now)?;
     apply(c, &decision, &[], now)?;
@@ -302,7 +294,7 @@ fn step(
     save(c, &decision.next, false)?;
     log(c, &decision, &input, now)?;
     if let LoopInput::Forge(ForgeInput::PullOpened { number, .. }) = &input {
-        add_number(c, &current.place.repo, *number, &current.id, IssueRole::Pull)?;
+        add_number(c, &current.issue.repo, *number, &current.id, IssueRole::Pull)?;
     }
     apply(c, &decision, audiences, now)?;
     Ok(decision)
@@ -471,12 +463,12 @@ fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<bool> {
     };
     let saved = c.prepare_cached(sql)?.execute(params![
         next.id.as_str(),
-        next.place.repo.forge.as_str(),
-        next.place.repo.id.0,
-        next.place.issue.0 as i64,
+        next.issue.repo.forge.as_str(),
+        next.issue.repo.id.0,
+        next.issue.issue.0 as i64,
         next.state.as_str(),
         next.state.is_open(),
-        next.queued_at.map(|at| at.0),
+        next.run.queued_at.map(|at| at.0),
         serde_json::to_string(next)?,
         next.version as i64,
         next.created_at.0,
@@ -524,9 +516,9 @@ fn apply(c: &Connection, decision: &StepDecision, audiences: &[Audience], now: T
             Effect::Store(StoreEffect::CancelWork) => outbox::cancel_work(c, &next.id, now)?,
             Effect::Store(StoreEffect::Audit { entries }) => audit::append(c, &next.id, entries, now)?,
             Effect::Work(_) | Effect::Forge(_) | Effect::Channel(_) => {
-                outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?;
+                outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.issue, effect, now)?;
                 for notice in lifecycle::notices(effect, next, audiences, open, now) {
-                    outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.place, &notice, now)?;
+                    outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.issue, &notice, now)?;
                 }
             }
         }

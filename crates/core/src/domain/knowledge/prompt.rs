@@ -254,10 +254,10 @@ fn better_before(current: &Loop) -> Option<String> {
 
 /// Builds the part common to all prompts.
 fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
-    let planning = current.planning.as_ref().filter(|planning| planning.plans_next());
+    let planning = current.knowledge.planning.as_ref().filter(|planning| planning.plans_next());
     let guidance: Vec<&Guidance> = match planning {
         // Guidance that waits for the first iteration also applies to the plan.
-        Some(planning) => planning.wishes.iter().chain(&current.guidance).collect(),
+        Some(planning) => planning.wishes.iter().chain(&current.requests.guidance).collect(),
         None => current.current().into_iter().flat_map(|iteration| &iteration.guidance).collect(),
     };
     let words = |source: GuidanceSource| {
@@ -271,7 +271,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
             },
         })
     };
-    let course = current.course.as_ref();
+    let course = current.supervision.course.as_ref();
     let failure = |o: &crate::domain::model::task::CheckOutcome| PromptFailure {
         name: o.name.clone(),
         why: o.why.clone(),
@@ -294,7 +294,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         iteration: current.spent.iterations,
         max_iterations: current.limits.iterations,
         nonce: nonce.to_owned(),
-        existing_pull: current.existing.is_some(),
+        existing_pull: current.pull.existing.is_some(),
         task_title: current.task.agent_title(),
         task_text: current.task.agent_body(),
         planning: planning.is_some(),
@@ -302,6 +302,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         images: Vec::new(),
         checks: current
             .checks
+            .list
             .iter()
             .map(|c| PromptCheck { name: c.name.clone(), command: c.command.clone(), rule: rule_words(&c.rule) })
             .collect(),
@@ -319,12 +320,12 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         strategy: course.map_or_else(Vec::new, |course| {
             course.advice.iter().map(|text| sanitize::without_comments(text).0).collect()
         }),
-        conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
+        conflict_files: current.branch.merging().map(|m| m.conflicts.clone()).unwrap_or_default(),
         history: history.collect(),
         protected: Vec::new(),
         report_path: report_path.to_owned(),
-        branch: current.branch.clone(),
-        base_branch: current.base_branch.clone(),
+        branch: current.branch.name.clone(),
+        base_branch: current.branch.base_branch.clone(),
         resumed: false,
         context: Vec::new(),
         asks_memory: false,
@@ -336,8 +337,8 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
 
 /// Returns the approved plan, or the plan to replace.
 fn plan(current: &Loop) -> Option<PromptPlan> {
-    let approved = current.approved_plan();
-    let replaced = || current.planning.as_ref()?.proposed.as_ref();
+    let approved = current.knowledge.approved_plan();
+    let replaced = || current.knowledge.planning.as_ref()?.proposed.as_ref();
     let plan = approved.map(|(plan, _)| plan).or_else(replaced)?;
     let approval = approved.map(|(_, approval)| approval);
     Some(PromptPlan {
@@ -356,7 +357,7 @@ fn missing_plan(planning: &Planning) -> Option<String> {
 /// Returns findings of some kinds that no person accepted, except findings in commits pushed by a person.
 fn findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFinding> {
     let open = current.branch_findings().unwrap_or_default().iter();
-    let open = open.filter(|finding| !finding.pushed && current.guard.accepted_by(finding).is_none());
+    let open = open.filter(|finding| !finding.pushed && current.checks.guard.accepted_by(finding).is_none());
     let wanted = open.filter(|finding| wanted(finding.found.kind));
     let (text, task) = (sanitize::visible, current.task.agent_text());
     wanted

@@ -15,9 +15,9 @@ pub(super) fn notify(turn: &mut StepContext) {
     }
     let used = turn.next.budget_percent(turn.now);
     let reached = PARTS.into_iter().find(|part| used >= *part);
-    let Some(part) = reached.filter(|part| *part > turn.next.budget_notice) else { return };
-    turn.next.budget_notice = part;
-    if turn.next.policy.supervision().oversight.auto_escalate {
+    let Some(part) = reached.filter(|part| *part > turn.next.spent.budget_notice) else { return };
+    turn.next.spent.budget_notice = part;
+    if turn.next.settings.policy.supervision().oversight.auto_escalate {
         let notice = Notice::budget(&turn.next, part, turn.now);
         turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
     }

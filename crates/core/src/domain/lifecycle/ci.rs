@@ -4,25 +4,25 @@
 use super::{StepContext, judge};
 use crate::domain::lifecycle::effect::ForgeEffect;
 use crate::domain::loops::{
-    CiInspection, EscalationCause, FailedCi, Guidance, GuidanceSource, LoopState, MergeWith, check_names,
+    BranchMerge, CiInspection, EscalationCause, FailedCi, Guidance, GuidanceSource, LoopState, MergeWith, check_names,
 };
 use crate::domain::model::ids::Sha;
 
 /// Continues the loop if CI failed for the head of the pull request, or if the pull request conflicts with its base.
 pub(super) fn inspected(turn: &mut StepContext, seen: &CiInspection) {
     let CiInspection { commit, failed, on_base, pending, conflict, .. } = seen;
-    if turn.next.pushed.as_ref() != Some(commit) || !turn.next.reads_ci() {
+    if turn.next.branch.pushed.as_ref() != Some(commit) || !turn.next.reads_ci() {
         return turn.because("CI reported on a commit other than the one in review");
     }
-    if *conflict && turn.next.state == LoopState::Review && turn.next.merge_wanted.is_none() {
-        turn.next.merge_wanted = Some(MergeWith::Base);
+    if *conflict && turn.next.state == LoopState::Review && turn.next.branch.merge.is_none() {
+        turn.next.branch.merge = Some(BranchMerge::wanted(MergeWith::Base));
         return turn.another_round("the branch conflicts with its base");
     }
     if *pending > 0 {
         return turn.because("CI has not finished");
     }
     let names = failed.iter().map(name);
-    if turn.next.failed_ci.as_ref().is_some_and(|known| known.is_about(commit, names)) {
+    if turn.next.pull.failed_ci.as_ref().is_some_and(|known| known.is_about(commit, names)) {
         return turn.because("this failure of CI is known");
     }
     let (found, on_head) = partition(commit, failed, on_base);
@@ -45,15 +45,15 @@ fn name(failure: &Guidance) -> &str {
 /// Passes the failures to the agent, and makes the pull request a draft again.
 fn failed_on_head(turn: &mut StepContext, found: FailedCi, failures: Vec<Guidance>) {
     let why = format!("CI failed on the pull request: {}", check_names(&found.names));
-    turn.next.failed_ci = Some(found);
-    turn.next.verified = None;
+    turn.next.pull.failed_ci = Some(found);
+    turn.next.branch.verified = None;
     if turn.next.state == LoopState::Paused {
         // What people decide about is the newest result.
         turn.because(why);
         return turn.push(ForgeEffect::Status { fresh: false });
     }
-    turn.next.guidance.retain(|one| one.source != GuidanceSource::Ci);
-    turn.next.guidance.extend(failures);
+    turn.next.requests.guidance.retain(|one| one.source != GuidanceSource::Ci);
+    turn.next.requests.guidance.extend(failures);
     turn.push(ForgeEffect::DraftPull);
     if turn.next.state == LoopState::Review {
         return turn.another_round(&why);
@@ -67,19 +67,19 @@ fn passed(turn: &mut StepContext, found: FailedCi) {
     let was_red = turn.next.red_ci().is_some();
     let on_base = Some(found).filter(|found| !found.on_base.is_empty());
     let names = on_base.as_ref().map(|found| check_names(&found.on_base));
-    if names.is_none() && turn.next.failed_ci.is_none() {
+    if names.is_none() && turn.next.pull.failed_ci.is_none() {
         return turn.because("CI requires no change");
     }
-    turn.next.failed_ci = on_base;
+    turn.next.pull.failed_ci = on_base;
     let message = match names {
         Some(names) => format!("CI fails on the base, too: {names}"),
         None => "CI passed at a re-run".to_owned(),
     };
     if was_red {
-        turn.next.guidance.retain(|one| one.source != GuidanceSource::Ci);
+        turn.next.requests.guidance.retain(|one| one.source != GuidanceSource::Ci);
     }
     match turn.next.state {
-        LoopState::Paused if was_red && turn.next.escalated == Some(EscalationCause::Ci) => {
+        LoopState::Paused if was_red && turn.next.run.escalated == Some(EscalationCause::Ci) => {
             judge::resumed(turn, "CI");
             turn.queue(&message);
         }
@@ -112,10 +112,10 @@ pub(super) fn asks_about_red(turn: &mut StepContext) -> bool {
 impl StepContext {
     /// Passes the CI failures of the head to the agent again, after a person resumed the loop.
     pub(super) fn repeat_ci_failures(&mut self) {
-        let has_guidance = self.next.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
+        let has_guidance = self.next.requests.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
         if self.next.red_ci().is_some() && !has_guidance {
             let failures = self.next.told_ci_failures();
-            self.next.guidance.extend(failures);
+            self.next.requests.guidance.extend(failures);
         }
     }
 }

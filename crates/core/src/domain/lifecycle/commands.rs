@@ -51,7 +51,7 @@ impl CommandTarget for CommandStep<'_> {
     }
 
     fn post_help(&mut self) {
-        let view = report::help(&self.turn.next.policy);
+        let view = report::help(&self.turn.next.settings.policy);
         self.post("help", view);
         self.turn.carried_out(self.comment, "help was requested");
     }
@@ -64,7 +64,7 @@ impl CommandTarget for CommandStep<'_> {
     }
 
     fn queue(&mut self, reason: &str) {
-        self.turn.next.authority = self.by.clone();
+        self.turn.next.people.authority = self.by.clone();
         self.turn.queue(reason);
         refusals::repeat(self.turn);
     }
@@ -83,7 +83,7 @@ impl CommandTarget for CommandStep<'_> {
     }
 
     fn merge_when_ready(&mut self) {
-        let on = self.comment.map_or(self.turn.next.place.issue, |comment| comment.on);
+        let on = self.comment.map_or(self.turn.next.issue.issue, |comment| comment.on);
         merges::wish(self.turn, self.by.clone(), on);
     }
 
@@ -107,7 +107,7 @@ impl CommandTarget for CommandStep<'_> {
 impl CommandStep<'_> {
     /// Posts a separate comment on the issue or pull request where the command was given.
     fn post(&mut self, name: &str, view: report::view::View) {
-        let on = self.comment.map_or(self.turn.next.place.issue, |comment| comment.on);
+        let on = self.comment.map_or(self.turn.next.issue.issue, |comment| comment.on);
         let key = format!("{name}/{}", self.turn.next.version);
         self.turn.comment_on(on, &key, view);
     }

@@ -6,7 +6,9 @@ use super::handover::verify;
 use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration};
 use super::remaining_work::{only_verification_is_left, unpushed};
 use crate::domain::lifecycle::effect::WorkEffect;
-use crate::domain::loops::{EscalationCause, IterationKind, LoopStep, MergeInProgress, MergeWith, check_names};
+use crate::domain::loops::{
+    BranchMerge, EscalationCause, IterationKind, LoopStep, MergeInProgress, MergeWith, check_names,
+};
 
 /// Number of iterations in a row that may leave a conflict unresolved.
 const ATTEMPTS: usize = 2;
@@ -14,12 +16,12 @@ const ATTEMPTS: usize = 2;
 /// Handles the end of a merge in the work tree. Conflicts are left to the agent. A merge without conflicts becomes an iteration
 /// of its own. If there was nothing to merge, the loop continues with its interrupted work.
 pub(super) fn merged(turn: &mut StepContext, merge: MergeInProgress, up_to_date: bool) {
-    if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
+    if matches!(turn.next.branch.merge_wanted(), Some(MergeWith::Pushed(_))) {
         // What was merged is where the forge's branch is by now.
-        turn.next.pushed = Some(merge.other.clone());
+        turn.next.branch.pushed = Some(merge.other.clone());
     }
     if up_to_date {
-        turn.next.merge_wanted = None;
+        turn.next.branch.merge = None;
         if let Some(commit) = unpushed(turn) {
             return turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
         }
@@ -33,7 +35,7 @@ pub(super) fn merged(turn: &mut StepContext, merge: MergeInProgress, up_to_date:
         turn.tell_next_run(text);
     }
     let clean = merge.conflicts.is_empty();
-    turn.next.merging = Some(merge);
+    turn.next.branch.merge.get_or_insert(BranchMerge::wanted(MergeWith::Base)).progress = Some(merge);
     if !clean {
         return begin_iteration(turn);
     }
@@ -44,18 +46,21 @@ pub(super) fn merged(turn: &mut StepContext, merge: MergeInProgress, up_to_date:
 
 /// Ends a merge whose commit is the new head.
 pub(super) fn finish_merge(turn: &mut StepContext) {
-    let Some(merging) = turn.next.merging.take() else { return };
-    let merged = (turn.next.merge_wanted == Some(MergeWith::Base)).then_some(merging.other);
+    let Some(BranchMerge { with, progress: Some(merging) }) =
+        turn.next.branch.merge.take_if(|merge| merge.progress.is_some())
+    else {
+        return;
+    };
+    let merged = (with == MergeWith::Base).then_some(merging.other);
     if let Some(base) = merged.or(merging.base) {
-        turn.next.base = Some(base);
+        turn.next.branch.base = Some(base);
     }
-    turn.next.merge_wanted = None;
 }
 
 /// Discards the commit of an iteration that left markers of the merge; `markers` has the files of the commit with markers. The
 /// next iteration starts with the merge again; after two such iterations, people are asked. Returns whether it did.
 pub(super) fn is_unresolved(turn: &mut StepContext, markers: &[String]) -> bool {
-    let Some(merging) = turn.next.merging.clone() else { return false };
+    let Some(merging) = turn.next.branch.merging().cloned() else { return false };
     let unresolved: Vec<String> = merging.conflicts.iter().filter(|path| markers.contains(path)).cloned().collect();
     if unresolved.is_empty() {
         return false;
@@ -65,8 +70,8 @@ pub(super) fn is_unresolved(turn: &mut StepContext, markers: &[String]) -> bool 
     current.unresolved.clone_from(&unresolved);
     (current.commit, current.tree) = (None, None);
     let attempts = turn.next.iterations.iter().rev().take_while(|known| !known.unresolved.is_empty()).count();
-    turn.next.session = None;
-    turn.next.merging = None;
+    turn.next.agent.session = None;
+    turn.next.branch.restart_merge();
     turn.close_open_iteration(&why);
     turn.tell_next_run(format!(
         "The last change was not kept, because these files still contained conflict markers: {}. Resolve all conflicts in one run.",
@@ -77,7 +82,7 @@ pub(super) fn is_unresolved(turn: &mut StepContext, markers: &[String]) -> bool 
         next_iteration(turn);
         return true;
     }
-    let (other, branch) = (other_words(turn), turn.next.branch.clone());
+    let (other, branch) = (other_words(turn), turn.next.branch.name.clone());
     let advice = format!(
         "there are two ways out. Merge {other} into `{branch}`, resolve the conflict, push, and comment `/ralph resume`. Or comment \
          `/ralph resume` with guidance on how to resolve it, and the agent tries again"
@@ -87,9 +92,9 @@ pub(super) fn is_unresolved(turn: &mut StepContext, markers: &[String]) -> bool 
 }
 
 fn other_words(turn: &StepContext) -> String {
-    match &turn.next.merge_wanted {
+    match turn.next.branch.merge_wanted() {
         Some(MergeWith::Pushed(commit)) => format!("the pushed commit {}", commit.short()),
-        Some(MergeWith::Base) | None => format!("`{}`", turn.next.base_branch),
+        Some(MergeWith::Base) | None => format!("`{}`", turn.next.branch.base_branch),
     }
 }
 

@@ -3,33 +3,33 @@
 
 use super::{StepContext, ci};
 use crate::domain::loops::{
-    AcceptedFindings, BranchFinding, FoundBranch, LoopState, MergeWith, PullProblems, check_names,
+    AcceptedFindings, BranchFinding, BranchMerge, FoundBranch, LoopState, MergeWith, PullProblems, check_names,
 };
 use crate::domain::model::ids::Sha;
 
 /// Turns the problems of the pull request into work. Returns `false` if the loop ended, because there are none or the branch no
 /// longer exists.
 pub(super) fn begins(turn: &mut StepContext, problems: PullProblems) -> bool {
-    let (Some(head), Some(base)) = (turn.next.pushed.clone(), turn.next.base.clone()) else {
-        let why = format!("the branch `{}` of the pull request no longer exists", turn.next.branch);
-        turn.next.base = None;
+    let (Some(head), Some(base)) = (turn.next.branch.pushed.clone(), turn.next.branch.base.clone()) else {
+        let why = format!("the branch `{}` of the pull request no longer exists", turn.next.branch.name);
+        turn.next.branch.base = None;
         turn.end(LoopState::Closed, &why);
         return false;
     };
     let PullProblems { conflict, failed, on_base, pending } = problems;
     let (ci, failures) = ci::partition(&head, &failed, &on_base);
-    let has_wishes = turn.next.planning.as_ref().is_some_and(|planning| !planning.wishes.is_empty());
-    if !conflict && failures.is_empty() && !turn.next.has_requests() && !has_wishes {
-        let why = nothing_to_do(&turn.next.base_branch, &ci.on_base, pending);
+    let has_wishes = turn.next.knowledge.planning.as_ref().is_some_and(|planning| !planning.wishes.is_empty());
+    if !conflict && failures.is_empty() && !turn.next.requests.has_open() && !has_wishes {
+        let why = nothing_to_do(&turn.next.branch.base_branch, &ci.on_base, pending);
         turn.end(LoopState::Closed, &why);
         return false;
     }
-    if let Some(existing) = &mut turn.next.existing {
+    if let Some(existing) = &mut turn.next.pull.existing {
         existing.found = Some(FoundBranch { head, base });
     }
-    turn.next.merge_wanted = conflict.then_some(MergeWith::Base);
-    turn.next.guidance.extend(failures);
-    turn.next.failed_ci = Some(ci).filter(|ci| !ci.names.is_empty() || !ci.on_base.is_empty());
+    turn.next.branch.merge = conflict.then_some(BranchMerge::wanted(MergeWith::Base));
+    turn.next.requests.guidance.extend(failures);
+    turn.next.pull.failed_ci = Some(ci).filter(|ci| !ci.names.is_empty() || !ci.on_base.is_empty());
     true
 }
 
@@ -52,5 +52,5 @@ pub(super) fn tests_found(turn: &mut StepContext, commit: Sha, findings: Vec<Bra
     turn.because(format!("{} changes of tests were in the pull request before", findings.len()));
     let by = turn.next.task.author.as_ref().map_or("the author of the pull request", |author| &author.login);
     let accepted = AcceptedFindings { by: by.to_owned(), at: turn.now, commit: Some(commit), findings };
-    turn.next.guard.accepted.push(accepted);
+    turn.next.checks.guard.accepted.push(accepted);
 }

@@ -9,7 +9,7 @@ impl StepContext {
     pub(super) fn found_images(&mut self, found: TaskImages) {
         let iteration = self.next.spent.iterations;
         let entry = |words| AuditEntry::new(iteration, AuditEvent::ImageFound, words);
-        let entries: Vec<_> = self.next.images.add(found).into_iter().map(entry).collect();
+        let entries: Vec<_> = self.next.knowledge.images.add(found).into_iter().map(entry).collect();
         if !entries.is_empty() {
             self.audit(entries);
         }

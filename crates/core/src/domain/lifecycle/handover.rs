@@ -10,7 +10,7 @@ use crate::domain::report;
 
 /// Runs the checks of the head in a fresh checkout.
 pub(super) fn verify(turn: &mut StepContext) {
-    let Some(commit) = turn.next.head.clone() else {
+    let Some(commit) = turn.next.branch.head.clone() else {
         return turn.because("there is nothing to verify");
     };
     turn.work(LoopStep::Verify, |ticket| WorkEffect::Check { ticket, purpose: CheckPurpose::Clean, commit });
@@ -26,19 +26,19 @@ pub(super) fn before_ready(turn: &mut StepContext) {
 /// Hands verified work over for review.
 pub(super) fn ready(turn: &mut StepContext) {
     // What people asked for while hooks ran is work to be done as well.
-    if turn.next.has_requests() || turn.next.verified != turn.next.head {
+    if turn.next.requests.has_open() || turn.next.branch.verified != turn.next.branch.head {
         return next_iteration(turn);
     }
     if refusals::pauses_without_pull(turn) {
         return;
     }
-    turn.next.opinions.before = None;
+    turn.next.supervision.opinions.before = None;
     turn.go(LoopState::Review, "every check passed in a fresh checkout");
     let reviewers = turn.next.reviewers();
     turn.push(ForgeEffect::Pull { ready: true, reviewers });
-    if let Some(commit) = turn.next.pushed.clone() {
+    if let Some(commit) = turn.next.branch.pushed.clone() {
         // Remarks that have an answer are left alone when the effect is executed.
-        let answers = turn.next.reviews_seen.iter().filter_map(|key| remark_of(key));
+        let answers = turn.next.pull.reviews_seen.iter().filter_map(|key| remark_of(key));
         let answer =
             |comment| ForgeEffect::AnswerRemark { comment, commit: commit.clone(), applied: false, again: 0 }.into();
         let answers = answers.map(answer);
@@ -46,10 +46,10 @@ pub(super) fn ready(turn: &mut StepContext) {
     }
     let key = format!("done/{}", turn.next.spent.iterations);
     let view = report::completion(&turn.next, turn.now);
-    turn.next.proposals.clear();
+    turn.next.pull.proposals.clear();
     turn.comment(&key, view);
     // CI may have failed before this, or may fail without an event.
-    if let Some(commit) = turn.next.pushed.clone() {
+    if let Some(commit) = turn.next.branch.pushed.clone() {
         turn.push(ForgeEffect::Inspect { commit, base_moved: false });
     }
 }

@@ -19,7 +19,7 @@ fn step_of(event: HookEvent) -> Option<LoopStep> {
 
 /// Runs the hooks of an event. Returns `false` if there are no such hooks, so that the loop continues at once.
 pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
-    let Some(step) = step_of(event).filter(|_| turn.next.policy.has_hooks(event)) else { return false };
+    let Some(step) = step_of(event).filter(|_| turn.next.settings.policy.has_hooks(event)) else { return false };
     turn.work(step, |ticket| WorkEffect::Hooks { ticket, event });
     true
 }
@@ -27,7 +27,7 @@ pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
 /// Runs the hooks for the end of the loop's work. The loop does not wait for them.
 pub(super) fn inform(turn: &mut StepContext, state: LoopState) {
     let ends = matches!(state, LoopState::Review | LoopState::LimitReached | LoopState::Failed) || !state.is_open();
-    if ends && turn.next.policy.has_hooks(HookEvent::AfterEnd) {
+    if ends && turn.next.settings.policy.has_hooks(HookEvent::AfterEnd) {
         turn.push(WorkEffect::HooksAfterEnd { version: turn.next.version });
     }
 }
@@ -46,16 +46,16 @@ pub(super) enum HookConsequence {
 /// Updates a hook's question about the next agent run after the best state was restored for a pause. The question then refers to
 /// the restored state, so that resuming the loop answers it.
 pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
-    let paused = next.halting.as_ref().map(|halting| &halting.then);
+    let paused = next.run.halting.as_ref().map(|halting| &halting.then);
     let asks = matches!(paused, Some(LoopStopReason::Paused { cause: Some(EscalationCause::Hook), .. }));
-    if let Some(question) = next.hook_question.as_mut().filter(|one| asks && one.event == HookEvent::BeforeAgent) {
+    if let Some(question) = next.run.hook_question.as_mut().filter(|one| asks && one.event == HookEvent::BeforeAgent) {
         question.commit = commit.clone();
     }
 }
 
 /// Handles the verdicts of the hooks of an event. Pauses the loop if a person is needed.
 pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Option<HookObjection>) -> HookConsequence {
-    if step_of(event) != Some(turn.next.step) {
+    if step_of(event) != Some(turn.next.run.step) {
         turn.because("an answer of hooks that were not running was ignored");
         return HookConsequence::Stay;
     }
@@ -63,7 +63,7 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
         None => return HookConsequence::Proceed,
         Some(HookObjection::Block { hook, reason }) if event != HookEvent::BeforeAgent => {
             turn.because(format!("the hook `{hook}` blocked: {reason}"));
-            turn.next.verified = None;
+            turn.next.branch.verified = None;
             let text = format!("The hook `{hook}` of the operator rejected the state of the work: {reason}");
             return HookConsequence::Iterate(text);
         }
@@ -72,12 +72,12 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
             (format!("the hook `{hook}` does not allow the next run: {reason}"), advice)
         }
         Some(HookObjection::Ask { hook, question }) => {
-            let asked = turn.next.head.clone().map(|commit| HookQuestion { event, hook: hook.clone(), commit });
-            if asked.is_some() && turn.next.hook_question == asked {
+            let asked = turn.next.branch.head.clone().map(|commit| HookQuestion { event, hook: hook.clone(), commit });
+            if asked.is_some() && turn.next.run.hook_question == asked {
                 turn.because(format!("the question of the hook `{hook}` was answered by resuming the loop"));
                 return HookConsequence::Proceed;
             }
-            turn.next.hook_question = asked;
+            turn.next.run.hook_question = asked;
             let advice = "`/ralph resume` says yes; text after it is guidance for the next run";
             (format!("the hook `{hook}` asks: {question}"), advice)
         }

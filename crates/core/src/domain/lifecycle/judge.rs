@@ -59,13 +59,18 @@ impl Loop {
     /// Returns the facts about the task: those that people stated, and guesses for the others.
     pub fn facts(&self) -> TaskFacts {
         let guessed = self.guessed_facts();
-        let flag = |of: fn(&StatedFacts) -> Option<bool>| self.stated.get(of).map(|(holds, _)| holds);
-        let count = |of: fn(&StatedFacts) -> Option<u32>| self.stated.get(of).map(|(count, _)| f64::from(count));
+        let flag = |of: fn(&StatedFacts) -> Option<bool>| self.knowledge.stated.get(of).map(|(holds, _)| holds);
+        let count =
+            |of: fn(&StatedFacts) -> Option<u32>| self.knowledge.stated.get(of).map(|(count, _)| f64::from(count));
         TaskFacts {
-            complexity: self.stated.get(|facts| facts.complexity).map(|(complexity, _)| f64::from(complexity)),
+            complexity: self
+                .knowledge
+                .stated
+                .get(|facts| facts.complexity)
+                .map(|(complexity, _)| f64::from(complexity)),
             security_sensitive: flag(|facts| facts.security_sensitive).unwrap_or(guessed.security_sensitive),
             breaking_changes: flag(|facts| facts.breaking_changes).unwrap_or(guessed.breaking_changes),
-            scope: self.stated.scope().map(|(places, _)| places).unwrap_or_default(),
+            scope: self.knowledge.stated.scope().map(|(places, _)| places).unwrap_or_default(),
             estimated_iterations: count(|facts| facts.estimated_iterations).or(guessed.estimated_iterations),
             ..guessed
         }
@@ -81,7 +86,7 @@ impl Loop {
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
-        let usual = |resource| self.past.as_ref().and_then(|past| past.usual(resource));
+        let usual = |resource| self.knowledge.past.as_ref().and_then(|past| past.usual(resource));
         TaskFacts {
             task: self.task.agent_text(),
             max_iterations: f64::from(self.limits.iterations),
@@ -95,7 +100,7 @@ impl Loop {
             typical_iterations: Some(f64::from(self.task_type().usual_iterations().1)),
             estimated_minutes: usual(|past| past.time_ms).map(|ms| ms / 60_000.0),
             estimated_cost_usd: usual(|past| past.cost).map(|micros| Money(micros as i64).usd()),
-            experience: self.experience.clone(),
+            experience: self.knowledge.experience.clone(),
         }
     }
 
@@ -106,7 +111,7 @@ impl Loop {
 
     /// Returns the statistics of this loop for later loops of the repository.
     pub fn as_earlier(&self) -> EarlierLoop {
-        let threshold = self.policy.supervision().oversight.step_threshold();
+        let threshold = self.settings.policy.supervision().oversight.step_threshold();
         EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
     }
 
@@ -116,7 +121,7 @@ impl Loop {
         let spent = &self.spent;
         let finished = match self.state {
             LoopState::Review | LoopState::Merged => true,
-            LoopState::Closed => self.verified.is_some(),
+            LoopState::Closed => self.branch.verified.is_some(),
             _ => false,
         };
         (finished && spent.iterations > 0).then(|| EndedLoop {
@@ -139,7 +144,7 @@ impl Loop {
     pub fn failing(&self) -> Vec<&CheckOutcome> {
         let outcomes = self.latest_checks().map_or(&[][..], |report| &report.outcomes);
         let mut failing: Vec<_> = outcomes.iter().filter(|outcome| !outcome.holds).collect();
-        let order = self.course.as_ref().map_or(&[][..], |course| &course.checks);
+        let order = self.supervision.course.as_ref().map_or(&[][..], |course| &course.checks);
         failing.sort_by_key(|outcome| order.iter().position(|name| *name == outcome.name).unwrap_or(order.len()));
         failing
     }
@@ -154,7 +159,7 @@ impl Loop {
         let outcomes = &iteration.checks.outcomes;
         let failed = outcomes.iter().filter(|outcome| !outcome.holds).count();
         let baseline = |name: &str| {
-            let report = self.baseline.as_ref()?;
+            let report = self.checks.baseline_report()?;
             report.outcomes.iter().find(|outcome| outcome.name == name).map(|outcome| outcome.holds)
         };
         let tests = iteration.checks.tests();
@@ -173,7 +178,7 @@ impl Loop {
             failures: iteration.checks.uncounted_failures(),
             coverage: outcomes
                 .iter()
-                .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
+                .find(|outcome| self.checks.list.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
                 .and_then(|outcome| outcome.measured)
                 .or_else(|| outcomes.iter().find_map(|outcome| outcome.coverage)),
             reflection: Some(memory::reflection(self, iteration, error_signature.as_deref()).insight())
@@ -213,7 +218,7 @@ impl Loop {
             return iteration.findings.iter().filter(|finding| finding.blocks()).collect();
         };
         let counts = |finding: &&BranchFinding| {
-            finding.blocks() && !finding.needs_decision() && self.guard.accepted_by(finding).is_none()
+            finding.blocks() && !finding.needs_decision() && self.checks.guard.accepted_by(finding).is_none()
         };
         branch.iter().filter(counts).map(|finding| &finding.found).collect()
     }
@@ -221,8 +226,10 @@ impl Loop {
     /// Stores approaches that failed in earlier loops.
     pub(super) fn keep_failed(&mut self, approaches: Vec<String>) {
         for approach in approaches {
-            if self.failed_elsewhere.len() < MAX_FAILED && !self.failed_elsewhere.contains(&approach) {
-                self.failed_elsewhere.push(approach);
+            if self.knowledge.failed_elsewhere.len() < MAX_FAILED
+                && !self.knowledge.failed_elsewhere.contains(&approach)
+            {
+                self.knowledge.failed_elsewhere.push(approach);
             }
         }
     }
@@ -230,9 +237,9 @@ impl Loop {
     /// Returns the approaches that failed, in the agent's words: those without a gain in this loop, and those that failed in
     /// earlier loops.
     fn failed_approaches(&self) -> Vec<String> {
-        let mut failed = self.failed_elsewhere.clone();
-        let start = self.completion_at_start().get();
-        let by_other_checks = |iteration: &&Iteration| iteration.number <= self.measured_after;
+        let mut failed = self.knowledge.failed_elsewhere.clone();
+        let start = self.checks.completion_at_start().get();
+        let by_other_checks = |iteration: &&Iteration| iteration.number <= self.checks.measured_after;
         let (before, now): (Vec<_>, Vec<_>) =
             self.retained_iterations().filter(|i| i.ended_at.is_some()).partition(by_other_checks);
         for iterations in [before, now] {
@@ -260,13 +267,13 @@ impl Loop {
 /// Sets the checks of the current iteration, and the completion that they measure. Returns the iteration, if there is one. If a
 /// check fails, the commit no longer counts as verified.
 pub(super) fn set_checks(next: &mut Loop, checks: CheckReport) -> Option<&mut Iteration> {
-    if !checks.all_hold() && next.verified == next.head {
-        next.verified = None;
+    if !checks.all_hold() && next.branch.verified == next.branch.head {
+        next.branch.verified = None;
     }
     let claimed = next.current()?.report.completion_percentage.map(|percent| Ratio::new(percent / 100.0));
     // Weighted by how far earlier claims of the agent were true.
     let believed = claimed.map(|claimed| ClaimSums::of(next).believed(claimed));
-    let completion = checks.completion(next.baseline.as_ref(), believed);
+    let completion = checks.completion(next.checks.baseline_report(), believed);
     let current = next.current_mut()?;
     (current.completion, current.checks) = (completion, checks);
     Some(current)
@@ -315,14 +322,14 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
     if let Some(warning) = out_of_range(wrong, u64::from(turn.next.spent.iterations)) {
         turn.because(warning);
     }
-    let settings = turn.next.policy.supervision();
+    let settings = turn.next.settings.policy.supervision();
     let facts = turn.next.facts();
     let mut supervision = known(turn, &facts, &settings);
     if let Some(current) = turn.next.current_mut() {
         current.record = Some(record);
     }
     let history = turn.next.records();
-    let reviews: Vec<String> = turn.next.guidance.iter().map(|guidance| guidance.text.clone()).collect();
+    let reviews: Vec<String> = turn.next.requests.guidance.iter().map(|guidance| guidance.text.clone()).collect();
     let failed = turn.next.failed_approaches();
     let review = turn.next.current().and_then(|current| {
         let evidence = ReviewContext {
@@ -333,7 +340,7 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
         };
         supervision.review(&history, &facts, evidence, &settings)
     });
-    turn.next.supervision = Some(supervision);
+    turn.next.supervision.state = Some(supervision);
     let review = review?;
     let judged = judged(&review);
     turn.because(format!(
@@ -345,13 +352,13 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
     // One that stops the loop is told as the reason of its pause.
     let issues = review.after.iter().chain(review.before.issues.iter().filter(|_| !review.before.stops()));
     issues.for_each(|issue| turn.because(issue.text.clone()));
-    turn.next.course = Some(NextRunPlan::of(&review));
+    turn.next.supervision.course = Some(NextRunPlan::of(&review));
     if review.fresh_session() {
-        turn.next.session = None;
+        turn.next.agent.session = None;
     }
     if review.leaves_backend() {
         let served = turn.next.current().map(|current| current.served.backend.clone());
-        turn.next.wanted.other_than = served.filter(|name| !name.is_empty());
+        turn.next.agent.wanted.other_than = served.filter(|name| !name.is_empty());
     }
     let iteration = turn.next.current().map_or(0, |current| current.number);
     let of_control = judged.control.iter().flat_map(|figures| figures.audit(iteration));
@@ -368,7 +375,7 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
 /// Returns the state of supervision. It is rebuilt from the records if the stored state is unreadable or invalid.
 fn known(turn: &mut StepContext, facts: &TaskFacts, settings: &SupervisionSettings) -> Supervision {
     let records = turn.next.records();
-    match turn.next.supervision.take() {
+    match turn.next.supervision.state.take() {
         Some(known) if known.is_sound(records.len()) => known,
         None if records.is_empty() => Supervision::default(),
         _ => {
@@ -432,7 +439,7 @@ pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: 
         oversight::OversightDecision::Pause if !at_limit => {
             let best = verdict.restore.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
             match best {
-                Some((iteration, to)) if turn.next.head.as_ref() != Some(&to) => {
+                Some((iteration, to)) if turn.next.branch.head.as_ref() != Some(&to) => {
                     turn.put_best_back(iteration, to, LoopStopReason::Held);
                 }
                 _ => turn.stop_at_best(LoopStopReason::Held),
@@ -456,7 +463,7 @@ pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: 
 /// Notifies the channels that receive warnings that the agent was warned or has to change its approach. On the forge, the status
 /// comment shows this.
 fn warn_channels(turn: &mut StepContext) {
-    if !turn.next.policy.supervision().oversight.auto_escalate {
+    if !turn.next.settings.policy.supervision().oversight.auto_escalate {
         return;
     }
     let new = |found: &&JudgedDetection| {
@@ -491,7 +498,7 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
         .and_then(IterationJudgement::headline)
         .filter(|found| found.level >= InterventionLevel::Pause)
         .cloned();
-    let escalates = turn.next.policy.supervision().oversight.auto_escalate;
+    let escalates = turn.next.settings.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
         turn.stop(LoopState::Paused, &format!("{why}{restored}"));
@@ -516,7 +523,7 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
 pub(super) fn abort(turn: &mut StepContext, why: &str) {
     turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(LoopState::Aborted, why);
-    if !turn.next.policy.supervision().oversight.auto_escalate {
+    if !turn.next.settings.policy.supervision().oversight.auto_escalate {
         return;
     }
     // Without a detection that stops a loop it was control, by its own figures.
@@ -537,26 +544,26 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
 
 /// Pauses or ends the loop although the files of the best iteration could not be restored.
 pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
-    if turn.next.halting.as_ref().is_some_and(|halting| halting.then != LoopStopReason::Held) {
+    if turn.next.run.halting.as_ref().is_some_and(|halting| halting.then != LoopStopReason::Held) {
         return turn.halt_without(why);
     }
-    let settings = turn.next.policy.supervision();
+    let settings = turn.next.settings.policy.supervision();
     let number = turn.next.current().map_or(0, |current| current.number);
-    let mut supervision = turn.next.supervision.take().unwrap_or_default();
+    let mut supervision = turn.next.supervision.state.take().unwrap_or_default();
     let verdict = oversight::restore_failed(&mut supervision.overseer, number, why, &settings.oversight);
-    turn.next.supervision = Some(supervision);
-    turn.next.halting = None;
+    turn.next.supervision.state = Some(supervision);
+    turn.next.run.halting = None;
     turn.audit(verdict.audit.clone());
     abort(turn, &format!("the best iteration cannot be restored: {why}"));
 }
 
 /// Resets supervision after a person resumed the loop, so that the same findings do not pause it again.
 pub(super) fn resumed(turn: &mut StepContext, by: &str) {
-    turn.next.halting = None;
-    turn.next.guard.begin_anew();
+    turn.next.run.halting = None;
+    turn.next.checks.guard.begin_anew();
     turn.repeat_ci_failures();
-    let Some(supervision) = turn.next.supervision.as_mut() else { return };
-    let settings = turn.next.policy.supervision();
+    let Some(supervision) = turn.next.supervision.state.as_mut() else { return };
+    let settings = turn.next.settings.policy.supervision();
     let iteration = turn.next.spent.iterations;
     let entry = supervision.resume(iteration, by, &settings);
     turn.audit(vec![entry]);
@@ -566,8 +573,9 @@ pub(super) fn resumed(turn: &mut StepContext, by: &str) {
 /// again.
 pub(super) fn retried(turn: &mut StepContext, by: &str) {
     let (records, facts) = (turn.next.records(), turn.next.facts());
-    turn.next.supervision = Some(Supervision::rebuilt(&records, &facts, &turn.next.policy.supervision()));
-    turn.next.course = None;
+    turn.next.supervision.state =
+        Some(Supervision::rebuilt(&records, &facts, &turn.next.settings.policy.supervision()));
+    turn.next.supervision.course = None;
     resumed(turn, by);
 }
 

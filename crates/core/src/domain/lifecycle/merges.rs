@@ -21,10 +21,10 @@ const ASK_AGAIN_MAX_MS: i64 = 3_600_000;
 /// Stores the request of a maintainer. If the pull request is ready, reads its CI.
 pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
     turn.because(format!("{} asked for a merge when it is ready", by.login));
-    let known = turn.next.merge_wish.as_ref();
+    let known = turn.next.pull.merge_wish.as_ref();
     let (accepted, ask_again) = known.map_or((false, None), |wish| (wish.accepted, wish.ask_again));
-    turn.next.merge_wish = Some(MergeWish { by, on, since: turn.now, accepted, ask_again });
-    if let Some(commit) = turn.next.pushed.clone().filter(|_| turn.next.state == LoopState::Review) {
+    turn.next.pull.merge_wish = Some(MergeWish { by, on, since: turn.now, accepted, ask_again });
+    if let Some(commit) = turn.next.branch.pushed.clone().filter(|_| turn.next.state == LoopState::Review) {
         turn.push(ForgeEffect::Inspect { commit, base_moved: false });
     }
     turn.push(ForgeEffect::Status { fresh: false });
@@ -32,14 +32,14 @@ pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
 
 /// Withdraws the request of a maintainer, and the one that was passed on to the forge.
 pub(super) fn withdraw(turn: &mut StepContext, why: &str) {
-    turn.next.merge_wish = None;
+    turn.next.pull.merge_wish = None;
     turn.because(format!("the merge is withdrawn: {why}"));
     revoke(turn);
     turn.push(ForgeEffect::Status { fresh: false });
 }
 
 fn revoke(turn: &mut StepContext) {
-    if turn.next.merge_ordered.is_some() {
+    if turn.next.pull.merge_ordered.is_some() {
         turn.push(ForgeEffect::WithdrawMerge);
     }
 }
@@ -47,13 +47,13 @@ fn revoke(turn: &mut StepContext) {
 /// Handles a change of the loop's state. If the pull request is no longer ready, the request is withdrawn. A request that was
 /// made before the pull request became ready is kept.
 pub(super) fn changed(turn: &mut StepContext, from: LoopState, to: LoopState, why: &str) {
-    if let (LoopState::Review, Some(wish)) = (to, turn.next.merge_wish.as_mut()) {
+    if let (LoopState::Review, Some(wish)) = (to, turn.next.pull.merge_wish.as_mut()) {
         wish.since = turn.now;
     }
     if from != LoopState::Review || matches!(to, LoopState::Review | LoopState::Merged) {
         return;
     }
-    if let Some(wish) = turn.next.merge_wish.take()
+    if let Some(wish) = turn.next.pull.merge_wish.take()
         && to.is_open()
     {
         let lines = vec![
@@ -69,9 +69,9 @@ pub(super) fn changed(turn: &mut StepContext, from: LoopState, to: LoopState, wh
 /// Passes the request on to the forge if the pull request is ready and its CI has passed. Asks again if the forge may have
 /// forgotten the request.
 pub(super) fn looked(turn: &mut StepContext, seen: &CiInspection) {
-    let ready = turn.next.state == LoopState::Review && turn.next.pushed.as_ref() == Some(&seen.commit);
-    let Some(wish) = turn.next.merge_wish.as_mut().filter(|_| ready && seen.is_green()) else { return };
-    if let Some(ordered) = &turn.next.merge_ordered {
+    let ready = turn.next.state == LoopState::Review && turn.next.branch.pushed.as_ref() == Some(&seen.commit);
+    let Some(wish) = turn.next.pull.merge_wish.as_mut().filter(|_| ready && seen.is_green()) else { return };
+    if let Some(ordered) = &turn.next.pull.merge_ordered {
         if *ordered == seen.commit && wish.ask_again.is_some_and(|at| turn.now >= at) {
             wish.ask_again = None;
             turn.because("the forge has not merged the pull request, although CI has passed: it is asked again");
@@ -80,17 +80,17 @@ pub(super) fn looked(turn: &mut StepContext, seen: &CiInspection) {
         return;
     }
     let (waited, on, progress) = (turn.now.since(wish.since), wish.on, &seen.progress);
-    if !progress.awaited.is_empty() && waited < turn.next.policy.ci_wait_ms() {
+    if !progress.awaited.is_empty() && waited < turn.next.settings.policy.ci_wait_ms() {
         return turn.because(format!("the merge waits for CI to begin: {}", check_names(&progress.awaited)));
     }
-    if !progress.begun && waited < turn.next.policy.ci_wait_ms().min(CI_BEGINS_MS) {
+    if !progress.begun && waited < turn.next.settings.policy.ci_wait_ms().min(CI_BEGINS_MS) {
         return turn.because("the merge waits for CI to begin");
     }
     if !progress.skipped.is_empty() || !progress.awaited.is_empty() {
         let key = format!("merge-unrun/{}", seen.commit.short());
         turn.comment_on(on, &key, report::reply(true, unrun_lines(progress)));
     }
-    turn.next.merge_ordered = Some(seen.commit.clone());
+    turn.next.pull.merge_ordered = Some(seen.commit.clone());
     turn.push(ForgeEffect::MergeWhenReady { commit: seen.commit.clone() });
 }
 
@@ -112,13 +112,13 @@ fn unrun_lines(progress: &CiProgress) -> Vec<String> {
 
 /// Handles the forge's answer to the request.
 pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer) {
-    let wanted = turn.next.state == LoopState::Review && turn.next.pushed.as_ref() == Some(commit);
-    let accepted = turn.next.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
+    let wanted = turn.next.state == LoopState::Review && turn.next.branch.pushed.as_ref() == Some(commit);
+    let accepted = turn.next.pull.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
     match answer {
         MergeAnswer::Accepted | MergeAnswer::MayForget => {
-            let Some(wish) = turn.next.merge_wish.as_mut().filter(|_| wanted) else {
+            let Some(wish) = turn.next.pull.merge_wish.as_mut().filter(|_| wanted) else {
                 // It was withdrawn while the forge was asked.
-                turn.next.merge_ordered = Some(commit.clone());
+                turn.next.pull.merge_ordered = Some(commit.clone());
                 turn.because("the forge accepted a merge that was withdrawn meanwhile");
                 return turn.push(ForgeEffect::WithdrawMerge);
             };
@@ -129,7 +129,7 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
             turn.because("the forge merges the pull request once its rules are satisfied");
         }
         MergeAnswer::NotYet { why } => {
-            turn.next.merge_ordered = None;
+            turn.next.pull.merge_ordered = None;
             return turn.because(format!("the merge waits: {why}"));
         }
         MergeAnswer::Refused { why, advice } => {
@@ -137,9 +137,9 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
             if accepted {
                 revoke(turn);
             } else {
-                turn.next.merge_ordered = None;
+                turn.next.pull.merge_ordered = None;
             }
-            let Some(wish) = turn.next.merge_wish.take() else { return };
+            let Some(wish) = turn.next.pull.merge_wish.take() else { return };
             let lines = vec![format!("The pull request is not merged when it is ready: {why}."), format!("{advice}.")];
             let key = format!("merge-refused/{}", turn.next.version);
             turn.comment_on(wish.on, &key, report::reply(false, lines));
@@ -150,6 +150,6 @@ pub(super) fn answered(turn: &mut StepContext, commit: &Sha, answer: MergeAnswer
 
 /// Handles that the forge will no longer merge the pull request.
 pub(super) fn withdrawn(turn: &mut StepContext) {
-    turn.next.merge_ordered = None;
+    turn.next.pull.merge_ordered = None;
     turn.because("the forge does not merge the pull request by itself");
 }

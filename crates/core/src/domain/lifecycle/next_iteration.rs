@@ -9,7 +9,7 @@ use crate::domain::model::hook::HookEvent;
 
 /// Starts the next iteration, unless a pause, a limit, a plan or a merge takes precedence.
 pub(super) fn next_iteration(turn: &mut StepContext) {
-    if let Some(why) = turn.next.pause_wanted.take() {
+    if let Some(why) = turn.next.run.pause_wanted.take() {
         return turn.pause_at_best(&why);
     }
     if refusals::pauses_without_pull(turn) {
@@ -28,13 +28,13 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
         Some(limit @ LoopLimit::Time) => return turn.reach_limit(limit, "the time limit is reached"),
         Some(limit) => return turn.reach_limit(limit, &format!("the budget of {} is used", limits.cost)),
     }
-    if turn.next.lacks_approval() {
-        return match turn.next.waiting_plan().cloned() {
+    if turn.next.knowledge.lacks_approval() {
+        return match turn.next.knowledge.waiting_plan().cloned() {
             Some(plan) => plan_gate::ask(turn, &plan),
             None => run_agent(turn),
         };
     }
-    if let Some(wanted) = turn.next.merge_wanted.clone() {
+    if let Some(wanted) = turn.next.branch.merge_wanted().cloned() {
         let other = match wanted {
             MergeWith::Base => None,
             MergeWith::Pushed(commit) => Some(commit),
@@ -48,13 +48,13 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
 
 /// Starts an iteration that applies the suggested changes. Returns whether there are any.
 fn apply_suggestions(turn: &mut StepContext) -> bool {
-    if turn.next.suggestions.is_empty() {
+    if turn.next.requests.suggestions.is_empty() {
         return false;
     }
-    let changes = turn.next.suggestions.clone();
+    let changes = turn.next.requests.suggestions.clone();
     if let Some(iteration) = open_own_iteration(turn, IterationKind::Suggestions) {
         // What the agent knows of these files is old.
-        turn.next.session = None;
+        turn.next.agent.session = None;
         turn.work(LoopStep::Commit, |ticket| WorkEffect::ApplySuggestions { ticket, iteration, changes });
     }
     true
@@ -63,10 +63,12 @@ fn apply_suggestions(turn: &mut StepContext) -> bool {
 /// Opens an iteration and runs its agent, unless the overseer paused the loop.
 pub(super) fn begin_iteration(turn: &mut StepContext) {
     // The overseer's word holds until a person takes it back, whatever came in between.
-    if turn.next.halting.is_some() || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
+    if turn.next.run.halting.is_some()
+        || turn.next.supervision.state.as_ref().is_some_and(|known| known.overseer.is_held())
+    {
         return turn.halt();
     }
-    let guidance = std::mem::take(&mut turn.next.guidance);
+    let guidance = std::mem::take(&mut turn.next.requests.guidance);
     if open_iteration(turn, guidance).is_some() {
         run_agent(turn);
     }
@@ -74,7 +76,7 @@ pub(super) fn begin_iteration(turn: &mut StepContext) {
 
 /// Opens the next iteration, with `guidance` for its prompt. Returns its number; `None` if the loop failed.
 fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32> {
-    let Some(parent) = turn.next.head.clone() else {
+    let Some(parent) = turn.next.branch.head.clone() else {
         turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
         return None;
     };
@@ -104,7 +106,7 @@ pub(super) fn run_agent(turn: &mut StepContext) {
 
 /// Runs the agent for the current iteration, or for a plan if one is required first.
 pub(super) fn start_agent(turn: &mut StepContext) {
-    if turn.next.lacks_approval() {
+    if turn.next.knowledge.lacks_approval() {
         return plan_gate::start(turn);
     }
     let Some((iteration, attempt)) = turn.next.current().map(|current| (current.number, current.attempt)) else {

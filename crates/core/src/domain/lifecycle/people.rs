@@ -5,14 +5,12 @@ use super::{StepContext, StepDecision, judge, refusals, work};
 use crate::domain::lifecycle::effect::{ForgeEffect, Mark, TimerEffect};
 use crate::domain::loops::command::LoopCommand;
 use crate::domain::loops::{
-    BackendRequest, CommandInput, ForgeInput, Guidance, Loop, LoopInput, LoopLimits, LoopPull, LoopStart, LoopState,
-    LoopStep, LoopUsage, Planning, SecondOpinions, SuggestedChange, TaskStatements, TestGuard, remark_of,
+    AgentState, CommandInput, ForgeInput, Guidance, Loop, LoopBranch, LoopChecks, LoopInput, LoopKnowledge, LoopLimits,
+    LoopPeople, LoopPull, LoopRequests, LoopSettings, LoopStart, LoopState, LoopUsage, Planning, PullState, RunOptions,
+    RunState, SuggestedChange, SupervisionState, TimerKind, remark_of,
 };
-use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};
-use crate::domain::model::image::TaskImages;
 use crate::domain::report;
-use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
 
 /// Creates a loop. It is queued, or waits until a maintainer confirms the text.
@@ -37,79 +35,42 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     };
     let next = Loop {
         id,
-        place,
+        issue: place,
         state: LoopState::Queued,
-        step: LoopStep::Idle,
-        ticket: 0,
+        why: String::new(),
         task,
-        authority: by.clone(),
-        requested_by: by,
-        options: RunOptions { base: base_branch.clone(), ..RunOptions::default() },
-        policy,
+        people: LoopPeople { authority: by.clone(), requested_by: by },
+        settings: LoopSettings {
+            options: RunOptions { base: base_branch.clone(), ..RunOptions::default() },
+            policy,
+            overruled: Vec::new(),
+        },
         limits,
         spent: LoopUsage::default(),
-        checks: Vec::new(),
-        checks_from: None,
-        branch,
-        base_branch: base_branch.unwrap_or_default(),
-        base: None,
-        head: None,
-        pushed: None,
-        baseline: None,
-        baseline_base: None,
-        measured_after: 0,
+        checks: LoopChecks::default(),
+        branch: LoopBranch {
+            name: branch,
+            base_branch: base_branch.unwrap_or_default(),
+            base: None,
+            head: None,
+            pushed: None,
+            verified: None,
+            merge: None,
+        },
+        pull: PullState { opened: pull, existing, ..PullState::default() },
+        run: RunState::default(),
+        agent: AgentState::default(),
         iterations: Vec::new(),
-        guidance,
-        suggestions: Vec::new(),
-        applied: Vec::new(),
-        pull,
-        existing,
-        merge_wanted: None,
-        merging: None,
-        pause_wanted: None,
-        verified: None,
-        failed_ci: None,
-        merge_wish: None,
-        merge_ordered: None,
-        refused: Vec::new(),
-        reviews_seen: Vec::new(),
-        why: String::new(),
-        escalated: None,
-        failed_elsewhere: Vec::new(),
-        sandbox: String::new(),
-        overruled: Vec::new(),
-        lacks: Vec::new(),
-        assistant_failure: None,
-        budget_notice: 0,
-        limited_tries: 0,
-        wait: None,
-        hidden_removed,
-        agent_failures: 0,
-        put_off: None,
-        hook_question: None,
-        proposals: Vec::new(),
-        opinions: SecondOpinions::default(),
-        supervision: None,
-        course: None,
-        session: None,
-        halting: None,
-        schedule: None,
-        wanted: BackendRequest::default(),
-        planning,
-        stated: TaskStatements::default(),
-        estimate: None,
-        past: None,
-        experience: Experience::default(),
-        images: TaskImages::default(),
+        requests: LoopRequests { guidance, ..LoopRequests::default() },
+        supervision: SupervisionState::default(),
+        knowledge: LoopKnowledge { planning, hidden_removed, ..LoopKnowledge::default() },
         created_at: now,
         updated_at: now,
-        queued_at: None,
-        guard: TestGuard::default(),
         version: 1,
     };
     let mut turn = StepContext { next, effects: Vec::new(), reasons: Vec::new(), refused: false, now };
     options.apply_to(&mut turn.next);
-    let doubt = needs_confirm.then(|| doubt_about_text(edited_after, unseen, turn.next.subject()));
+    let doubt = needs_confirm.then(|| doubt_about_text(edited_after, unseen, turn.next.pull.subject()));
     queue(&mut turn, doubt.as_deref());
     if let Some(comment) = comment.and_then(|c| c.id) {
         turn.push(ForgeEffect::React { comment, mark: Mark::Done });
@@ -177,12 +138,12 @@ pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
 /// implement.
 pub(super) fn label_added(turn: &mut StepContext, by: User, plan: bool) {
     if plan && turn.next.iterations.is_empty() {
-        turn.next.planning.get_or_insert_default();
+        turn.next.knowledge.planning.get_or_insert_default();
     }
     if turn.next.state == LoopState::Paused && turn.next.exhausted_limit(turn.now).is_none() {
         let why = format!("{} set the label again", by.login);
         judge::resumed(turn, &by.login);
-        turn.next.authority = by;
+        turn.next.people.authority = by;
         turn.queue(&why);
         refusals::repeat(turn);
     } else {
@@ -199,25 +160,25 @@ pub(super) fn reviewed(
 ) {
     let mut new = 0;
     for (key, guidance) in items {
-        if !turn.next.reviews_seen.contains(&key) {
+        if !turn.next.pull.reviews_seen.contains(&key) {
             if let Some(comment) = remark_of(&key) {
                 turn.push(ForgeEffect::ReactToRemark { comment, mark: Mark::Seen });
             }
             match suggestions.iter().position(|change| remark_of(&key) == Some(change.comment)) {
-                Some(at) => turn.next.suggestions.push(suggestions.swap_remove(at)),
-                None => turn.next.guidance.push(guidance),
+                Some(at) => turn.next.requests.suggestions.push(suggestions.swap_remove(at)),
+                None => turn.next.requests.guidance.push(guidance),
             }
-            turn.next.reviews_seen.push(key);
+            turn.next.pull.reviews_seen.push(key);
             new += 1;
         }
     }
     if new == 0 {
         return turn.because("the review contains nothing new");
     }
-    turn.next.verified = None;
+    turn.next.branch.verified = None;
     if turn.next.state == LoopState::Review {
         let why = format!("{} asked for changes", by.login);
-        turn.next.authority = by;
+        turn.next.people.authority = by;
         turn.another_round(&why);
     } else {
         turn.because("the requests of the review are kept for the next iteration");
@@ -245,7 +206,7 @@ pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
             if late > Money(0) {
                 turn.because(format!("{late} were reported after the end"));
                 turn.push(ForgeEffect::Status { fresh: false });
-                if turn.next.pull.is_some() {
+                if turn.next.pull.opened.is_some() {
                     turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
                 }
             }

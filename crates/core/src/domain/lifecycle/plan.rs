@@ -15,7 +15,7 @@ pub(super) const MAX_FAILED_PLANS: u32 = 3;
 
 /// Handles the end of an agent run for a plan. The run's changes to the tree were discarded.
 pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
-    if turn.next.step != LoopStep::Plan {
+    if turn.next.run.step != LoopStep::Plan {
         return turn.because("a plan that was not requested was ignored");
     }
     let plan = plan_of(&run);
@@ -48,7 +48,7 @@ pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
 
 /// Handles a run that made no plan. The run is repeated a limited number of times, with the reason in the prompt.
 pub(super) fn missed(turn: &mut StepContext, reason: String) {
-    turn.next.wait = None;
+    turn.next.run.wait = None;
     turn.because(format!("no plan was made: {reason}"));
     let planning = planning(turn);
     planning.failed += 1;
@@ -63,7 +63,7 @@ pub(super) fn missed(turn: &mut StepContext, reason: String) {
 
 /// Posts a new plan and waits for its approval.
 fn proposed(turn: &mut StepContext, plan: TaskPlan) {
-    (turn.next.wait, turn.next.limited_tries) = (None, 0);
+    (turn.next.run.wait, turn.next.agent.limited_tries) = (None, 0);
     let at = turn.now;
     let planning = planning(turn);
     let number = planning.proposed.as_ref().map_or(0, |earlier| earlier.number) + 1;
@@ -88,5 +88,5 @@ fn plan_of(run: &AgentRunFacts) -> Result<TaskPlan, String> {
 }
 
 fn planning(turn: &mut StepContext) -> &mut Planning {
-    turn.next.planning.get_or_insert_default()
+    turn.next.knowledge.planning.get_or_insert_default()
 }

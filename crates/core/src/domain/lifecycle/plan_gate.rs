@@ -7,7 +7,7 @@ use crate::domain::report::notice::{Notice, Occasion};
 
 /// Runs the agent to make a plan.
 pub(super) fn start(turn: &mut StepContext) {
-    let attempt = turn.next.planning.as_ref().map_or(0, |planning| planning.runs.len()) as u32 + 1;
+    let attempt = turn.next.knowledge.planning.as_ref().map_or(0, |planning| planning.runs.len()) as u32 + 1;
     turn.because("a plan is made first");
     turn.push(ForgeEffect::Status { fresh: false });
     turn.work(LoopStep::Plan, |ticket| WorkEffect::Plan { ticket, attempt });
@@ -22,22 +22,24 @@ pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
         count => (LoopState::NeedsAnswer, format!("the plan `{hash}` has {count} questions")),
     };
     turn.go(state, &why);
-    let planning = turn.next.planning.get_or_insert_default();
+    let planning = turn.next.knowledge.planning.get_or_insert_default();
     let (is_new, remind) = (planning.notified != plan.number, planning.reminded != plan.number);
     planning.notified = plan.number;
     if is_new {
         notify(turn, plan, Occasion::Raised);
     }
     if remind {
-        let at = turn.now.plus_ms(turn.next.policy.remind_after_ms());
+        let at = turn.now.plus_ms(turn.next.settings.policy.remind_after_ms());
         turn.push(TimerEffect::Set { kind: TimerKind::Remind, at });
     }
 }
 
 /// Reminds people of an unanswered plan, once per plan.
 pub(super) fn remind(turn: &mut StepContext) {
-    let Some(plan) = turn.next.waiting_plan().cloned() else { return turn.because("no plan needs an approval") };
-    let planning = turn.next.planning.get_or_insert_default();
+    let Some(plan) = turn.next.knowledge.waiting_plan().cloned() else {
+        return turn.because("no plan needs an approval");
+    };
+    let planning = turn.next.knowledge.planning.get_or_insert_default();
     if planning.reminded == plan.number {
         return turn.because("people were reminded of the plan already");
     }

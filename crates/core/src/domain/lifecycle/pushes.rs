@@ -1,7 +1,7 @@
 //! Refused pushes: because of commits by others, a deleted branch, rules of the forge, or secrets that the forge found.
 
 use super::StepContext;
-use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, MergeWith, PushRefusal};
+use crate::domain::loops::{BranchMerge, EscalationCause, Loop, LoopState, LoopStopReason, MergeWith, PushRefusal};
 use crate::domain::model::ids::Sha;
 
 /// Maximum number of consecutive iterations whose commits are removed because of a secret, before people are asked.
@@ -10,29 +10,29 @@ const MAX_TAKEN_BACK: usize = 2;
 /// Handles a push that the forge rejected.
 pub(super) fn rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str, refusal: &PushRefusal) {
     turn.close_open_iteration(reason);
-    if turn.next.halting.is_some() {
-        if let Some(theirs) = remote.filter(|remote| turn.next.pushed.as_ref() != Some(remote)) {
-            turn.next.merge_wanted = Some(MergeWith::Pushed(theirs.clone()));
-            turn.next.pushed = Some(theirs);
+    if turn.next.run.halting.is_some() {
+        if let Some(theirs) = remote.filter(|remote| turn.next.branch.pushed.as_ref() != Some(remote)) {
+            turn.next.branch.merge = Some(BranchMerge::wanted(MergeWith::Pushed(theirs.clone())));
+            turn.next.branch.pushed = Some(theirs);
         }
         return turn.halt_without(reason);
     }
     match remote {
-        Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused(turn, reason, refusal),
+        Some(remote) if turn.next.branch.pushed.as_ref() == Some(&remote) => refused(turn, reason, refusal),
         Some(remote) => {
-            let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
+            let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch.name);
             turn.stop(LoopState::Paused, &why);
-            turn.next.merge_wanted = Some(MergeWith::Pushed(remote.clone()));
-            turn.next.pushed = Some(remote);
+            turn.next.branch.merge = Some(BranchMerge::wanted(MergeWith::Pushed(remote.clone())));
+            turn.next.branch.pushed = Some(remote);
             turn.escalate(
                 EscalationCause::BranchMoved,
                 "`/ralph resume` merges their commits and continues from there",
             );
         }
-        None if turn.next.pushed.is_some() => {
-            let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
+        None if turn.next.branch.pushed.is_some() => {
+            let why = format!("the branch `{}` was deleted on the forge", turn.next.branch.name);
             turn.stop(LoopState::Paused, &why);
-            turn.next.pushed = None;
+            turn.next.branch.pushed = None;
             turn.escalate(
                 EscalationCause::BranchDeleted,
                 "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop",
@@ -43,7 +43,7 @@ pub(super) fn rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str
 }
 
 fn refused(turn: &mut StepContext, reason: &str, refusal: &PushRefusal) {
-    let Some(sentence) = refusal.sentence(&turn.next.branch) else {
+    let Some(sentence) = refusal.sentence(&turn.next.branch.name) else {
         // What is put back could not be pushed either.
         let (why, advice) = (format!("the push was refused: {reason}"), refusal.advice().to_owned());
         return turn.finish(LoopStopReason::Failed { why, advice }, "");
@@ -68,8 +68,8 @@ fn may_take_back(next: &Loop) -> bool {
     let Some(newest) = next.iterations.last().filter(|newest| !newest.discarded && !newest.merged) else {
         return false;
     };
-    let only = newest.commit.is_some() && newest.commit == next.head;
-    let known = next.pushed.as_ref().or(next.base.as_ref()) == Some(&newest.parent);
+    let only = newest.commit.is_some() && newest.commit == next.branch.head;
+    let known = next.branch.pushed.as_ref().or(next.branch.base.as_ref()) == Some(&newest.parent);
     let before = next.iterations.iter().rev().skip(1).take_while(|iteration| iteration.taken_back).count();
     only && known && before < MAX_TAKEN_BACK
 }
@@ -81,10 +81,10 @@ fn take_back(turn: &mut StepContext, sentence: &str, refusal: &PushRefusal) {
     let parent = newest.parent.clone();
     (newest.commit, newest.tree, newest.taken_back) = (None, None, true);
     let guidance = newest.guidance.clone();
-    turn.next.head = Some(parent);
-    turn.next.session = None;
+    turn.next.branch.head = Some(parent);
+    turn.next.agent.session = None;
     // The next run has the same requests.
-    turn.next.guidance.splice(0..0, guidance);
+    turn.next.requests.guidance.splice(0..0, guidance);
     if let Some(text) = refusal.for_agent() {
         turn.tell_next_run(text);
     }

@@ -11,11 +11,11 @@ use crate::domain::report::notice::Notice;
 pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: String) {
     let new = RefusedChange { change, detail };
     turn.because(new.sentence());
-    if let Some(known) = turn.next.refused.iter_mut().find(|known| known.change == change) {
+    if let Some(known) = turn.next.pull.refused.iter_mut().find(|known| known.change == change) {
         *known = new;
     } else {
         let notice = Notice::refused(&turn.next, &new, turn.now);
-        turn.next.refused.push(new);
+        turn.next.pull.refused.push(new);
         turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
         if change == ForgeChange::Escalation && turn.next.state.is_open() {
             ask_at_home(turn);
@@ -35,9 +35,9 @@ pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: Strin
 
 /// Removes a refusal, because the change was made.
 pub(super) fn made(turn: &mut StepContext, change: ForgeChange) {
-    let before = turn.next.refused.len();
-    turn.next.refused.retain(|known| known.change != change);
-    if turn.next.refused.len() == before {
+    let before = turn.next.pull.refused.len();
+    turn.next.pull.refused.retain(|known| known.change != change);
+    if turn.next.pull.refused.len() == before {
         return turn.because("the forge made a change that it had not refused");
     }
     turn.because(format!("the forge made a change that it had refused before: {}", change.name()));
@@ -46,22 +46,22 @@ pub(super) fn made(turn: &mut StepContext, change: ForgeChange) {
 
 /// Asks the question in the loop's own issue, because the escalation issue cannot be opened.
 fn ask_at_home(turn: &mut StepContext) {
-    let Some(cause) = turn.next.escalated.clone() else { return };
+    let Some(cause) = turn.next.run.escalated.clone() else { return };
     let view = report::escalation(&turn.next, &cause, ForgeChange::Escalation.advice(), turn.now);
     turn.comment(&format!("escalation-refused/{}", turn.next.version), report::at_home(view));
 }
 
 /// Pauses the loop and asks people if its pull request could not be opened. Returns whether it did.
 pub(super) fn pauses_without_pull(turn: &mut StepContext) -> bool {
-    let refused = turn.next.refused.iter().find(|known| known.change == ForgeChange::OpenPull);
-    let Some(refused) = refused.filter(|_| turn.next.pull.is_none()).cloned() else { return false };
+    let refused = turn.next.pull.refused.iter().find(|known| known.change == ForgeChange::OpenPull);
+    let Some(refused) = refused.filter(|_| turn.next.pull.opened.is_none()).cloned() else { return false };
     turn.pause_and_ask(&refused.sentence(), EscalationCause::PullRefused, refused.change.advice());
     true
 }
 
 /// Retries the refused changes after a person asked for it, except those that the loop makes again anyway.
 pub(super) fn repeat(turn: &mut StepContext) {
-    let refused = std::mem::take(&mut turn.next.refused);
+    let refused = std::mem::take(&mut turn.next.pull.refused);
     if refused.is_empty() {
         return;
     }
@@ -75,7 +75,7 @@ pub(super) fn repeat(turn: &mut StepContext) {
     if is_refused(ForgeChange::DraftPull) {
         turn.push(ForgeEffect::DraftPull);
     }
-    if is_refused(ForgeChange::WithdrawMerge) && turn.next.merge_ordered.is_some() {
+    if is_refused(ForgeChange::WithdrawMerge) && turn.next.pull.merge_ordered.is_some() {
         turn.push(ForgeEffect::WithdrawMerge);
     }
     if is_refused(ForgeChange::StateLabel) {

@@ -8,20 +8,23 @@ use crate::domain::model::ids::Sha;
 pub(super) fn only_verification_is_left(next: &Loop) -> bool {
     let held = next.retained_iterations().next_back().is_some_and(|last| {
         let at_head = last.commit.as_ref().unwrap_or(&last.parent);
-        last.checks.all_hold() && next.head.as_ref() == Some(at_head)
+        last.checks.all_hold() && next.branch.head.as_ref() == Some(at_head)
     });
     nobody_wants_more(next) && held
 }
 
 /// Whether the branch has commits, all of them are pushed, and nobody requested further changes.
 pub(super) fn nobody_wants_more(next: &Loop) -> bool {
-    let unasked = !next.has_requests() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
-    unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
+    let unasked = !next.requests.has_open() && next.branch.merge.is_none() && next.run.pause_wanted.is_none();
+    unasked
+        && next.branch.head.is_some()
+        && next.branch.head != next.branch.base
+        && next.branch.head == next.branch.pushed
 }
 
 /// Returns the head if it is an iteration's commit that was not pushed, because the push was rejected or interrupted.
 pub(super) fn unpushed(turn: &StepContext) -> Option<Sha> {
-    let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
+    let head = turn.next.branch.head.as_ref().filter(|head| turn.next.branch.pushed.as_ref() != Some(*head))?;
     let counts = turn.next.current().is_some_and(|last| !last.discarded);
     (counts && turn.next.retained_iterations().any(|i| i.commit.as_ref() == Some(head))).then(|| head.clone())
 }

@@ -2,7 +2,8 @@
 
 use crate::domain::lifecycle::start;
 use crate::domain::loops::{
-    Guidance, GuidanceSource, Iteration, IterationJudgement, Loop, LoopStart, LoopTask, NextRunPlan, RunOptions,
+    Baseline, Guidance, GuidanceSource, Iteration, IterationJudgement, Loop, LoopStart, LoopTask, NextRunPlan,
+    RunOptions,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
@@ -89,10 +90,10 @@ pub fn fresh() -> Loop {
         counts: None,
         junit: None,
     };
-    current.checks = vec![check("tests", "pytest -q"), check("types", "mypy src")];
+    current.checks.list = vec![check("tests", "pytest -q"), check("types", "mypy src")];
     current.limits.iterations = 10;
-    current.base_branch = "main".into();
-    current.baseline = Some(checks(8, false));
+    current.branch.base_branch = "main".into();
+    current.checks.baseline = Some(Baseline { report: checks(8, false), base: None });
     begin(&mut current);
     current
 }
@@ -107,8 +108,8 @@ pub fn begin(current: &mut Loop) {
 /// Ends the current iteration with this report and these checks, and starts the next.
 pub fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport) {
     let number = current.spent.iterations;
-    let completion = current.completion_by(&checks);
-    let baseline = current.baseline.clone().unwrap_or_default();
+    let completion = current.checks.completion_by(&checks);
+    let baseline = current.checks.baseline_report().cloned().unwrap_or_default();
     let held = |name: &str| baseline.outcomes.iter().find(|o| o.name == name).map(|o| o.holds);
     let fact = |o: &CheckOutcome| CheckFact { name: o.name.clone(), passed: o.holds, baseline: held(&o.name) };
     let iteration = current.current_mut().expect("an iteration is under way");
@@ -186,7 +187,7 @@ pub fn stuck() -> Loop {
         );
     }
     judged(&mut current, Approach::Pivot, Trend::Stable, Urgency::Critical);
-    current.course = Some(NextRunPlan {
+    current.supervision.course = Some(NextRunPlan {
         directives: vec![Directive {
             level: DirectiveLevel::Override,
             text: "Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error \

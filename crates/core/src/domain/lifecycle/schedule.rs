@@ -25,7 +25,7 @@ impl Loop {
             iteration: self.spent.iterations,
             max_iterations: self.limits.iterations,
             elapsed_minutes: u64::try_from(self.spent.time_at(now) / 60_000).unwrap_or_default(),
-            consec_errors: self.agent_failures,
+            consec_errors: self.agent.failures,
             error_count: u32::try_from(ended.iter().filter(|i| failed(&i.agent_problem)).count()).unwrap_or(u32::MAX),
             refused: self.refused(),
             last_error: ended.last().map(|i| i.agent_problem.clone()).filter(|problem| failed(problem)),
@@ -52,19 +52,19 @@ impl Loop {
 
     /// Returns the task type: as stated in a file, or else derived from title, labels and checks.
     pub fn task_type(&self) -> TaskType {
-        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
-        self.policy.task_type.unwrap_or_else(by_words)
+        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks.list);
+        self.settings.policy.task_type.unwrap_or_else(by_words)
     }
 
     /// Returns the usual minimum and maximum number of iterations of such a task, based on its type and earlier loops.
     pub fn usual_iterations(&self) -> (u32, u32) {
-        usual(self.task_type(), self.estimate.as_ref())
+        usual(self.task_type(), self.knowledge.estimate.as_ref())
     }
 }
 
 /// Applies the schedule after an iteration. Returns whether it stopped the loop.
 pub(super) fn acts(turn: &mut StepContext) -> bool {
-    if turn.next.policy.schedule.is_empty() {
+    if turn.next.settings.policy.schedule.is_empty() {
         return false;
     }
     let now = turn.now;
@@ -79,9 +79,10 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
 pub(super) fn set_timer(turn: &mut StepContext) {
     let (now, state) = (turn.now, turn.next.state);
     let live = matches!(state, LoopState::Queued | LoopState::Running | LoopState::Waiting | LoopState::Paused);
-    let Loop { policy, schedule, created_at, .. } = &mut turn.next;
+    let Loop { settings, agent, created_at, .. } = &mut turn.next;
+    let schedule = &mut agent.schedule;
     let known = schedule.clone().unwrap_or_else(|| ScheduleState::begun(*created_at));
-    let at = if live { Schedule::next_time(&policy.schedule, now, &known) } else { None };
+    let at = if live { Schedule::next_time(&settings.policy.schedule, now, &known) } else { None };
     if at.is_none() && schedule.is_none() {
         return;
     }
@@ -97,7 +98,7 @@ pub(super) fn set_timer(turn: &mut StepContext) {
 pub(super) fn at_time(turn: &mut StepContext) {
     let now = turn.now;
     let (look, backend) = look(turn, |schedule, _, state| schedule.look_at_time(now, state));
-    let before = turn.next.wanted.clone();
+    let before = turn.next.agent.wanted.clone();
     for firing in look.firings {
         let paused = turn.next.state == LoopState::Paused && firing.action == ScheduledAction::Pause;
         if !paused && act(turn, firing, &backend) {
@@ -105,8 +106,8 @@ pub(super) fn at_time(turn: &mut StepContext) {
         }
     }
     let waits =
-        turn.next.state == LoopState::Waiting && turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend);
-    if waits && turn.next.wanted != before {
+        turn.next.state == LoopState::Waiting && turn.next.run.wait.is_some_and(|wait| wait.on == WaitReason::Backend);
+    if waits && turn.next.agent.wanted != before {
         turn.go(LoopState::Queued, "the schedule requested another backend or model");
     }
 }
@@ -123,11 +124,13 @@ pub(super) enum RefusalHandling {
 
 /// Applies the schedule to a run that every backend refused, once per wait. The iteration then does not count.
 pub(super) fn act_on_refusal(turn: &mut StepContext) -> RefusalHandling {
-    if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
+    if turn.next.settings.policy.schedule.is_empty()
+        || turn.next.run.wait.is_some_and(|wait| wait.on == WaitReason::Backend)
+    {
         return RefusalHandling::Waits;
     }
     let (look, backend) = look(turn, Schedule::look_at_refusal);
-    let before = turn.next.wanted.clone();
+    let before = turn.next.agent.wanted.clone();
     for firing in look.firings {
         if firing.action.stops() {
             give_back(turn);
@@ -137,10 +140,10 @@ pub(super) fn act_on_refusal(turn: &mut StepContext) -> RefusalHandling {
         }
     }
     // Once in a row: two rules must not send the loop to and fro between backends that all refuse.
-    if turn.next.wanted == before || turn.next.limited_tries > 0 {
+    if turn.next.agent.wanted == before || turn.next.agent.limited_tries > 0 {
         return RefusalHandling::Waits;
     }
-    turn.next.limited_tries += 1;
+    turn.next.agent.limited_tries += 1;
     give_back(turn);
     RefusalHandling::Retried
 }
@@ -149,15 +152,16 @@ pub(super) fn act_on_refusal(turn: &mut StepContext) -> RefusalHandling {
 fn look(turn: &mut StepContext, how: impl FnOnce(&Schedule, &RuleFacts, &mut ScheduleState) -> Look) -> (Look, String) {
     let backend = turn.next.current().map(|i| i.served.backend.clone()).unwrap_or_default();
     // They were checked with the configuration; the names of backends are not known here.
-    let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
-    let Ok(schedule) = Schedule::compile(&turn.next.policy.schedule, "schedule", &names) else {
+    let names: Vec<&str> =
+        turn.next.settings.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
+    let Ok(schedule) = Schedule::compile(&turn.next.settings.policy.schedule, "schedule", &names) else {
         turn.because("the schedule that the loop started with can no longer be read");
         return (Look::default(), backend);
     };
     let facts = turn.next.rule_facts(&backend, turn.now);
-    let mut state = turn.next.schedule.take().unwrap_or_else(|| ScheduleState::begun(turn.next.created_at));
+    let mut state = turn.next.agent.schedule.take().unwrap_or_else(|| ScheduleState::begun(turn.next.created_at));
     let look = how(&schedule, &facts, &mut state);
-    turn.next.schedule = Some(state);
+    turn.next.agent.schedule = Some(state);
     (look, backend)
 }
 
@@ -178,13 +182,18 @@ fn act(turn: &mut StepContext, firing: FiredRule, backend: &str) -> bool {
             turn.escalate(EscalationCause::Schedule, "the loop continues; `/ralph pause` pauses it");
         }
         ScheduledAction::SwitchBackend(to) => {
-            turn.next.wanted.other_than = to.is_none().then(|| backend.to_owned());
-            turn.next.wanted.backend = to;
+            turn.next.agent.wanted.other_than = to.is_none().then(|| backend.to_owned());
+            turn.next.agent.wanted.backend = to;
         }
         ScheduledAction::SetModel(model) => {
-            let of =
-                turn.next.wanted.backend.clone().or_else(|| Some(backend.to_owned()).filter(|name| !name.is_empty()));
-            (turn.next.wanted.model, turn.next.wanted.model_of) = (Some(model), of);
+            let of = turn
+                .next
+                .agent
+                .wanted
+                .backend
+                .clone()
+                .or_else(|| Some(backend.to_owned()).filter(|name| !name.is_empty()));
+            (turn.next.agent.wanted.model, turn.next.agent.wanted.model_of) = (Some(model), of);
         }
     }
     turn.because(why);

@@ -13,24 +13,26 @@ const MAX_RUNS: u32 = 2;
 
 /// Requests a second opinion about the head. Returns `false` if none is configured, or if there already is one.
 pub(super) fn ask(turn: &mut StepContext) -> bool {
-    let Some(head) = turn.next.head.clone().filter(|_| turn.next.policy.review.is_some()) else { return false };
+    let Some(head) = turn.next.branch.head.clone().filter(|_| turn.next.settings.policy.review.is_some()) else {
+        return false;
+    };
     // What people asked for meanwhile changes the work first.
-    if turn.next.opinions.is_about(&head) || turn.next.has_requests() {
+    if turn.next.supervision.opinions.is_about(&head) || turn.next.requests.has_open() {
         return false;
     }
-    turn.next.opinions.lost = 0;
+    turn.next.supervision.opinions.lost = 0;
     turn.work(LoopStep::SecondOpinion, |ticket| WorkEffect::SecondOpinion { ticket, commit: head });
     true
 }
 
 /// Handles the end of a run. Requests another one if the run was lost, else continues with the result.
 pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
-    if turn.next.step != LoopStep::SecondOpinion || turn.next.head.as_ref() != Some(&run.commit) {
+    if turn.next.run.step != LoopStep::SecondOpinion || turn.next.branch.head.as_ref() != Some(&run.commit) {
         return turn.because("a second opinion that was not requested was ignored");
     }
     if run.end == OpinionEnd::Lost {
-        turn.next.opinions.lost += 1;
-        if turn.next.opinions.lost < MAX_RUNS {
+        turn.next.supervision.opinions.lost += 1;
+        if turn.next.supervision.opinions.lost < MAX_RUNS {
             let cost = run.cost;
             let message = format!(
                 "the second opinion of {} was lost, because the service stopped; about {cost} are counted for it, and it is asked for again",
@@ -49,17 +51,17 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
     turn.because(message.clone());
     turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::SecondOpinion, message)]);
     let (commit, remarks) = (run.commit.clone(), if iterates { remarks(&run) } else { Vec::new() });
-    turn.next.opinions.last = Some(run);
-    turn.next.opinions.before = None;
+    turn.next.supervision.opinions.last = Some(run);
+    turn.next.supervision.opinions.before = None;
     if !iterates {
         return handover::before_ready(turn);
     }
-    turn.next.opinions.iteration = Some(turn.next.spent.iterations.saturating_add(1));
+    turn.next.supervision.opinions.iteration = Some(turn.next.spent.iterations.saturating_add(1));
     let iteration = turn.next.current().map_or(0, |current| current.number);
-    turn.next.opinions.before = Some(VerifiedState { iteration, commit });
-    turn.next.guidance.extend(remarks);
-    turn.next.verified = None;
-    if turn.next.pull.is_some() {
+    turn.next.supervision.opinions.before = Some(VerifiedState { iteration, commit });
+    turn.next.requests.guidance.extend(remarks);
+    turn.next.branch.verified = None;
+    if turn.next.pull.opened.is_some() {
         turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     }
     test_guard::go_on(turn, false);
@@ -67,7 +69,7 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
 
 /// Continues without an opinion about the head. `why` is the reason, one sentence.
 pub(super) fn missing(turn: &mut StepContext, why: String) {
-    let (Some(commit), Some(review)) = (turn.next.head.clone(), &turn.next.policy.review) else {
+    let (Some(commit), Some(review)) = (turn.next.branch.head.clone(), &turn.next.settings.policy.review) else {
         return next_iteration(turn);
     };
     let run = OpinionRun::free(commit, &review.backend, OpinionEnd::Missing(why));
@@ -78,7 +80,9 @@ pub(super) fn missing(turn: &mut StepContext, why: String) {
 /// is reached.
 fn can_iterate(turn: &StepContext) -> bool {
     let next = &turn.next;
-    next.opinions.iteration.is_none() && next.pause_wanted.is_none() && next.exhausted_limit(turn.now).is_none()
+    next.supervision.opinions.iteration.is_none()
+        && next.run.pause_wanted.is_none()
+        && next.exhausted_limit(turn.now).is_none()
 }
 
 /// Describes a run for the audit log. `iteration` is the one that works on the findings, if there is one.
@@ -112,31 +116,34 @@ fn remarks(run: &OpinionRun) -> Vec<Guidance> {
 /// works on the findings. Returns whether it does.
 pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) -> bool {
     let (LoopStopReason::Limit { why, .. } | LoopStopReason::Failed { why, .. }) = then else { return false };
-    if turn.next.step == LoopStep::SecondOpinion {
+    if turn.next.run.step == LoopStep::SecondOpinion {
         turn.drop_work();
-        turn.next.step = LoopStep::SecondOpinion;
+        turn.next.run.step = LoopStep::SecondOpinion;
         missing(turn, why.clone());
         return true;
     }
-    let Some(before) = turn.next.opinions.before.take() else { return false };
+    let Some(before) = turn.next.supervision.opinions.before.take() else { return false };
     let only_from_opinion =
         |guidance: &Guidance| matches!(guidance.source, GuidanceSource::SecondOpinion | GuidanceSource::Service);
     let later = || turn.next.iterations.iter().filter(|iteration| iteration.number > before.iteration);
-    let is_asked =
-        later().flat_map(|iteration| &iteration.guidance).chain(&turn.next.guidance).any(|g| !only_from_opinion(g));
-    let moved =
-        turn.next.measured_after > before.iteration || turn.next.merge_wanted.is_some() || later().any(|i| i.merged);
-    let is_asked = is_asked || !turn.next.suggestions.is_empty() || later().any(|i| !i.applied.is_empty());
-    if is_asked || moved || turn.next.state != LoopState::Running || turn.next.halting.is_some() {
+    let is_asked = later()
+        .flat_map(|iteration| &iteration.guidance)
+        .chain(&turn.next.requests.guidance)
+        .any(|g| !only_from_opinion(g));
+    let moved = turn.next.checks.measured_after > before.iteration
+        || turn.next.branch.merge.is_some()
+        || later().any(|i| i.merged);
+    let is_asked = is_asked || !turn.next.requests.suggestions.is_empty() || later().any(|i| !i.applied.is_empty());
+    if is_asked || moved || turn.next.state != LoopState::Running || turn.next.run.halting.is_some() {
         return false;
     }
     turn.drop_work();
     turn.close_open_iteration(why);
-    turn.next.guidance.clear();
-    turn.next.session = None;
+    turn.next.requests.guidance.clear();
+    turn.next.agent.session = None;
     turn.because(format!("{why}; the work that was verified before the second opinion is handed over"));
     let reason = LoopStopReason::Verified { why: why.clone() };
-    if turn.next.head.as_ref() == Some(&before.commit) {
+    if turn.next.branch.head.as_ref() == Some(&before.commit) {
         turn.finish(reason, "");
     } else {
         turn.put_best_back(before.iteration, before.commit, reason);
@@ -146,12 +153,12 @@ pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) 
 
 /// Verifies the state before the second opinion again. `words` states that its files were restored; empty if they were unchanged.
 pub(super) fn returned(turn: &mut StepContext, words: &str) {
-    let Some(head) = turn.next.head.clone() else { return next_iteration(turn) };
+    let Some(head) = turn.next.branch.head.clone() else { return next_iteration(turn) };
     turn.because(format!("the work of before the second opinion is verified again{words}"));
     // The files are those that the opinion is about.
-    if let Some(last) = turn.next.opinions.last.as_mut().filter(|_| !words.is_empty()) {
+    if let Some(last) = turn.next.supervision.opinions.last.as_mut().filter(|_| !words.is_empty()) {
         last.commit = head;
     }
-    turn.next.opinions.returned = true;
+    turn.next.supervision.opinions.returned = true;
     handover::verify(turn);
 }

@@ -12,7 +12,7 @@ use crate::domain::model::ids::Sha;
 /// Returns the best state if the branch is at a worse one, else `None`. Work that was not measured counts as worse, except when a
 /// person only pauses the loop.
 fn better_state(next: &Loop, then: &LoopStopReason) -> Option<SelectedState> {
-    let best = best_state(next).filter(|best| next.head.as_ref() != Some(&best.commit))?;
+    let best = best_state(next).filter(|best| next.branch.head.as_ref() != Some(&best.commit))?;
     let newest = next.retained_iterations().rev().find(|i| i.commit.is_some() || i.restored_to.is_some())?;
     let is_best = newest.restored_to == Some(best.iteration);
     let passed = newest.ended_at.is_some() && newest.record.is_none() && newest.checks.all_hold();
@@ -59,17 +59,17 @@ impl StepContext {
 
     /// Whether the files of the best iteration are being restored or pushed.
     fn is_putting_back(&self) -> bool {
-        let busy = matches!(self.next.step, LoopStep::Restore | LoopStep::Push);
-        self.next.halting.is_some() && self.next.state == LoopState::Running && busy
+        let busy = matches!(self.next.run.step, LoopStep::Restore | LoopStep::Push);
+        self.next.run.halting.is_some() && self.next.state == LoopState::Running && busy
     }
 
     /// Handles another reason to stop while files are being restored. If a person ends the loop a second time, the loop stops at
     /// once.
     fn stop_meanwhile(&mut self, then: LoopStopReason) {
-        let Some(halting) = self.next.halting.as_mut() else { return };
+        let Some(halting) = self.next.run.halting.as_mut() else { return };
         let ended = |reason: &LoopStopReason| matches!(reason, LoopStopReason::Ended { .. });
         if ended(&halting.then) && ended(&then) {
-            self.next.halting = None;
+            self.next.run.halting = None;
             return self.finish(then, "");
         }
         if rank(&then) >= rank(&halting.then) {
@@ -84,17 +84,17 @@ impl StepContext {
             0 => "the state before the first iteration is restored".to_owned(),
             number => format!("the state of iteration {number} is restored"),
         });
-        self.next.halting = Some(StopAfterRestore { iteration, then, restored: false, retained_as: None });
+        self.next.run.halting = Some(StopAfterRestore { iteration, then, restored: false, retained_as: None });
         self.work(LoopStep::Restore, |ticket| WorkEffect::Restore { ticket, iteration, to });
     }
 
     /// Stops the loop after the best iteration was restored and pushed, or could not be.
     pub(super) fn halt(&mut self) {
-        let Some(halting) = self.next.halting.take() else { return judge::pause(self, "") };
+        let Some(halting) = self.next.run.halting.take() else { return judge::pause(self, "") };
         let later = halting.retained_as.map_or(String::new(), |name| format!("; the later work is kept as `{name}`"));
         let words = match halting.restored {
             true => {
-                let again = match self.next.suggestions.is_empty() {
+                let again = match self.next.requests.suggestions.is_empty() {
                     true => "",
                     false => "; suggested changes are applied when the loop continues",
                 };
@@ -154,7 +154,7 @@ impl StepContext {
     /// commits.
     pub(super) fn push_blocked(&mut self, reason: &str) {
         self.close_open_iteration(reason);
-        if self.next.halting.is_some() {
+        if self.next.run.halting.is_some() {
             return self.halt_without(reason);
         }
         self.stop(LoopState::Paused, reason);

@@ -10,17 +10,17 @@ use crate::domain::model::ids::CommentId;
 /// in the meantime are kept for the next iteration.
 pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &[(CommentId, String)]) {
     let iteration = turn.next.current().map_or(0, |current| current.number);
-    for one in std::mem::take(&mut turn.next.suggestions) {
+    for one in std::mem::take(&mut turn.next.requests.suggestions) {
         if applied.contains(&one.comment) {
             turn.because(format!("the change that {} suggested for {} was applied", one.by.login, one.path));
-            turn.next.applied.push(AppliedSuggestion { iteration, change: one });
+            turn.next.requests.applied.push(AppliedSuggestion { iteration, change: one });
         } else if let Some((_, why)) = failed.iter().find(|(comment, _)| *comment == one.comment) {
             turn.because(format!("the change that {} suggested for {} does not apply: {why}", one.by.login, one.path));
             let mut remark = one.remark;
             remark.text.push_str(&format!("\n\n(The service could not apply the suggestion as it is: {why}.)"));
-            turn.next.guidance.push(remark);
+            turn.next.requests.guidance.push(remark);
         } else {
-            turn.next.suggestions.push(one);
+            turn.next.requests.suggestions.push(one);
         }
     }
     if let Some(current) = turn.next.current_mut() {
@@ -31,7 +31,7 @@ pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &
 /// Schedules suggested changes again whose commits were undone, because the files of iteration `best` were restored. The next
 /// iteration applies them.
 pub(super) fn undone(turn: &mut StepContext, best: u32) {
-    if turn.next.apply_again(|iteration| iteration > best) {
+    if turn.next.requests.apply_again(|iteration| iteration > best) {
         turn.because("the suggested changes that were undone are applied again when the loop continues");
     }
 }

@@ -12,10 +12,10 @@ use crate::domain::report;
 /// invalid, so that the loop waits for a valid one.
 pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     let next = &mut turn.next;
-    if !next.checks.is_empty() && next.baseline.is_some() {
+    if !next.checks.list.is_empty() && next.checks.baseline.is_some() {
         return true;
     }
-    let given = !next.checks.is_empty() && !next.options.checks.is_empty();
+    let given = !next.checks.list.is_empty() && !next.settings.options.checks.is_empty();
     // The text of an author without write access states nothing.
     let issue = match next.task.author_trusted {
         true => criteria::from_issue_with_facts(&next.task.document()),
@@ -36,11 +36,11 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     if given {
         return true;
     }
-    let commands = next.options.to_checks();
-    let detected = if next.policy.detect_checks { detected } else { Vec::new() };
-    let (checks, from) = criteria::choose(commands, checks, next.policy.checks.clone(), detected);
-    next.checks_from = (!checks.is_empty()).then_some(from);
-    next.checks = checks;
+    let commands = next.settings.options.to_checks();
+    let detected = if next.settings.policy.detect_checks { detected } else { Vec::new() };
+    let (checks, from) = criteria::choose(commands, checks, next.settings.policy.checks.clone(), detected);
+    next.checks.source = (!checks.is_empty()).then_some(from);
+    next.checks.list = checks;
     true
 }
 
@@ -52,7 +52,7 @@ pub(super) fn hold_before_any_change(turn: &mut StepContext) {
         let why = format!("{} failed at the base once and passed on a second run: flaky", quoted(&flaky));
         return ask_for_others(turn, &why);
     }
-    if matches!(turn.next.checks_from, Some(CheckSource::Command | CheckSource::Issue)) {
+    if matches!(turn.next.checks.source, Some(CheckSource::Command | CheckSource::Issue)) {
         return turn.end(LoopState::Closed, "every check already passes, before any change");
     }
     ask_for_others(turn, "every check passes before any change, so none shows when the task is done");
@@ -62,9 +62,9 @@ pub(super) fn hold_before_any_change(turn: &mut StepContext) {
 /// did.
 pub(super) fn pass_without_change(turn: &mut StepContext) -> bool {
     let next = &turn.next;
-    let wants_more = next.has_requests() || next.merge_wanted.is_some() || next.pause_wanted.is_some();
+    let wants_more = next.requests.has_open() || next.branch.merge.is_some() || next.run.pause_wanted.is_some();
     let holds = next.current().is_some_and(|current| current.checks.all_hold());
-    let failed = next.baseline.as_ref().is_some_and(|start| !start.all_hold());
+    let failed = next.checks.baseline_report().is_some_and(|start| !start.all_hold());
     if wants_more || !holds || !failed || !next.is_unchanged() {
         return false;
     }
@@ -79,20 +79,21 @@ fn ask_for_others(turn: &mut StepContext, why: &str) {
     let view = report::needs_criteria(&turn.next, &[]);
     turn.comment(&format!("criteria/{}", turn.next.version), view);
     // They are chosen and run again when the loop continues.
-    turn.next.baseline = None;
+    turn.next.checks.baseline = None;
 }
 
 /// Pauses verified work if a check failed in an earlier fresh checkout of the same commit, unless people were already asked about
 /// it. Returns whether it did.
 pub(super) fn asks_about_flaky(turn: &mut StepContext) -> bool {
     let failed = turn.next.failed_in_fresh_checkout();
-    let asked = turn.next.guard.asked_about_flaky.is_some() && turn.next.guard.asked_about_flaky == turn.next.head;
+    let asked = turn.next.checks.guard.asked_about_flaky.is_some()
+        && turn.next.checks.guard.asked_about_flaky == turn.next.branch.head;
     if failed.is_empty() || asked {
         return false;
     }
     let why = format!("{} failed once and passed once in fresh checkouts of the same commit: flaky", quoted(failed));
-    turn.next.guard.asked_about_flaky = turn.next.head.clone();
-    turn.next.verified = None;
+    turn.next.checks.guard.asked_about_flaky = turn.next.branch.head.clone();
+    turn.next.branch.verified = None;
     let advice = "`/ralph resume` verifies it once more and accepts the result; \
                   `/ralph resume --check \"COMMAND\"` verifies by another check; text after it is guidance for the agent";
     turn.pause_and_ask(&why, EscalationCause::FlakyCheck, advice);
@@ -106,9 +107,9 @@ fn quoted(names: &[String]) -> String {
 impl Loop {
     /// Adopts the facts that the repository's file states, for every task and by label, and those of the issue.
     fn take_statements(&mut self, issue: StatedFacts) {
-        let named = self.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
+        let named = self.settings.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
         let labels = named.fold(StatedFacts::default(), |sum, (_, facts)| sum.and(facts));
-        let plan = std::mem::take(&mut self.stated.plan);
-        self.stated = TaskStatements { plan, issue, labels, file: self.policy.task.clone() };
+        let plan = std::mem::take(&mut self.knowledge.stated.plan);
+        self.knowledge.stated = TaskStatements { plan, issue, labels, file: self.settings.policy.task.clone() };
     }
 }

@@ -40,8 +40,8 @@ pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>)
 pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) -> bool {
     let TestEvidence { mut findings, base_tests, base_checks, rewritten } = evidence;
     findings.extend(rewritten.into_iter().map(written_meanwhile));
-    if let (Some(base), Some(counted)) = (turn.next.base.clone(), &base_checks) {
-        turn.next.guard.base = Some(BaseCounts::of(base, counted));
+    if let (Some(base), Some(counted)) = (turn.next.branch.base.clone(), &base_checks) {
+        turn.next.checks.guard.base = Some(BaseCounts::of(base, counted));
     }
     let mut changes = String::new();
     if report.all_hold() {
@@ -55,7 +55,7 @@ pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: T
             findings.extend(needed);
         }
     }
-    let open = findings.iter().any(|one| one.blocks() && turn.next.guard.accepted_by(one).is_none());
+    let open = findings.iter().any(|one| one.blocks() && turn.next.checks.guard.accepted_by(one).is_none());
     measured(turn, findings);
     if let Some(current) = turn.next.current_mut() {
         current.test_changes = changes;
@@ -149,13 +149,13 @@ fn finding(path: &str, kind: TamperKind, evidence: String, mark: String) -> Bran
 pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     count(&mut turn.next);
     let used_up = turn.next.exhausted_limit(turn.now).is_some();
-    let waits = turn.next.pause_wanted.is_some() || turn.next.has_requests();
+    let waits = turn.next.run.pause_wanted.is_some() || turn.next.requests.has_open();
     let only_a_person = turn.next.open_findings().iter().all(|finding| finding.needs_decision());
     match action(&turn.next, finished) {
         GuardAction::Ask if !waits && (finished || !used_up) => ask(turn),
         GuardAction::TellAgent if !waits && finished && used_up && only_a_person => ask(turn),
         GuardAction::TellAgent => {
-            turn.next.guard.told |= finished && !used_up && only_a_person;
+            turn.next.checks.guard.told |= finished && !used_up && only_a_person;
             next_iteration(turn);
         }
         _ => next_iteration(turn),
@@ -168,15 +168,15 @@ fn count(next: &mut Loop) {
     let Some(last) = next.current().filter(|last| last.kind == IterationKind::Agent).map(|last| last.number) else {
         return;
     };
-    if open && last > next.guard.counted {
-        next.guard.counted = last;
-        next.guard.tries += 1;
+    if open && last > next.checks.guard.counted {
+        next.checks.guard.counted = last;
+        next.checks.guard.tries += 1;
     }
 }
 
 fn action(next: &Loop, finished: bool) -> GuardAction {
     let open = next.open_findings();
-    let guard = &next.guard;
+    let guard = &next.checks.guard;
     if open.is_empty() {
         return GuardAction::Pass;
     }
@@ -184,7 +184,7 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
         let asks = finished && (guard.told || open.iter().all(|finding| finding.pushed));
         return if asks { GuardAction::Ask } else { GuardAction::TellAgent };
     }
-    if guard.tries < next.policy.tampering.iterations {
+    if guard.tries < next.settings.policy.tampering.iterations {
         return GuardAction::TellAgent;
     }
     GuardAction::Ask
@@ -197,10 +197,10 @@ fn ask(turn: &mut StepContext) {
     turn.close_open_iteration(&why);
     turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     let view = report::test_question(&turn.next, turn.now);
-    if turn.next.policy.supervision().oversight.auto_escalate {
+    if turn.next.settings.policy.supervision().oversight.auto_escalate {
         turn.tell_escalation(EscalationCause::TestFindings, view);
     } else {
-        turn.next.escalated = Some(EscalationCause::TestFindings);
+        turn.next.run.escalated = Some(EscalationCause::TestFindings);
         turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     }
 }

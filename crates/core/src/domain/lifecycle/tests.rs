@@ -136,9 +136,9 @@ impl LoopRun {
             problems: None,
             base_branch: "main".into(),
             base: sha(1),
-            head: self.current.head.clone().unwrap_or(sha(1)),
-            remote: self.current.pushed.clone(),
-            policy: self.current.policy.clone(),
+            head: self.current.branch.head.clone().unwrap_or(sha(1)),
+            remote: self.current.branch.pushed.clone(),
+            policy: self.current.settings.policy.clone(),
             notes: Vec::new(),
             lacks: Vec::new(),
             settings: None,
@@ -152,14 +152,14 @@ impl LoopRun {
         };
         change(&mut tree);
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::Prepared { tree: Box::new(tree) },
         })
     }
 
     fn checked(&mut self, holds: bool) -> &mut Self {
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::Checked { report: report(holds) },
         })
     }
@@ -187,7 +187,7 @@ impl LoopRun {
             ..AgentRunFacts::ending(end)
         };
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::AgentEnded { run: Box::new(run) },
         })
     }
@@ -212,19 +212,19 @@ impl LoopRun {
         };
         change(&mut facts);
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::Committed { change: Box::new(facts) },
         })
     }
 
     fn pushed(&mut self) -> &mut Self {
-        let commit = self.current.head.clone().expect("a head");
-        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Pushed { commit } })
+        let commit = self.current.branch.head.clone().expect("a head");
+        self.tell(LoopInput::Outcome { ticket: self.current.run.ticket, outcome: WorkOutcome::Pushed { commit } })
     }
 
     fn working(&mut self) -> &mut Self {
         self.tell(TimerInput::SlotGranted).prepared(|_| {});
-        if self.current.step == LoopStep::Baseline {
+        if self.current.run.step == LoopStep::Baseline {
             self.checked(false);
         }
         self
@@ -232,7 +232,7 @@ impl LoopRun {
 
     /// Runs a complete iteration. Its checks pass if `holds` is true.
     fn iteration(&mut self, holds: bool) -> &mut Self {
-        assert_eq!(self.current.step, LoopStep::Agent);
+        assert_eq!(self.current.run.step, LoopStep::Agent);
         self.agent(AgentEnd::Finished).committed(|_| {}).pushed().checked(holds)
     }
 
@@ -266,7 +266,7 @@ impl LoopRun {
     }
 
     fn is(&self, state: LoopState, step: LoopStep) {
-        assert_eq!((self.current.state, self.current.step), (state, step), "{:?}", self.reasons);
+        assert_eq!((self.current.state, self.current.run.step), (state, step), "{:?}", self.reasons);
     }
 
     fn has(&self, wanted: impl Fn(&Effect) -> bool) -> bool {
@@ -278,7 +278,7 @@ impl LoopRun {
     }
 
     fn guidance(&self) -> Vec<&str> {
-        self.current.guidance.iter().map(|g| g.text.as_str()).collect()
+        self.current.requests.guidance.iter().map(|g| g.text.as_str()).collect()
     }
 }
 
@@ -311,7 +311,7 @@ fn task_runs_from_label_to_merge() {
     assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { ready: false, .. }))));
     run.checked(true).is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Review, LoopStep::Idle);
-    assert_eq!(run.current.verified, run.current.head);
+    assert_eq!(run.current.branch.verified, run.current.branch.head);
     assert!(
         run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { ready: true, reviewers }) if reviewers == &["maja"]))
     );
@@ -390,8 +390,8 @@ fn every_command_is_handled_in_every_state() {
             if !ok {
                 assert_eq!(run.current.state, before.state, "{name} in {state:?}");
                 assert_eq!(
-                    (&run.current.guidance, run.current.limits),
-                    (&before.guidance, before.limits),
+                    (&run.current.requests.guidance, run.current.limits),
+                    (&before.requests.guidance, before.limits),
                     "{name} in {state:?}"
                 );
                 let replied = run
@@ -479,7 +479,7 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
         let mut run = LoopRun::with(|start| start.options.checks.clear());
         run.tell(TimerInput::SlotGranted).prepared(sources).checked(true);
         run.is(LoopState::NeedsCriteria, LoopStep::Idle);
-        assert_eq!((run.current.checks_from, run.current.spent.iterations), (Some(from), 0));
+        assert_eq!((run.current.checks.source, run.current.spent.iterations), (Some(from), 0));
         assert!(run.current.why.contains("none shows when the task is done"), "{}", run.current.why);
         let names = |view: &View| matches!(view, View::NeedsCriteria(view) if view.holding == ["cargo test"]);
         assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Comment { view, .. }) if names(view))));
@@ -492,7 +492,7 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
         let named = RunOptions { checks: vec!["sh new.sh".into()], ..RunOptions::default() };
         run.command(LoopCommand::Run(command::Run { options: named, guidance: String::new() }));
         run.tell(TimerInput::SlotGranted).prepared(sources).is(LoopState::Running, LoopStep::Baseline);
-        assert_eq!(run.current.checks_from, Some(CheckSource::Command));
+        assert_eq!(run.current.checks.source, Some(CheckSource::Command));
         run.checked(false).is(LoopState::Running, LoopStep::Agent);
         assert_eq!(replay(run.log).as_ref(), Some(&run.current));
     }
@@ -594,7 +594,7 @@ fn time_counts_only_while_running() {
 fn clock_stops_while_work_is_deferred() {
     let mut run = LoopRun::with(|s| s.policy.limits.timeout = Duration::seconds(60));
     run.working();
-    let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.ticket);
+    let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.run.ticket);
     // Each input comes a second later.
     run.now = began.plus_ms(19_000);
     run.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::PutOff { until: began.plus_ms(9_000_000) } })
@@ -674,7 +674,7 @@ fn retry_discards_last_iteration() {
         .command(LoopCommand::Retry(command::Retry));
     run.is(LoopState::Queued, LoopStep::Idle);
     assert_eq!(
-        (run.current.head.as_ref(), run.current.spent.iterations),
+        (run.current.branch.head.as_ref(), run.current.spent.iterations),
         (Some(&parent), 3),
         "nothing spent comes back"
     );
@@ -700,7 +700,7 @@ fn label_removal_pauses_and_label_resumes() {
 #[test]
 fn late_outcome_changes_only_cost() {
     let mut run = LoopRun::in_state(LoopState::Running);
-    let late = run.current.ticket;
+    let late = run.current.run.ticket;
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let before = run.current.clone();
     run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::Checked { report: report(true) } });
@@ -708,13 +708,13 @@ fn late_outcome_changes_only_cost() {
         ticket: late + 900,
         outcome: WorkOutcome::Prepared { tree: Box::new(prepared_like(&before)) },
     });
-    assert_eq!((run.current.state, run.current.head.clone()), (before.state, before.head.clone()));
+    assert_eq!((run.current.state, run.current.branch.head.clone()), (before.state, before.branch.head.clone()));
     let run_facts =
         AgentRunFacts { cost: Some(Money(7)), duration_ms: u64::MAX, ..AgentRunFacts::ending(AgentEnd::Finished) };
     run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentEnded { run: Box::new(run_facts) } });
     assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
     run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::Pushed { commit: sha(9) } });
-    assert_eq!(run.current.pushed, Some(sha(9)), "a push that happened has happened");
+    assert_eq!(run.current.branch.pushed, Some(sha(9)), "a push that happened has happened");
     run.is(LoopState::Paused, LoopStep::Idle);
 }
 
@@ -736,13 +736,13 @@ fn cost_after_end_is_booked() {
 
     // A run that was stopped by the end is paid as well, and a pull request that is not there is not opened for it.
     let mut run = LoopRun::in_state(LoopState::Running);
-    let late = run.current.ticket;
+    let late = run.current.run.ticket;
     run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
     let before = run.current.spent.cost;
     run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) } })
         .is(LoopState::Aborted, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(7)));
-    assert!(run.current.pull.is_none() && !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { .. }))));
+    assert!(run.current.pull.opened.is_none() && !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { .. }))));
 }
 
 fn prepared_like(current: &Loop) -> PreparedTree {
@@ -750,9 +750,9 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         problems: None,
         base_branch: "main".into(),
         base: sha(1),
-        head: current.head.clone().unwrap_or(sha(1)),
+        head: current.branch.head.clone().unwrap_or(sha(1)),
         remote: None,
-        policy: current.policy.clone(),
+        policy: current.settings.policy.clone(),
         notes: Vec::new(),
         lacks: Vec::new(),
         settings: None,
@@ -771,7 +771,7 @@ fn lost_limited_and_failed_agents_are_handled() {
     let mut run = LoopRun::in_state(LoopState::Running);
     for attempt in 2..=3 {
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::AgentLost { salvaged: Some(sha(3)), cost: Money(0) },
         })
         .is(LoopState::Running, LoopStep::Agent);
@@ -780,7 +780,7 @@ fn lost_limited_and_failed_agents_are_handled() {
         );
     }
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
     })
     .is(LoopState::Failed, LoopStep::Idle);
@@ -815,7 +815,7 @@ fn lost_limited_and_failed_agents_are_handled() {
 fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
     run.agent(AgentEnd::Finished).committed(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::PushRejected { remote, reason: "no".into(), refusal: Default::default() },
     });
 }
@@ -842,7 +842,7 @@ fn commits_of_others_are_merged_not_overwritten() {
     }));
     run.working().is(LoopState::Running, LoopStep::Merge);
     let clean = LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Merged {
             other: sha(77),
             conflicts: Vec::new(),
@@ -856,11 +856,11 @@ fn commits_of_others_are_merged_not_overwritten() {
     assert_eq!(run.guidance(), ["keep their names"], "no agent has read it yet");
     run.committed(|_| {}).pushed().checked(true).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
-    assert_eq!((run.current.merging.as_ref(), run.current.merge_wanted.as_ref()), (None, None));
+    assert_eq!(run.current.branch.merge, None);
 
     let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(false);
-    let known = run.current.pushed.clone();
+    let known = run.current.branch.pushed.clone();
     rejected(&mut run, known);
     run.is(LoopState::Failed, LoopStep::Idle);
     assert!(run.current.why.contains("refused"), "a branch that stands where we left it was not moved");
@@ -878,25 +878,25 @@ fn commits_of_others_are_merged_not_overwritten() {
 fn branch_of_others_is_not_adopted() {
     let mut run = LoopRun::new();
     run.tell(TimerInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
-    assert_eq!(run.current.pushed, None);
+    assert_eq!(run.current.branch.pushed, None);
     let mut run = LoopRun::new();
     run.tell(TimerInput::SlotGranted).prepared(|t| (t.remote, t.head) = (Some(sha(66)), sha(66)));
-    assert_eq!(run.current.pushed, Some(sha(66)), "the work goes on from what is there");
+    assert_eq!(run.current.branch.pushed, Some(sha(66)), "the work goes on from what is there");
     // A push whose outcome was lost is known again by its commit.
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished)
         .committed(|_| {})
         .command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
-    let ours = run.current.head.clone();
+    let ours = run.current.branch.head.clone();
     run.command(resume()).tell(TimerInput::SlotGranted).prepared(|t| t.remote = ours.clone());
-    assert_eq!(run.current.pushed, ours);
+    assert_eq!(run.current.branch.pushed, ours);
 }
 
 #[test]
 fn conflicts_reviews_and_ci_start_iterations() {
     let inspected = |run: &LoopRun, failed: usize, pending, conflict| {
         LoopInput::Forge(ForgeInput::Inspected(CiInspection {
-            commit: run.current.pushed.clone().expect("pushed"),
+            commit: run.current.branch.pushed.clone().expect("pushed"),
             failed: vec![
                 Guidance {
                     who: String::new(),
@@ -941,16 +941,16 @@ fn conflicts_reviews_and_ci_start_iterations() {
             base: None,
         },
     };
-    run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
+    run.tell(conflict(run.current.run.ticket)).is(LoopState::Running, LoopStep::Agent);
     // The merge is begun again after a wait, and the fact is told once.
     run.agent(AgentEnd::Limited { until: None, reason: "quota".into() })
         .tell(TimerInput::TimerDue { timer: TimerKind::Reactivate });
     run.working().is(LoopState::Running, LoopStep::Merge);
-    assert_eq!(run.current.merging, None);
-    run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.current.branch.merging(), None);
+    run.tell(conflict(run.current.run.ticket)).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
     run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
-    assert_eq!((run.current.base.clone(), run.current.merge_wanted.clone()), (Some(sha(88)), None));
+    assert_eq!((run.current.branch.base.clone(), run.current.branch.merge.clone()), (Some(sha(88)), None));
 
     let remark = Guidance {
         who: "olaf".into(),
@@ -994,7 +994,7 @@ fn blocked_push_waits_for_person_without_restoring() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::PushBlocked { reason: "a secret in `f`".into() },
     });
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -1004,7 +1004,7 @@ fn blocked_push_waits_for_person_without_restoring() {
     );
     assert!(run.current.why.contains("a secret in `f`"));
     run.command(LoopCommand::Retry(command::Retry)).working().is(LoopState::Running, LoopStep::Agent);
-    assert_eq!(run.current.head, Some(sha(1)), "without the commit");
+    assert_eq!(run.current.branch.head, Some(sha(1)), "without the commit");
 }
 
 #[test]
@@ -1036,7 +1036,7 @@ fn service_failure_and_invalid_file_stop_loop() {
     let mut run = LoopRun::new();
     run.tell(TimerInput::SlotGranted);
     let broken = LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::RepositoryFileBroken {
             path: ".ralph.yml".into(),
             problems: vec![".ralph.yml:1:2: unknown key".into(), ".ralph.yml:3:1: no list".into()],
@@ -1051,7 +1051,7 @@ fn service_failure_and_invalid_file_stop_loop() {
     );
     run.command(resume()).tell(TimerInput::SlotGranted);
     let failed = LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::WorkFailed { reason: "the disk is full".into(), advice: "free some".into() },
     };
     run.tell(failed).is(LoopState::Failed, LoopStep::Idle);
@@ -1065,8 +1065,8 @@ fn any_input() -> impl Strategy<Value = u8> {
 
 /// Returns an input of the kind `which`; outcomes of work mostly have the expected ticket and fit the step.
 fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
-    let ticket = if flag { run.current.ticket } else { run.current.ticket.saturating_sub(1) };
-    let commit = run.current.head.clone().unwrap_or(sha(1));
+    let ticket = if flag { run.current.run.ticket } else { run.current.run.ticket.saturating_sub(1) };
+    let commit = run.current.branch.head.clone().unwrap_or(sha(1));
     let new = sha(1000 + run.current.version);
     let by = user("olaf");
     let command_input = |command| LoopInput::Command(CommandInput::Given { by: user("olaf"), command, comment: None });
@@ -1124,9 +1124,11 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
             LoopInput::Outcome { ticket, outcome: WorkOutcome::WorkFailed { reason: "r".into(), advice: "a".into() } }
         }
         18 if run.current.version.is_multiple_of(5) => LoopInput::Forge(ForgeInput::PullMerged),
-        19 if run.current.waiting_plan().is_some() => command_input(plan::approve(run.hash().as_deref(), "x")),
+        19 if run.current.knowledge.waiting_plan().is_some() => {
+            command_input(plan::approve(run.hash().as_deref(), "x"))
+        }
         20 if run.current.version.is_multiple_of(4) => command_input(plan::wish("another")),
-        _ => match run.current.step {
+        _ => match run.current.run.step {
             LoopStep::Prepare => LoopInput::Outcome {
                 ticket,
                 outcome: WorkOutcome::Prepared { tree: Box::new(prepared_like(&run.current)) },
@@ -1222,18 +1224,18 @@ proptest! {
                 prop_assert_eq!(next.spent.iterations, before.spent.iterations);
             }
             if next.state == LoopState::Review && before.state != LoopState::Review {
-                let checks_passed = matches!(&input, LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report } } if *ticket == before.ticket && report.all_hold());
-                let read = before.step == LoopStep::SecondOpinion && before.verified == before.head;
-                prop_assert!(before.step == LoopStep::Verify && checks_passed || read, "review by {:?}", input);
-                prop_assert_eq!(&next.verified, &next.head);
-                prop_assert_eq!(&next.pushed, &next.head);
+                let checks_passed = matches!(&input, LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report } } if *ticket == before.run.ticket && report.all_hold());
+                let read = before.run.step == LoopStep::SecondOpinion && before.branch.verified == before.branch.head;
+                prop_assert!(before.run.step == LoopStep::Verify && checks_passed || read, "review by {:?}", input);
+                prop_assert_eq!(&next.branch.verified, &next.branch.head);
+                prop_assert_eq!(&next.branch.pushed, &next.branch.head);
             }
             for iteration in &next.iterations {
                 let recorded = iteration.record.as_ref().map_or(iteration.completion, |record| record.completion);
                 prop_assert_eq!(recorded, iteration.completion);
             }
             // Without an approval, nothing is implemented.
-            if next.lacks_approval() {
+            if next.knowledge.lacks_approval() {
                 let implements = |e: &Effect| matches!(e, Effect::Work(WorkEffect::Agent { .. } | WorkEffect::Commit { .. } | WorkEffect::Push { .. }));
                 prop_assert!(!run.effects.iter().any(implements), "{:?}", run.effects);
                 prop_assert!(next.iterations.is_empty());
@@ -1244,12 +1246,12 @@ proptest! {
             }
             prop_assert!(work.len() <= 1, "{:?}", run.effects);
             // Running means that exactly one outcome is waited for, and every other state that none is.
-            prop_assert_eq!(next.state == LoopState::Running, next.step != LoopStep::Idle);
+            prop_assert_eq!(next.state == LoopState::Running, next.run.step != LoopStep::Idle);
             if next.state == LoopState::Running {
-                prop_assert!(tickets.contains(&next.ticket), "nobody works on {:?}", next.step);
+                prop_assert!(tickets.contains(&next.run.ticket), "nobody works on {:?}", next.run.step);
             }
             if let Some(Effect::Work(WorkEffect::Check { purpose: CheckPurpose::Clean, commit, .. })) = run.effects.iter().find(|e| e.ticket().is_some()) {
-                prop_assert_eq!(Some(commit), next.head.as_ref());
+                prop_assert_eq!(Some(commit), next.branch.head.as_ref());
             }
         }
         let again = replay(run.log.clone());
@@ -1262,7 +1264,7 @@ fn remembered_rule_is_also_guidance() {
     for remember in [false, true] {
         let mut run = LoopRun::in_state(LoopState::Running);
         run.command(LoopCommand::Guide(command::Guide { remember, text: "keep it pure".into(), proposal: None }));
-        let [guidance] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
+        let [guidance] = &run.current.requests.guidance[..] else { panic!("one: {:?}", run.current.requests.guidance) };
         assert_eq!(
             (guidance.remember, guidance.text.as_str(), guidance.source),
             (remember, "keep it pure", GuidanceSource::Command)

@@ -13,15 +13,15 @@ use crate::domain::supervision::oversight::EscalationLevel;
 pub(super) fn give_back(turn: &mut StepContext) {
     if let Some(current) = turn.next.iterations.pop() {
         turn.next.spent.iterations = turn.next.spent.iterations.saturating_sub(1);
-        turn.next.guidance.splice(0..0, current.guidance);
+        turn.next.requests.guidance.splice(0..0, current.guidance);
     }
 }
 
 /// Waits for a backend until the time that its provider stated. Without such a time, the wait increases with each attempt.
 pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>, reason: &str) {
-    let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
+    let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.agent.limited_tries.min(16));
     let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
-    turn.next.limited_tries += 1;
+    turn.next.agent.limited_tries += 1;
     // A moment that has passed already is no answer.
     let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
     wait(turn, WaitReason::Backend, at, &format!("no agent is available: {reason}"));
@@ -31,14 +31,14 @@ pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>,
 /// long, the person who started the loop is mentioned once, because they may be able to change something.
 pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &str) {
     give_back(turn);
-    if let Some(why) = turn.next.pause_wanted.take() {
+    if let Some(why) = turn.next.run.pause_wanted.take() {
         return turn.pause_at_best(&why);
     }
-    let known = turn.next.wait.filter(|wait| wait.on == on);
+    let known = turn.next.run.wait.filter(|wait| wait.on == on);
     let mut wait = known.unwrap_or(LoopWait { on, since: turn.now, told: false });
     let tells = on == WaitReason::Backend && !wait.told && at.since(wait.since) > LONG_WAIT_MS;
     wait.told |= tells;
-    turn.next.wait = Some(wait);
+    turn.next.run.wait = Some(wait);
     turn.drop_work();
     turn.go(LoopState::Waiting, &format!("{why}; the wait ends at {}", report::moment(at)));
     turn.push(TimerEffect::Set { kind: TimerKind::Reactivate, at });
@@ -53,14 +53,14 @@ pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &
 pub(super) fn wait_for_repository(turn: &mut StepContext, why: &str) {
     turn.stop(LoopState::Paused, why);
     turn.close_open_iteration(why);
-    turn.next.wait = Some(LoopWait { on: WaitReason::Repository, since: turn.now, told: true });
+    turn.next.run.wait = Some(LoopWait { on: WaitReason::Repository, since: turn.now, told: true });
     let notice = Notice::unavailable(&turn.next, EscalationLevel::Warning, turn.now);
     turn.push(ChannelEffect::Warn { notice: Box::new(notice) });
 }
 
 /// Continues a loop that was paused because its repository accepted no changes.
 pub(super) fn repository_back(turn: &mut StepContext) {
-    let waits = turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Repository);
+    let waits = turn.next.run.wait.is_some_and(|wait| wait.on == WaitReason::Repository);
     if turn.next.state != LoopState::Paused || !waits {
         return turn.because("the loop does not wait for its repository");
     }
@@ -70,7 +70,7 @@ pub(super) fn repository_back(turn: &mut StepContext) {
 
 /// Ends the wait for a repository, because the loop continues or a person wants it to stay paused.
 pub(super) fn forget_repository(next: &mut Loop) {
-    next.wait = next.wait.filter(|wait| wait.on != WaitReason::Repository);
+    next.run.wait = next.run.wait.filter(|wait| wait.on != WaitReason::Repository);
 }
 
 /// Pauses the loop because every agent declined its task; waiting would not change that.

@@ -14,8 +14,9 @@ use super::{
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, ForgeEffect, WorkEffect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, FailedVerification, IterationChange, LoopLimit, LoopState, LoopStep,
-    MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence, WaitReason, WorkOutcome,
+    AgentEnd, AgentRunFacts, Baseline, EscalationCause, FailedVerification, IterationChange, LoopLimit, LoopState,
+    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence, WaitReason,
+    WorkOutcome,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -33,9 +34,9 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
     book(turn, &outcome);
     // A push is a fact: without it, our own commit would later be taken for somebody else's.
     if let WorkOutcome::Pushed { commit } = &outcome {
-        turn.next.pushed = Some(commit.clone());
+        turn.next.branch.pushed = Some(commit.clone());
     }
-    if ticket != turn.next.ticket || turn.next.state != LoopState::Running {
+    if ticket != turn.next.run.ticket || turn.next.state != LoopState::Running {
         return turn.because("an outcome came late");
     }
     if let WorkOutcome::AgentEnded { run } | WorkOutcome::Planned { run } = &outcome {
@@ -44,7 +45,7 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
     match outcome {
         WorkOutcome::Prepared { tree } => prepared(turn, *tree),
         WorkOutcome::Checked { report } => checked(turn, report),
-        WorkOutcome::Verified { report, tests } => match turn.next.step {
+        WorkOutcome::Verified { report, tests } => match turn.next.run.step {
             LoopStep::Verify => verified(turn, report, Some(*tests)),
             _ => turn.because("a verification that was not requested was ignored"),
         },
@@ -64,16 +65,16 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
         WorkOutcome::Merged { other, conflicts, cause, up_to_date, base } => {
             conflicts::merged(turn, MergeInProgress { other, conflicts, cause, base }, up_to_date)
         }
-        WorkOutcome::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
+        WorkOutcome::WorkFailed { reason, .. } if turn.next.run.step == LoopStep::Restore => {
             judge::restore_failed(turn, &reason)
         }
-        WorkOutcome::WorkFailed { reason, .. } if turn.next.step == LoopStep::SecondOpinion => {
+        WorkOutcome::WorkFailed { reason, .. } if turn.next.run.step == LoopStep::SecondOpinion => {
             second_opinion::missing(turn, reason)
         }
-        WorkOutcome::WorkFailed { reason, .. } if turn.next.halting.is_some() => turn.halt_without(&reason),
+        WorkOutcome::WorkFailed { reason, .. } if turn.next.run.halting.is_some() => turn.halt_without(&reason),
         WorkOutcome::WorkFailed { reason, advice } => turn.fail(&reason, &advice),
         WorkOutcome::PutOff { until } => turn.stop_clock(until),
-        WorkOutcome::RepositoryUnavailable { why } if turn.next.halting.is_some() => turn.halt_without(&why),
+        WorkOutcome::RepositoryUnavailable { why } if turn.next.run.halting.is_some() => turn.halt_without(&why),
         WorkOutcome::RepositoryUnavailable { why } => wait_for_repository(turn, &why),
         WorkOutcome::HooksAnswered { event, objection } => hooks_answered(turn, event, objection),
         WorkOutcome::SecondOpinionGiven { run } => second_opinion::given(turn, *run),
@@ -97,11 +98,11 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
 
 /// Notes the first failure of an assistant in the loop, for the status comment and the audit log.
 fn assistant_failed(turn: &mut StepContext, why: Option<&str>) {
-    let Some(why) = why.filter(|_| turn.next.assistant_failure.is_none()) else { return };
+    let Some(why) = why.filter(|_| turn.next.agent.assistant_failure.is_none()) else { return };
     let iteration = turn.next.spent.iterations;
     let words = format!("The assistant failed in iteration {iteration} ({why}); the loop continues on facts");
     turn.audit(vec![AuditEntry::new(iteration, AuditEvent::AssistantFailed, words.clone())]);
-    turn.next.assistant_failure = Some(words);
+    turn.next.agent.assistant_failure = Some(words);
 }
 
 /// Adds the cost of an outcome to the loop, even if the outcome is outdated. Returns the cost.
@@ -116,7 +117,7 @@ pub(super) fn book(turn: &mut StepContext, outcome: &WorkOutcome) -> Money {
         WorkOutcome::SecondOpinionGiven { run } => {
             spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
             spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
-            turn.next.opinions.charge(run);
+            turn.next.supervision.opinions.charge(run);
             run.cost
         }
         WorkOutcome::AgentLost { cost, .. } | WorkOutcome::AskedAtEnd { cost } => *cost,
@@ -144,70 +145,72 @@ pub(super) fn book(turn: &mut StepContext, outcome: &WorkOutcome) -> Money {
 fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     turn.found_images(tree.images);
     let next = &mut turn.next;
-    let first = next.base.is_none();
-    next.policy = tree.policy;
-    next.sandbox = tree.sandbox;
-    next.proposals = tree.proposals;
-    next.overruled = tree.notes;
-    next.lacks = tree.lacks;
-    next.base_branch = tree.base_branch;
+    let first = next.branch.base.is_none();
+    next.settings.policy = tree.policy;
+    next.agent.sandbox = tree.sandbox;
+    next.pull.proposals = tree.proposals;
+    next.settings.overruled = tree.notes;
+    next.agent.lacks = tree.lacks;
+    next.branch.base_branch = tree.base_branch;
     if first {
-        next.base = Some(tree.base);
+        next.branch.base = Some(tree.base);
         // The repository's file can lower limits, options of a maintainer stand.
-        if next.options.max_iterations.is_none() {
-            next.limits.iterations = next.limits.iterations.min(next.policy.limits.iterations);
+        if next.settings.options.max_iterations.is_none() {
+            next.limits.iterations = next.limits.iterations.min(next.settings.policy.limits.iterations);
         }
-        if next.options.timeout_s.is_none() {
-            let lowered = next.policy.limits.timeout.as_millis();
+        if next.settings.options.timeout_s.is_none() {
+            let lowered = next.settings.policy.limits.timeout.as_millis();
             next.limits.time_ms = next.limits.time_ms.min(lowered);
         }
-        if next.options.budget.is_none() {
-            next.limits.cost = next.limits.cost.min(next.policy.limits.cost_usd.0);
+        if next.settings.options.budget.is_none() {
+            next.limits.cost = next.limits.cost.min(next.settings.policy.limits.cost_usd.0);
         }
     }
-    next.head = Some(tree.head.clone());
+    next.branch.head = Some(tree.head.clone());
     // The tree holds no merge any more; one that is still wanted is made again.
-    next.merging = None;
+    next.branch.restart_merge();
     match tree.remote {
         // A push whose outcome was lost is known by its commit; other people's commits are never taken for ours.
         Some(remote) => {
             let ours = next.iterations.iter().any(|i| i.commit.as_ref() == Some(&remote));
-            if ours || (next.pushed.is_none() && remote == tree.head) {
-                next.pushed = Some(remote);
+            if ours || (next.branch.pushed.is_none() && remote == tree.head) {
+                next.branch.pushed = Some(remote);
             }
         }
         // Whoever had it deleted wants the loop to go on all the same: it is pushed again.
-        None => next.pushed = None,
+        None => next.branch.pushed = None,
     }
-    if first && turn.next.existing.is_some() && !existing_pull::begins(turn, tree.problems.unwrap_or_default()) {
+    if first && turn.next.pull.existing.is_some() && !existing_pull::begins(turn, tree.problems.unwrap_or_default()) {
         return;
     }
     if !task_criteria::choose(turn, tree.detected) {
         return;
     }
-    let adapts = turn.next.policy.intelligence.adapts();
-    turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
-    if turn.next.iterations.is_empty() && turn.next.planning.is_none() {
-        let required = turn.next.policy.plans_first(&turn.next.task.labels) || turn.next.stated.asks_care();
-        turn.next.planning = required.then(Planning::default);
+    let adapts = turn.next.settings.policy.intelligence.adapts();
+    turn.next.knowledge.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
+    let asks_care = turn.next.knowledge.stated.asks_care();
+    if turn.next.iterations.is_empty() && turn.next.knowledge.planning.is_none() {
+        let required = turn.next.settings.policy.plans_first(&turn.next.task.labels) || asks_care;
+        turn.next.knowledge.planning = required.then(Planning::default);
     }
-    if turn.next.stated.asks_care() {
+    if asks_care {
         let next = &mut turn.next;
-        next.policy.protected.policy = next.policy.protected.policy.max(ProtectedPolicy::Restore);
-        if next.iterations.is_empty() && next.options.max_iterations.is_none() {
-            next.limits.iterations = next.limits.iterations.min(next.policy.limits.iterations.div_ceil(2));
+        let policy = &mut next.settings.policy;
+        policy.protected.policy = policy.protected.policy.max(ProtectedPolicy::Restore);
+        if next.iterations.is_empty() && next.settings.options.max_iterations.is_none() {
+            next.limits.iterations = next.limits.iterations.min(policy.limits.iterations.div_ceil(2));
         }
     }
     if first {
-        turn.next.past = Some(PastLoops::of(&tree.past, turn.next.task_type()));
+        turn.next.knowledge.past = Some(PastLoops::of(&tree.past, turn.next.task_type()));
     }
-    turn.next.experience = if adapts { tree.experience } else { Default::default() };
-    if turn.next.checks.is_empty() {
+    turn.next.knowledge.experience = if adapts { tree.experience } else { Default::default() };
+    if turn.next.checks.list.is_empty() {
         turn.go(LoopState::NeedsCriteria, "no check was found");
         let view = report::needs_criteria(&turn.next, &[]);
         return turn.comment(&format!("criteria/{}", turn.next.version), view);
     }
-    if turn.next.baseline.is_none() {
+    if turn.next.checks.baseline.is_none() {
         turn.push(ForgeEffect::Status { fresh: false });
         turn.work(LoopStep::Baseline, |ticket| WorkEffect::Check {
             ticket,
@@ -216,7 +219,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
         });
     } else if only_verification_is_left(&turn.next) {
         verify(turn);
-    } else if let Some(commit) = unpushed(turn).filter(|_| turn.next.merge_wanted.is_none()) {
+    } else if let Some(commit) = unpushed(turn).filter(|_| turn.next.branch.merge.is_none()) {
         turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
     } else {
         next_iteration(turn);
@@ -226,7 +229,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
 fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     let end = run.end;
     turn.found_images(run.images);
-    let reads_messages = turn.next.policy.intelligence.adapts();
+    let reads_messages = turn.next.settings.policy.intelligence.adapts();
     if turn.next.iterations.is_empty() {
         return turn.because("an agent run ended, but no iteration is running");
     }
@@ -235,7 +238,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
         end,
         AgentEnd::Unavailable { .. } | AgentEnd::Declined { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }
     ) {
-        turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
+        turn.next.agent.session = run.session.filter(|_| end == AgentEnd::Finished);
     }
     turn.next.keep_failed(run.failed_elsewhere);
     let Some(current) = turn.next.current_mut() else { return };
@@ -288,14 +291,14 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
             turn.reach_limit(LoopLimit::Money, &reason);
         }
         AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
-            turn.next.wait = None;
-            turn.next.agent_failures += 1;
+            turn.next.run.wait = None;
+            turn.next.agent.failures += 1;
             turn.work(LoopStep::Commit, |ticket| WorkEffect::Commit { ticket, iteration: number });
         }
         AgentEnd::Finished | AgentEnd::Cancelled | AgentEnd::OverBudget => {
-            turn.next.agent_failures = 0;
-            turn.next.limited_tries = 0;
-            turn.next.wait = None;
+            turn.next.agent.failures = 0;
+            turn.next.agent.limited_tries = 0;
+            turn.next.run.wait = None;
             turn.work(LoopStep::Commit, |ticket| WorkEffect::Commit { ticket, iteration: number });
         }
     }
@@ -303,7 +306,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
 
 /// Handles the death of the agent's process. The attempt counts, and the same iteration is tried again.
 fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
-    if turn.next.step == LoopStep::Plan {
+    if turn.next.run.step == LoopStep::Plan {
         return plan::missed(turn, "the service stopped during the run".to_owned());
     }
     let salvage_note = salvaged.map_or(String::new(), |sha| format!("; its changes are kept as {}", sha.short()));
@@ -321,7 +324,7 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
 }
 
 fn committed(turn: &mut StepContext, change: IterationChange) {
-    let merging = turn.next.merging.is_some();
+    let merging = turn.next.branch.merging().is_some();
     let known = turn.next.iterations.iter().rev().nth(1).map(|last| last.refused.clone()).unwrap_or_default();
     let Some(current) = turn.next.current_mut() else {
         return turn.because("a commit was made, but no iteration is running");
@@ -335,7 +338,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
     if let Some(blocked) = change.blocked {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);
-        turn.next.session = None;
+        turn.next.agent.session = None;
         let text = format!("The last change was rejected: {blocked}. Do the task without it.");
         turn.tell_next_run(text);
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
@@ -356,15 +359,15 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
     }
     match change.commit {
         Some(commit) => {
-            turn.next.head = Some(commit.clone());
+            turn.next.branch.head = Some(commit.clone());
             if merging {
                 conflicts::finish_merge(turn);
             }
             turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
         }
         // Nothing is checked for good that the forge does not have: an earlier push may have been refused.
-        None => match turn.next.head.clone().filter(|head| turn.next.base.as_ref() != Some(head)) {
-            Some(head) if turn.next.pushed.as_ref() != Some(&head) => {
+        None => match turn.next.branch.head.clone().filter(|head| turn.next.branch.base.as_ref() != Some(head)) {
+            Some(head) if turn.next.branch.pushed.as_ref() != Some(&head) => {
                 turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit: head });
             }
             _ => run_checks(turn),
@@ -374,54 +377,54 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
 
 /// Pushes the restored files of the best iteration before the loop stops.
 fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<String>) {
-    turn.next.session = None;
-    let Some(halting) = turn.next.halting.as_mut() else { return turn.halt() };
+    turn.next.agent.session = None;
+    let Some(halting) = turn.next.run.halting.as_mut() else { return turn.halt() };
     (halting.restored, halting.retained_as) = (true, retained_as);
     let best = halting.iteration;
     suggestions::undone(turn, best);
     if let Some(newest) = turn.next.iterations.iter_mut().rev().find(|iteration| !iteration.discarded) {
         newest.restored_to = Some(best);
     }
-    let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return turn.halt() };
+    let Some(commit) = commit.or_else(|| turn.next.branch.head.clone()) else { return turn.halt() };
     hooks::put_back(&mut turn.next, &commit);
-    turn.next.head = Some(commit.clone());
+    turn.next.branch.head = Some(commit.clone());
     turn.work(LoopStep::Push, |ticket| WorkEffect::Push { ticket, commit });
 }
 
 fn pushed(turn: &mut StepContext) {
-    if turn.next.halting.is_some() {
+    if turn.next.run.halting.is_some() {
         return turn.halt();
     }
     suggestions::pushed(turn);
-    if turn.next.pull.is_none() {
+    if turn.next.pull.opened.is_none() {
         turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     }
     run_checks(turn);
 }
 
 fn run_checks(turn: &mut StepContext) {
-    let Some(commit) = turn.next.head.clone() else {
+    let Some(commit) = turn.next.branch.head.clone() else {
         return turn.because("there is nothing to check");
     };
     turn.work(LoopStep::Check, |ticket| WorkEffect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
 }
 
 fn checked(turn: &mut StepContext, report: CheckReport) {
-    match turn.next.step {
+    match turn.next.run.step {
         LoopStep::Baseline => {
             // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
             let (all_hold, may_hold) = (report.all_hold(), report.may_hold());
             // Checks of a head with work in it (`/ralph resume --check`) say nothing about the base.
-            let at_base = turn.next.head == turn.next.base;
-            let found = turn.next.found_branch().map(|found| &found.head);
+            let at_base = turn.next.branch.head == turn.next.branch.base;
+            let found = turn.next.pull.found_branch().map(|found| &found.head);
             // The commits of the author of a pull request are the reference, not the loop's work.
-            let at_start = found.map_or(at_base, |found| turn.next.head.as_ref() == Some(found));
-            turn.next.baseline = Some(report);
-            turn.next.baseline_base = turn.next.base.clone().filter(|_| at_start);
+            let at_start = found.map_or(at_base, |found| turn.next.branch.head.as_ref() == Some(found));
+            let base = turn.next.branch.base.clone().filter(|_| at_start);
+            turn.next.checks.baseline = Some(Baseline { report, base });
             // Other checks say how far the work is from here on; what was measured before is about something else.
-            turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
-            turn.next.supervision = None;
-            if may_hold && at_base && turn.next.existing.is_none() {
+            turn.next.checks.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
+            turn.next.supervision.state = None;
+            if may_hold && at_base && turn.next.pull.existing.is_none() {
                 task_criteria::hold_before_any_change(turn);
             } else if all_hold && nobody_wants_more(&turn.next) {
                 verify(turn);
@@ -452,14 +455,14 @@ fn iteration_checked(turn: &mut StepContext, mut checks: CheckReport) {
         current.record = None;
     }
     let review = if verifies { None } else { judge::judge(turn) };
-    if turn.next.policy.progress == ProgressReport::Comments
+    if turn.next.settings.policy.progress == ProgressReport::Comments
         && let Some(view) = report::iteration(&turn.next)
     {
         turn.comment(&format!("iteration/{number}"), view);
     }
     turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
     turn.push(ForgeEffect::Status { fresh: false });
-    if turn.next.agent_failures >= MAX_AGENT_FAILURES {
+    if turn.next.agent.failures >= MAX_AGENT_FAILURES {
         let why = format!("the agent failed {MAX_AGENT_FAILURES} times in a row");
         return turn.fail(&why, "read its last messages below, fix the cause, then `/ralph resume`");
     }
@@ -487,15 +490,15 @@ fn after_iteration(turn: &mut StepContext) {
 /// Handles the outcome of the verification. Without `tests`, as in outcomes of an older version, the findings about the commit
 /// are kept.
 fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestEvidence>) {
-    let Some(head) = turn.next.head.clone() else { return };
+    let Some(head) = turn.next.branch.head.clone() else { return };
     // What an iteration left whose work was undone says nothing about it.
-    let returned = std::mem::take(&mut turn.next.opinions.returned);
+    let returned = std::mem::take(&mut turn.next.supervision.opinions.returned);
     let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));
     if !report.all_hold() {
         tell_failures(turn, &report);
         let failing = report.outcomes.iter().filter(|outcome| !outcome.holds);
         let checks = failing.map(|outcome| outcome.name.clone()).collect();
-        turn.next.guard.failed = Some(FailedVerification { commit: head, checks });
+        turn.next.checks.guard.failed = Some(FailedVerification { commit: head, checks });
         judge::set_checks(&mut turn.next, report);
         let review = judge::judge(turn);
         if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) {
@@ -508,7 +511,7 @@ fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestE
             turn.next.is_known_as_flaky(&outcome.name) || turn.next.failed_in_fresh_checkout().contains(&outcome.name);
     }
     let open = found || !turn.next.open_findings().is_empty();
-    turn.next.verified = Some(head).filter(|_| !open);
+    turn.next.branch.verified = Some(head).filter(|_| !open);
     if let Some(current) = turn.next.current_mut().filter(|_| !returned) {
         current.checks = report;
     }
@@ -522,7 +525,7 @@ fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestE
         return test_guard::go_on(turn, true);
     }
     // What people asked for while the checks ran is work to be done before anybody reviews.
-    if onward == JudgementOutcome::Iterate || turn.next.has_requests() {
+    if onward == JudgementOutcome::Iterate || turn.next.requests.has_open() {
         return next_iteration(turn);
     }
     if task_criteria::pass_without_change(turn) || task_criteria::asks_about_flaky(turn) {

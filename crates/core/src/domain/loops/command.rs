@@ -249,7 +249,7 @@ impl LoopCommand {
     pub fn sender_for_operator(&self, current: &Loop) -> User {
         match self {
             Self::Pause(_) | Self::Abort(_) | Self::Status(_) | Self::Help(_) => operator(),
-            _ => current.authority.clone(),
+            _ => current.people.authority.clone(),
         }
     }
 }

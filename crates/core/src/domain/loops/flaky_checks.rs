@@ -54,7 +54,7 @@ impl Loop {
                 None => understood.find_map(|then| lost_report(then, outcome)),
             };
             let otherwise = |check: &Check| check.name == outcome.name && !criteria::passes_by_exit_code(check);
-            if let Some(why) = why.filter(|_| !self.checks.iter().any(otherwise)) {
+            if let Some(why) = why.filter(|_| !self.checks.list.iter().any(otherwise)) {
                 outcome.why = why;
                 (outcome.holds, outcome.contradicted) = (false, true);
             }
@@ -66,13 +66,13 @@ impl Loop {
     }
 
     fn checks_named(&self, wanted: impl Fn(&str) -> bool) -> Vec<Check> {
-        self.checks.iter().filter(|check| wanted(&check.name)).cloned().collect()
+        self.checks.list.iter().filter(|check| wanted(&check.name)).cloned().collect()
     }
 
     /// Returns the reports of the current checks: the baseline, and those of the iterations since the checks were last changed.
     fn reports_of_now(&self) -> impl Iterator<Item = &CheckReport> {
-        let of_now = self.iterations.iter().filter(|iteration| iteration.number > self.measured_after);
-        self.baseline.iter().chain(of_now.map(|iteration| &iteration.checks))
+        let of_now = self.iterations.iter().filter(|iteration| iteration.number > self.checks.measured_after);
+        self.checks.baseline_report().into_iter().chain(of_now.map(|iteration| &iteration.checks))
     }
 
     /// Whether a check is known to be flaky: it failed once and passed once on the same commit.
@@ -93,20 +93,21 @@ impl Loop {
 
     /// Returns the names of the checks that failed in a fresh checkout of the newest commit.
     pub fn failed_in_fresh_checkout(&self) -> &[String] {
-        let failed = self.guard.failed.as_ref().filter(|failed| self.head.as_ref() == Some(&failed.commit));
+        let failed =
+            self.checks.guard.failed.as_ref().filter(|failed| self.branch.head.as_ref() == Some(&failed.commit));
         failed.map_or(&[][..], |failed| &failed.checks[..])
     }
 
     /// Whether the branch has the same files as its base, and the baseline was measured at that base.
     pub fn is_unchanged(&self) -> bool {
-        let measured_here = self.baseline.is_some() && self.base.is_some() && self.baseline_base == self.base;
+        let measured_here = self.branch.base.is_some() && self.checks.baseline_commit() == self.branch.base.as_ref();
         let empty = || self.branch_stat().is_some_and(|stat| stat.files.is_empty());
-        measured_here && (self.head == self.base || empty())
+        measured_here && (self.branch.head == self.branch.base || empty())
     }
 
     /// Marks checks as flaky that failed in the baseline and pass in `report` although the branch is unchanged.
     pub fn mark_unexplained(&self, report: &mut CheckReport) {
-        let Some(start) = self.baseline.as_ref().filter(|_| self.is_unchanged()) else { return };
+        let Some(start) = self.checks.baseline_report().filter(|_| self.is_unchanged()) else { return };
         for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.holds) {
             outcome.flaky |= has(start, &outcome.name, |then| !then.holds);
         }

@@ -20,10 +20,12 @@ impl Loop {
     /// Returns the test counts at the base. `None` if the checks did not run there, because the base was merged since, or because
     /// the checks were added after the branch had changes.
     pub fn base_counts(&self) -> Option<BaseCounts> {
-        let base = self.base.as_ref()?;
-        match &self.baseline {
-            Some(baseline) if self.baseline_base.as_ref() == Some(base) => Some(BaseCounts::of(base.clone(), baseline)),
-            _ => self.guard.base.clone().filter(|counts| counts.base.as_ref() == Some(base)),
+        let base = self.branch.base.as_ref()?;
+        match self.checks.baseline_report() {
+            Some(baseline) if self.checks.baseline_commit() == Some(base) => {
+                Some(BaseCounts::of(base.clone(), baseline))
+            }
+            _ => self.checks.guard.base.clone().filter(|counts| counts.base.as_ref() == Some(base)),
         }
     }
 
@@ -34,7 +36,7 @@ impl Loop {
 
     /// Returns the findings that prevent the review, because they are neither fixed nor accepted.
     pub fn open_findings(&self) -> Vec<&BranchFinding> {
-        let open = |finding: &&BranchFinding| finding.blocks() && self.guard.accepted_by(finding).is_none();
+        let open = |finding: &&BranchFinding| finding.blocks() && self.checks.guard.accepted_by(finding).is_none();
         self.branch_findings().unwrap_or_default().iter().filter(open).collect()
     }
 
@@ -49,7 +51,7 @@ impl Loop {
     /// Returns the accepted findings that still exist, each with the login of the person who accepted it.
     pub fn accepted_findings(&self) -> Vec<(&str, &BranchFinding)> {
         let findings = self.branch_findings().unwrap_or_default().iter();
-        findings.filter_map(|finding| Some((self.guard.accepted_by(finding)?, finding))).collect()
+        findings.filter_map(|finding| Some((self.checks.guard.accepted_by(finding)?, finding))).collect()
     }
 
     /// Returns the findings of weakened checks for reviewers, except accepted ones. If the branch was not measured, returns the
@@ -57,7 +59,7 @@ impl Loop {
     /// cannot be compared, so findings in it are always returned.
     pub fn findings(&self) -> Vec<TamperFinding> {
         if let Some(measured) = self.branch_findings() {
-            let not_accepted = measured.iter().filter(|finding| self.guard.accepted_by(finding).is_none());
+            let not_accepted = measured.iter().filter(|finding| self.checks.guard.accepted_by(finding).is_none());
             return not_accepted.map(|finding| finding.found.clone()).collect();
         }
         let stat = self.branch_stat();

@@ -1,9 +1,9 @@
 //! Plan gate: determines what a loop may do before its plan is approved.
 
-use super::aggregate::Loop;
+use super::parts::LoopKnowledge;
 use super::planning::{PlanApproval, Planning, ProposedPlan};
 
-impl Loop {
+impl LoopKnowledge {
     /// Whether a plan is required and not approved yet, so that nothing may be implemented.
     pub fn lacks_approval(&self) -> bool {
         self.planning.as_ref().is_some_and(|planning| planning.approval.is_none())

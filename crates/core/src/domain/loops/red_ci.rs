@@ -5,19 +5,20 @@ use super::{FailedCi, Guidance, GuidanceSource, Iteration, Loop, LoopState, Loop
 impl Loop {
     /// Returns the failed CI of the head; `None` if no check failed there that does not also fail on the base.
     pub fn red_ci(&self) -> Option<&FailedCi> {
-        let of_head = |ci: &&FailedCi| self.head.as_ref() == Some(&ci.commit) && !ci.names.is_empty();
-        self.failed_ci.as_ref().filter(of_head)
+        let of_head = |ci: &&FailedCi| self.branch.head.as_ref() == Some(&ci.commit) && !ci.names.is_empty();
+        self.pull.failed_ci.as_ref().filter(of_head)
     }
 
     /// Whether the CI results of the pushed commit matter now, because the commit is in review or its checks run, or because its
     /// CI failed before.
     pub fn reads_ci(&self) -> bool {
-        let failed_before = || self.failed_ci.as_ref().is_some_and(|ci| self.pushed.as_ref() == Some(&ci.commit));
+        let failed_before =
+            || self.pull.failed_ci.as_ref().is_some_and(|ci| self.branch.pushed.as_ref() == Some(&ci.commit));
         match self.state {
             LoopState::Review => true,
             LoopState::Running => {
                 matches!(
-                    self.step,
+                    self.run.step,
                     LoopStep::Check | LoopStep::Verify | LoopStep::HooksBeforeReady | LoopStep::SecondOpinion
                 ) || failed_before()
             }

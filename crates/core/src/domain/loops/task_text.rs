@@ -10,7 +10,7 @@ use crate::domain::trust::sanitize::{self, document};
 impl Loop {
     /// Returns the paths that the issue, or a request of a maintainer, names as the forge displays them.
     pub fn named_paths(&self) -> NamedPaths {
-        let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.guidance);
+        let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.requests.guidance);
         let of_people = given.filter(|one| matches!(one.source, GuidanceSource::Command | GuidanceSource::Review));
         let requests = of_people.map(|guidance| sanitize::for_prompt(&guidance.text));
         let texts: Vec<String> = std::iter::once(self.task.agent_text()).chain(requests).collect();

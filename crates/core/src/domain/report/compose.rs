@@ -97,13 +97,16 @@ fn repository_page(current: &Loop) -> &str {
 }
 
 fn pull_link(current: &Loop) -> Option<Link> {
-    current.pull.as_ref().map(|pull| link(format!("#{}", pull.number), pull.url.clone()))
+    current.pull.opened.as_ref().map(|pull| link(format!("#{}", pull.number), pull.url.clone()))
 }
 
 fn branch_link(current: &Loop) -> Option<Link> {
     let page = repository_page(current);
-    let head = current.pushed.as_ref()?;
-    Some(link(current.branch.clone(), if page.is_empty() { String::new() } else { format!("{page}/commit/{head}") }))
+    let head = current.branch.pushed.as_ref()?;
+    Some(link(
+        current.branch.name.clone(),
+        if page.is_empty() { String::new() } else { format!("{page}/commit/{head}") },
+    ))
 }
 
 fn seconds(ms: i64) -> u64 {
@@ -112,7 +115,7 @@ fn seconds(ms: i64) -> u64 {
 
 fn counts(report: Option<&CheckReport>, current: &Loop) -> (u32, u32) {
     let held = report.map_or(0, CheckReport::held);
-    (held as u32, report.map_or(current.checks.len(), |r| r.outcomes.len()) as u32)
+    (held as u32, report.map_or(current.checks.list.len(), |r| r.outcomes.len()) as u32)
 }
 
 fn check_lines(report: &CheckReport) -> Vec<CheckLine> {
@@ -184,7 +187,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         }
     });
     let mut notes = Vec::new();
-    if let Some(why) = &current.pause_wanted {
+    if let Some(why) = &current.run.pause_wanted {
         notes.push(format!("The loop pauses after this iteration: {why}."));
     }
     let switched = current.current().map(|last| last.served.switched.iter().map(String::as_str).collect::<Vec<_>>());
@@ -195,21 +198,22 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     if current.retained_iterations().any(|i| i.served.unpriced) {
         notes.push("The cost is unknown: the backend does not report it, and its model has no published price.".into());
     }
-    if !current.guidance.is_empty() {
-        let waits = match current.guidance.len() {
+    if !current.requests.guidance.is_empty() {
+        let waits = match current.requests.guidance.len() {
             1 => "1 piece of guidance is".to_owned(),
             many => format!("{many} pieces of guidance are"),
         };
         notes.push(format!("{waits} queued for the next iteration."));
     }
-    notes.extend(current.refused.iter().map(RefusedChange::words));
+    notes.extend(current.pull.refused.iter().map(RefusedChange::words));
     notes.extend(merge_note(current));
-    notes.extend(current.lacks.iter().map(|note| format!("{note}.")));
-    if current.budget_notice > 0 {
-        notes.push(format!("At least {} % of the loop's budget of money or time is used.", current.budget_notice));
+    notes.extend(current.agent.lacks.iter().map(|note| format!("{note}.")));
+    if current.spent.budget_notice > 0 {
+        notes
+            .push(format!("At least {} % of the loop's budget of money or time is used.", current.spent.budget_notice));
     }
-    notes.extend(current.assistant_failure.iter().map(|note| format!("{note}.")));
-    notes.extend(current.overruled.iter().map(|note| format!("Repository file: {note}.")));
+    notes.extend(current.agent.assistant_failure.iter().map(|note| format!("{note}.")));
+    notes.extend(current.settings.overruled.iter().map(|note| format!("Repository file: {note}.")));
     let findings = current.findings().len();
     if findings > 0 {
         let changes = if findings == 1 { "1 change".to_owned() } else { format!("{findings} changes") };
@@ -233,7 +237,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         elapsed_s: seconds(current.spent.time_at(now)),
         timeout_s: seconds(current.limits.time_ms),
         branch: branch_link(current),
-        base_branch: current.base_branch.clone(),
+        base_branch: current.branch.base_branch.clone(),
         pull: pull_link(current),
         dashboard: None,
         course: current.judged().map(course_line),
@@ -241,24 +245,24 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         notes,
         learnings: learnings(current),
         commands: commands(current),
-        sandbox: current.sandbox.clone(),
+        sandbox: current.agent.sandbox.clone(),
         backend: served_words(current, backend),
-        checks: current.checks.iter().map(planned_check).collect(),
-        detected: current.checks_from == Some(CheckSource::Detected),
-        started_by: current.requested_by.login.clone(),
-        who_may: who_may(&current.policy),
+        checks: current.checks.list.iter().map(planned_check).collect(),
+        detected: current.checks.source == Some(CheckSource::Detected),
+        started_by: current.people.requested_by.login.clone(),
+        who_may: who_may(&current.settings.policy),
         task_facts: task_facts(current),
-        past: current.past.as_ref().map(past_line),
+        past: current.knowledge.past.as_ref().map(past_line),
         plan: plan::plan_line(current),
-        images: current.images.words(),
-        hidden_removed: current.hidden_removed as usize,
+        images: current.knowledge.images.words(),
+        hidden_removed: current.knowledge.hidden_removed as usize,
         task_text: current.task.agent_text(),
     }))
 }
 
 /// Returns the note about a merge requested from the forge; `None` if there is no request.
 fn merge_note(current: &Loop) -> Option<String> {
-    let wish = current.merge_wish.as_ref().filter(|_| current.state.is_open())?;
+    let wish = current.pull.merge_wish.as_ref().filter(|_| current.state.is_open())?;
     let who = &wish.by.login;
     Some(match wish.accepted {
         true => format!("The forge merges the pull request once the rules of its base are satisfied, as {who} asked."),
@@ -345,7 +349,7 @@ fn headline(current: &Loop) -> String {
 /// Describes the current step of a running loop.
 fn step_words(current: &Loop) -> String {
     let n = current.spent.iterations;
-    match current.step {
+    match current.run.step {
         LoopStep::Idle => "Between two steps.".into(),
         LoopStep::Prepare => "Preparing the work tree.".into(),
         LoopStep::Baseline => "Running the checks before the first change.".into(),
@@ -396,7 +400,7 @@ pub(super) fn next_action(current: &Loop) -> String {
 /// Whether there was nothing to do: every check of an issue passed before the first iteration, or a pull request had no problem.
 fn nothing_to_do(current: &Loop) -> bool {
     current.found_nothing_to_do()
-        || current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
+        || current.iterations.is_empty() && current.checks.baseline_report().is_some_and(CheckReport::all_hold)
 }
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
@@ -439,7 +443,7 @@ pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View 
 /// Fills the notice that the loop waits until `until` because of `why`. With `mention`, it mentions the person who started
 /// the loop.
 pub fn waiting(current: &Loop, why: &str, until: Timestamp, mention: bool) -> View {
-    let who = Some(&current.requested_by).filter(|who| mention && who.kind == AccountKind::User);
+    let who = Some(&current.people.requested_by).filter(|who| mention && who.kind == AccountKind::User);
     View::Waiting(WaitingView {
         loop_id: current.id.clone(),
         reason: sentence(why),
@@ -472,7 +476,7 @@ pub fn folded_iteration(current: &Loop, number: u32) -> Option<View> {
 fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
     let before =
         current.measured().rev().find(|i| i.number < last.number && i.ended_at.is_some()).map(|i| i.completion);
-    let before = before.or_else(|| current.baseline.as_ref().map(|_| current.completion_at_start()));
+    let before = before.or_else(|| current.checks.baseline.as_ref().map(|_| current.checks.completion_at_start()));
     let (files, more_files) = file_lines(&last.stat);
     let summary = if last.report.summary.trim().is_empty() { &last.message } else { &last.report.summary };
     let page = repository_page(current);
@@ -533,24 +537,24 @@ pub fn denied_tools(current: &Loop, last: &Iteration) -> Vec<String> {
 
 /// Whether the loop may run another iteration after this one.
 fn continues(current: &Loop, last: &Iteration) -> bool {
-    last.number < current.limits.iterations && (!last.checks.all_hold() || !current.guidance.is_empty())
+    last.number < current.limits.iterations && (!last.checks.all_hold() || !current.requests.guidance.is_empty())
 }
 
 /// Describes the next step after an iteration.
 fn next_words(current: &Loop, last: &Iteration) -> String {
-    match (last.checks.all_hold(), current.guidance.is_empty()) {
+    match (last.checks.all_hold(), current.requests.guidance.is_empty()) {
         (true, true) => return "run the checks again in a fresh checkout.".into(),
         (true, false) => return "follow the guidance that arrived meanwhile.".into(),
         (false, _) if last.number >= current.limits.iterations => return "none; this was the last iteration.".into(),
         (false, _) => {}
     }
-    if current.agent_failures >= MAX_AGENT_FAILURES {
+    if current.agent.failures >= MAX_AGENT_FAILURES {
         return format!("the loop ends, because the agent failed {MAX_AGENT_FAILURES} times in a row.");
     }
     if let Some(judged) = last.judged.as_ref().filter(|judged| judged.stops.is_some()) {
         return stop_words(current, judged);
     }
-    if current.pause_wanted.is_some() {
+    if current.run.pause_wanted.is_some() {
         return "the loop pauses, as requested.".into();
     }
     let failing: Vec<_> = last.checks.outcomes.iter().filter(|o| !o.holds).map(|o| format!("`{}`", o.name)).collect();
@@ -564,7 +568,7 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
 /// Describes the consequence of a judgement that stops the loop. The loop is still running at that time, because it stops
 /// only after the iteration is reported.
 fn stop_words(current: &Loop, judged: &IterationJudgement) -> String {
-    let asks = match current.policy.supervision().oversight.auto_escalate {
+    let asks = match current.settings.policy.supervision().oversight.auto_escalate {
         true => "asks for a decision in an escalation issue",
         false => "asks for a decision here",
     };

@@ -20,7 +20,7 @@ pub fn linked_commit(current: &Loop, view: &View) -> Option<Sha> {
             let found = current.iterations.iter().rev().find(|iteration| iteration.number == view.n)?;
             Some(found.commit.clone().unwrap_or_else(|| found.parent.clone()))
         }
-        View::Pull(_) => current.pushed.clone(),
+        View::Pull(_) => current.branch.pushed.clone(),
         _ => None,
     }
 }

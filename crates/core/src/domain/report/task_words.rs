@@ -13,8 +13,8 @@ const PLACES_SHOWN: usize = 5;
 /// Describes the facts used by supervision, one line each. A stated fact is shown together with the estimate that it
 /// replaces.
 pub fn task_facts(current: &Loop) -> Vec<String> {
-    let (guessed, stated) = (current.guessed_facts(), &current.stated);
-    let settings = current.policy.supervision().control.complexity;
+    let (guessed, stated) = (current.guessed_facts(), &current.knowledge.stated);
+    let settings = current.settings.policy.supervision().control.complexity;
     let estimate = complexity(&guessed, &Record::default(), &settings);
     let mut lines = vec![match stated.get(|facts| facts.complexity) {
         Some((complexity, source)) => {
@@ -46,7 +46,9 @@ pub fn task_facts(current: &Loop) -> Vec<String> {
         Some((iterations, source)) => {
             format!("about {iterations} iterations, {} (guess: {least} to {most})", source.words())
         }
-        None if current.estimate.is_some() => format!("{least} to {most} iterations, guessed from earlier loops"),
+        None if current.knowledge.estimate.is_some() => {
+            format!("{least} to {most} iterations, guessed from earlier loops")
+        }
         None => format!("{least} to {most} iterations, guessed from its type ({})", current.task_type().as_str()),
     });
     lines
@@ -102,9 +104,9 @@ mod tests {
         2 to 5 iterations, guessed from its type (test-fix)
         ");
         current.task.body = "See src/auth/login.rs, docs/login.md and https://example.org/a/b.html.".into();
-        current.stated.issue =
+        current.knowledge.stated.issue =
             StatedFacts { complexity: Some(8), scope: vec!["src/auth/**".into()], ..StatedFacts::default() };
-        current.stated.file = StatedFacts {
+        current.knowledge.stated.file = StatedFacts {
             complexity: Some(3),
             security_sensitive: Some(false),
             breaking_changes: Some(true),
@@ -128,7 +130,7 @@ mod tests {
         let mut current = samples::fresh();
         current.task.body =
             (0..8).map(|n| format!("`src/part{n}/mod.rs` ")).chain(["src/part0/mod.rs".into()]).collect();
-        current.estimate = Some(Estimate { mean: 2.0, deviation: 0.5, samples: 9 });
+        current.knowledge.estimate = Some(Estimate { mean: 2.0, deviation: 0.5, samples: 9 });
         insta::assert_snapshot!(task_facts(&current).join("\n"), @r"
         complexity 7 of 10, estimated from the text
         scope src/part0/mod.rs, src/part1/mod.rs, src/part2/mod.rs, src/part3/mod.rs, src/part4/mod.rs and 3 more, guessed from the text

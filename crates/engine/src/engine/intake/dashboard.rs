@@ -123,11 +123,11 @@ impl Engine {
         let wanted = id.clone();
         let current = self.store.read(move |c| loops::get(c, &wanted)).await?;
         let current = current.ok_or_else(|| DashboardCommandError::UnknownLoop(id.clone()))?;
-        let forge = &current.place.repo.forge;
+        let forge = &current.issue.repo.forge;
         let Some(account) = self.forges.get(forge) else {
             return Err(DashboardCommandError::Unavailable(format!("the forge {forge} is not configured")));
         };
-        let mut place = current.place.clone();
+        let mut place = current.issue.clone();
         if let DashboardAuthor::Account(user) = author {
             // The name may have been given to another repository, whose permissions say nothing. An archived repository has
             // people with permissions, too.
@@ -148,7 +148,7 @@ impl Engine {
             return Ok(not_taken(DashboardOutcome::Invalid, problem.to_owned(), Some("/ralph help".to_owned())));
         };
         if matches!(parsed, Ok(LoopCommand::Help(_))) {
-            return Ok(said(DashboardOutcome::Answered, help_lines(&report::help(&current.policy))));
+            return Ok(said(DashboardOutcome::Answered, help_lines(&report::help(&current.settings.policy))));
         }
         if let Some(answer) = self.newer_loop(&current).await? {
             return Ok(answer);
@@ -194,7 +194,7 @@ impl Engine {
     /// Returns the refusal of a command if the issue has a newer loop, which would receive the command instead;
     /// otherwise `None`.
     async fn newer_loop(&self, current: &Loop) -> Result<Option<DashboardAnswer>, DashboardCommandError> {
-        let place = current.place.clone();
+        let place = current.issue.clone();
         let found = self.store.read(move |c| loops::find(c, &place.repo, place.issue)).await?;
         let newer = found.filter(|(newest, ..)| *newest != current.id);
         Ok(newer.map(|(newest, ..)| {

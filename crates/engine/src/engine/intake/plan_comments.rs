@@ -28,13 +28,13 @@ impl Engine {
         let (of, subject) = (id.clone(), id.as_str().to_owned());
         let read = self.store.read(move |c| Ok((loops::get(c, &of)?, forge_posts::of_subject(c, &subject)?)));
         let (Some(current), posts) = read.await? else { return Ok(None) };
-        let Some(plan) = current.waiting_plan() else { return Ok(None) };
+        let Some(plan) = current.knowledge.waiting_plan() else { return Ok(None) };
         let Some(forge) = account.forge.webhooks() else { return Ok(None) };
         let key = report::plan_key(plan);
         let shows_it =
             |other: &str| other.strip_prefix(&key).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         for (_, ForgePost { forge_id, digest: posted }, _) in posts.iter().filter(|(key, ..)| shows_it(key)) {
-            let issue = current.place.issue;
+            let issue = current.issue.issue;
             let Some(comment) = forge.comment(repo, issue, CommentId(*forge_id)).await? else { continue };
             let now = digest(&comment.body);
             let repeated = format!("{key}/{}", &now[..KEY_DIGITS]);
@@ -43,7 +43,7 @@ impl Engine {
             }
             let view = Box::new(report::plan(&current, plan));
             let effect = Effect::Forge(ForgeEffect::Comment { key: repeated, on: issue, view });
-            let (id, place, at) = (id.clone(), current.place.clone(), self.clock.now());
+            let (id, place, at) = (id.clone(), current.issue.clone(), self.clock.now());
             self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, at)).await?;
             self.wake.effects_queued();
             let short = plan.short_hash();

@@ -46,13 +46,14 @@ impl Engine {
                 .tell_state(account, repo, (number, role), "pull-closed", LoopInput::Forge(ForgeInput::PullClosed))
                 .await;
         }
-        let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
+        let elsewhere =
+            |current: &Loop| current.pull.opened.is_some() && current.branch.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
             let input = LoopInput::Forge(ForgeInput::PullRetargeted { base: pull.base_branch.clone() });
             let what = format!("pull-to-{}", pull.base_branch);
             return self.tell_state(account, repo, (number, role), &what, input).await;
         }
-        let concerns = |l: &Loop| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number);
+        let concerns = |l: &Loop| in_review(l) && l.pull.opened.as_ref().is_some_and(|p| p.number == number);
         self.inspect_where(repo, false, concerns).await
     }
 
@@ -68,12 +69,12 @@ impl Engine {
         let open = self.store.read(move |c| loops::open_of_repository(c, &of)).await?;
         let mut asked = 0;
         for current in open {
-            if let Some(commit) = current.pushed.clone().filter(|_| concerns(&current)) {
+            if let Some(commit) = current.branch.pushed.clone().filter(|_| concerns(&current)) {
                 let now = self.clock.now();
                 let effect = Effect::Forge(ForgeEffect::Inspect { commit, base_moved });
                 self.store
                     .write(move |c| {
-                        outbox::enqueue(c, current.id.as_str(), Some(&current.id), &current.place, &effect, now)
+                        outbox::enqueue(c, current.id.as_str(), Some(&current.id), &current.issue, &effect, now)
                     })
                     .await?;
                 asked += 1;
@@ -175,7 +176,7 @@ impl Engine {
             let resolved = forge.resolved_remarks(repo, number).await?;
             remarks.retain(|remark| !resolved.contains(&remark.comment.id));
         }
-        let mut known = current.reviews_seen;
+        let mut known = current.pull.reviews_seen;
         let of_reviews: HashMap<i64, Option<User>> =
             reviews.iter().map(|review| (review.id, review.author.clone())).collect();
         for review in reviews {
@@ -334,7 +335,7 @@ impl Engine {
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        let of_pull = |current: &Loop| current.pull.as_ref().is_some_and(|pull| pull.number == number);
+        let of_pull = |current: &Loop| current.pull.opened.as_ref().is_some_and(|pull| pull.number == number);
         let Some(current) = self.open_loop(&repo, number).await?.filter(of_pull) else {
             return ignored("no command in it");
         };
@@ -357,7 +358,7 @@ impl Engine {
         let view = report::reply(false, lines.map(str::to_owned).to_vec());
         let effect =
             Effect::Forge(ForgeEffect::Comment { key: "plain-comment".into(), on: number, view: Box::new(view) });
-        let (place, id, now) = (current.place, current.id, self.clock.now());
+        let (place, id, now) = (current.issue, current.id, self.clock.now());
         self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, now)).await?;
         self.wake.effects_queued();
         done("told what would reach the agent")

@@ -82,7 +82,7 @@ impl Engine {
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
             return Ok(Receipt::outcome("the run was lost", ticket, WorkOutcome::AgentLost { salvaged, cost }));
         }
-        let Some(head) = &current.head else {
+        let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
         };
         let questions = Questions::of(current, ticket, cancel);
@@ -133,7 +133,7 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<Option<String>, EffectError> {
         let note = self.fresh_tree(current, repo, head, cancel).await?;
-        if let Some(merging) = &current.merging {
+        if let Some(merging) = current.branch.merging() {
             self.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
         }
         Ok(note)
@@ -431,8 +431,8 @@ impl Engine {
     ) -> AgentRun {
         let AgentRunInputs { current, iteration, attempt, .. } = *task;
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
-        let limits = &current.policy.limits;
-        let course = current.course.as_ref();
+        let limits = &current.settings.policy.limits;
+        let course = current.supervision.course.as_ref();
         let wall = Duration::from_secs(limits.agent_timeout.as_seconds());
         let wall = course.map_or(wall, |course| course.wall(wall)).min(Duration::from_millis(left_ms as u64));
         let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
@@ -493,7 +493,7 @@ impl Engine {
     ) -> Result<(String, Block), EffectError> {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
-        let intelligence = current.policy.intelligence;
+        let intelligence = current.settings.policy.intelligence;
         let window = self.settings.context_windows.get(&chosen.backend).copied();
         let by = (chosen.backend.as_str(), chosen.model.as_deref());
         let told = chosen.session.as_ref().map(|session| session.told.as_slice());
@@ -508,9 +508,9 @@ impl Engine {
         view.images = images;
         // Before the first run there is nothing to ask for.
         view.asks_memory = asks_memory && current.spent.iterations > 1;
-        if let Some(base) = &current.base {
-            let patterns = &current.policy.protected.paths;
-            view.protected = self.workspaces.protected_in(&current.place.repo, base, patterns).await?.patterns;
+        if let Some(base) = &current.branch.base {
+            let patterns = &current.settings.policy.protected.paths;
+            view.protected = self.workspaces.protected_in(&current.issue.repo, base, patterns).await?.patterns;
         }
         let prompt = self.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: e.to_string() })?;
         Ok((prompt, block.unwrap_or_default()))
@@ -523,7 +523,7 @@ impl Engine {
 
     /// Returns the session that a run can resume, if any; deletes the files of all others.
     fn previous_session(&self, current: &Loop) -> Option<AgentSession> {
-        let previous = current.session.clone();
+        let previous = current.agent.session.clone();
         for entry in std::fs::read_dir(self.sessions_of(current)).into_iter().flatten().flatten() {
             if previous.as_ref().is_none_or(|previous| entry.file_name() != *previous.files) {
                 remove_folder(&entry.path());

@@ -127,7 +127,7 @@ struct QuestionEnd<T> {
 impl Engine {
     /// Whether the loop is configured to ask questions of this kind and an assistant is available.
     pub(in crate::engine) fn asks(&self, current: &Loop, kind: JobKind) -> bool {
-        kind.is_asked(current.policy.intelligence) && !self.assistants.is_empty()
+        kind.is_asked(current.settings.policy.intelligence) && !self.assistants.is_empty()
     }
 
     /// Asks a model a question. Returns `None` if the loop asks no models, none is available, a cost limit is reached,
@@ -229,7 +229,7 @@ impl Engine {
         });
         let recent = booked.iter().rev().filter(|call| call.purpose == kind.as_str() && call.iteration > first);
         let mut outcomes = recent.map(|call| call.outcome.as_deref());
-        if current.policy.intelligence == Intelligence::Summaries {
+        if current.settings.policy.intelligence == Intelligence::Summaries {
             return outcomes.next().is_some();
         }
         let newest: Vec<_> = outcomes.take(MAX_FAILURES).collect();

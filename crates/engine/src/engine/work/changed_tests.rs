@@ -31,7 +31,7 @@ impl Engine {
         let program_tests = self.program_tests(branch, start, &known).await?;
         let mut findings = self.findings_about_text(branch, start, &known).await?;
         let marks = ChangeMarks::of(&branch.diff.text);
-        let is_accepted = |path: &str| branch.current.guard.accepted_tests(path).is_some();
+        let is_accepted = |path: &str| branch.current.checks.guard.accepted_tests(path).is_some();
         findings.extend(files.iter().filter(|path| !is_accepted(path)).map(|path| changed_tests(path, &marks)));
         findings.extend(program_tests.files.iter().filter_map(MergedFile::notice));
         // Whether the tests of a file can be judged matters only once the checks pass.
@@ -126,7 +126,7 @@ impl Engine {
             }
         }
         let mut since: BTreeMap<&Sha, HashSet<String>> = BTreeMap::new();
-        let accepted_at = |path: &str| current.guard.accepted_tests(path).map(|(commit, _)| commit);
+        let accepted_at = |path: &str| current.checks.guard.accepted_tests(path).map(|(commit, _)| commit);
         for version in replaced.iter().filter_map(|file| accepted_at(&file.path)).collect::<HashSet<_>>() {
             // Without that commit, the base's version counts.
             if let Ok(changed) = self.workspaces.changed_paths(names, version, to).await {
@@ -152,7 +152,9 @@ impl Engine {
         path: &str,
         searches: &mut usize,
     ) -> bool {
-        let (Some(base), Some(baseline)) = (&current.base, &current.baseline) else { return false };
+        let (Some(base), Some(baseline)) = (&current.branch.base, current.checks.baseline_report()) else {
+            return false;
+        };
         let import = tamper::ImportedName::of(path);
         let file = path.rsplit('/').next().unwrap_or(path);
         let name = import.as_ref().map_or(file.split('.').next().unwrap_or(file), |import| &import.name);
@@ -206,7 +208,7 @@ impl Engine {
 
 /// Returns what starts the checks of a loop. `of_base` has the paths of the base.
 pub(super) fn check_start<'a>(current: &'a Loop, of_base: &'a [String]) -> CheckStart<'a> {
-    let commands = current.checks.iter().map(|check| check.command.as_str());
+    let commands = current.checks.list.iter().map(|check| check.command.as_str());
     CheckStart::new(commands, of_base.iter().map(String::as_str))
 }
 

@@ -40,7 +40,13 @@ pub(super) struct SetupContext<'a> {
 impl<'a> SetupContext<'a> {
     /// Returns the context of a loop that is prepared; `commit` takes the place of a base that it lacks.
     pub(super) fn of(current: &'a Loop, repo: &'a RepoRef, commit: &'a Sha, cancel: &'a CancellationToken) -> Self {
-        Self { current, repo, policy: &current.policy, base: current.base.as_ref().unwrap_or(commit), cancel }
+        Self {
+            current,
+            repo,
+            policy: &current.settings.policy,
+            base: current.branch.base.as_ref().unwrap_or(commit),
+            cancel,
+        }
     }
 }
 
@@ -91,7 +97,9 @@ impl Engine {
         repo: &RepoRef,
         current: &Loop,
     ) -> Result<Option<Environment>, EffectError> {
-        let Some(base) = current.base.as_ref().filter(|_| !current.policy.setup.is_empty()) else { return Ok(None) };
+        let Some(base) = current.branch.base.as_ref().filter(|_| !current.settings.policy.setup.is_empty()) else {
+            return Ok(None);
+        };
         let of = SetupContext::of(current, repo, base, &self.stopping);
         Ok(self.workspaces.environment(&self.environment_key(of, base).await?))
     }
@@ -252,7 +260,7 @@ impl Engine {
                 None => unchanged(),
             };
         }
-        let given = current.options.to_checks();
+        let given = current.settings.options.to_checks();
         let checks = match (given.is_empty(), policy.checks.is_empty()) {
             (false, _) => given,
             (true, false) => policy.checks.clone(),

@@ -36,7 +36,7 @@ impl Engine {
         current: &Loop,
         commit: &Sha,
     ) -> Result<(), EffectError> {
-        let Some(found) = current.found_branch().filter(|found| found.head == *commit) else { return Ok(()) };
+        let Some(found) = current.pull.found_branch().filter(|found| found.head == *commit) else { return Ok(()) };
         let findings = self.tests_of_pull(repo, current, found).await?;
         let id = current.id.clone();
         let key = format!("tests-found/{id}");
@@ -75,7 +75,7 @@ impl Engine {
     /// Returns the paths that the author of an existing pull request changed before the loop started; empty for a loop on
     /// an issue.
     pub(super) async fn paths_of_author(&self, repo: &RepoRef, current: &Loop) -> Result<Vec<String>, EffectError> {
-        let Some(FoundBranch { head, base }) = current.found_branch() else { return Ok(Vec::new()) };
+        let Some(FoundBranch { head, base }) = current.pull.found_branch() else { return Ok(Vec::new()) };
         let changed = self.workspaces.changed_paths((&current.id, repo), base, head).await?;
         Ok(changed.all().map(str::to_owned).collect())
     }

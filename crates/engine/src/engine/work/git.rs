@@ -28,14 +28,14 @@ impl Engine {
         ticket: u64,
         iteration: u32,
     ) -> Result<Receipt, EffectError> {
-        let (Some(parent), Some(base)) = (&current.head, &current.base) else {
+        let (Some(parent), Some(base)) = (&current.branch.head, &current.branch.base) else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
         };
         let message = self.commit_message(repo, current, iteration).await;
-        let protected = &current.policy.protected;
+        let protected = &current.settings.policy.protected;
         let none: [String; 0] = [];
         let extra = if protected.policy == ProtectedPolicy::Restore { &protected.paths[..] } else { &none[..] };
-        let merging = current.merging.as_ref().map(|merging| &merging.other);
+        let merging = current.branch.merging().map(|merging| &merging.other);
         let earlier: Vec<String> = current.iterations.iter().flat_map(|i| i.set_aside.clone()).collect();
         // A merge brings new files of the other side.
         let killed = merging.is_none() && current.current().is_some_and(|i| i.number == iteration && i.killed);
@@ -52,8 +52,8 @@ impl Engine {
             message: &message,
             // After a merge of the base, the merged commit is the new base.
             base: merging
-                .filter(|_| current.merge_wanted == Some(MergeWith::Base))
-                .or(current.merging.as_ref().and_then(|merging| merging.base.as_ref()))
+                .filter(|_| current.branch.merge_wanted() == Some(&MergeWith::Base))
+                .or(current.branch.merging().and_then(|merging| merging.base.as_ref()))
                 .unwrap_or(base),
             protected_base: merging.unwrap_or_else(|| protected_base(current, parent, base)),
             extra_protected: extra,
@@ -87,7 +87,7 @@ impl Engine {
         };
         let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch, paths: &paths };
         let mut branch = self.branch_findings(state, &start).await?;
-        if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
+        if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, current.branch.merge_wanted()) {
             let complete = self.workspaces.branch_diff(names, base, other).await?;
             let paths = self.workspaces.changed_paths(names, base, other).await?;
             let theirs = self
@@ -122,7 +122,7 @@ impl Engine {
         iteration: u32,
         to: &Sha,
     ) -> Result<Receipt, EffectError> {
-        let Some(head) = &current.head else {
+        let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to go back from".into() });
         };
         let retained_as = match self.workspaces.keep(&current.id, repo, head).await {
@@ -146,7 +146,7 @@ impl Engine {
 
     /// Returns the trailers of all commits of a loop: its id, and the sign-off if the repository requires one.
     pub(super) fn own_trailers(&self, repo: &RepoRef, current: &Loop) -> Vec<Trailer> {
-        let signs = current.policy.commits.signoff == Some(true);
+        let signs = current.settings.policy.commits.signoff == Some(true);
         let signoff = signs.then(|| Trailer::SignedOff(self.workspaces.author_on(&repo.forge)));
         [Trailer::Loop(current.id.to_string())].into_iter().chain(signoff).collect()
     }
@@ -157,15 +157,15 @@ impl Engine {
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
         let summary = summary.unwrap_or_else(|| current.task.title.clone());
         let first = outbound::subject(&self.outbound.masked(&summary), SUBJECT_CHARACTERS);
-        let by = &current.requested_by;
+        let by = &current.people.requested_by;
         let mut trailers = self.own_trailers(repo, current);
         // Without a forge, the author is the person.
         if let Some(host) = host_of(&current.task.url) {
             trailers.insert(1, Trailer::CoAuthor(by.login.clone(), by.id.0, host));
         }
-        let rules = &current.policy.commits;
+        let rules = &current.settings.policy.commits;
         let subject = match rules.title {
-            Some(_) => rules.titled(&first, current.task_type(), current.place.issue),
+            Some(_) => rules.titled(&first, current.task_type(), current.issue.issue),
             None => format!("ralph: iteration {iteration}: {first}"),
         };
         self.outbound.message(&subject, &[], &trailers)
@@ -182,7 +182,7 @@ impl Engine {
         if let Some(lost) = self.authority_lost(account, repo, current).await? {
             return Ok(lost);
         }
-        if current.merge_ordered.is_some() {
+        if current.pull.merge_ordered.is_some() {
             // Nobody has agreed to merge what is pushed now.
             self.revoke_merge(account, repo, current).await?;
         }
@@ -190,7 +190,8 @@ impl Engine {
             Some(fork) => fork,
             None => self.git_url(account, repo, true).await?,
         };
-        let (branch, base, pushed) = (&current.branch, current.base.as_ref(), current.pushed.as_ref());
+        let (branch, base, pushed) =
+            (&current.branch.name, current.branch.base.as_ref(), current.branch.pushed.as_ref());
         let commit = match self
             .workspaces
             .clear(ClearRequest { loop_id: &current.id, repo, branch, commit, base, pushed })
@@ -211,11 +212,11 @@ impl Engine {
                 Ok(Receipt::outcome("pushed", ticket, WorkOutcome::Pushed { commit: commit.commit().clone() }))
             }
             PushOutcome::Rejected { reason, refusal, .. } if refusal.is_transient() => {
-                let why = format!("the forge failed while it took the push to `{}`: {reason}", current.branch);
+                let why = format!("the forge failed while it took the push to `{}`: {reason}", current.branch.name);
                 Err(EffectError::Retry { after_ms: None, ambiguous: true, why })
             }
             PushOutcome::Rejected { remote, reason, refusal } => {
-                let reason = format!("`{}`: {reason}", current.branch);
+                let reason = format!("`{}`: {reason}", current.branch.name);
                 let rejected = LoopInput::Outcome {
                     ticket,
                     outcome: WorkOutcome::PushRejected { remote, reason: reason.clone(), refusal },
@@ -239,9 +240,9 @@ impl Engine {
             loop_id: &current.id,
             repo,
             access: &access,
-            base_branch: &current.base_branch,
-            branch: &current.branch,
-            resume_at: current.head.as_ref(),
+            base_branch: &current.branch.base_branch,
+            branch: &current.branch.name,
+            resume_at: current.branch.head.as_ref(),
             partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
         };
         Ok(self.workspaces.prepare(request).await?)
@@ -255,12 +256,12 @@ impl Engine {
         ticket: u64,
         other: Option<&Sha>,
     ) -> Result<Receipt, EffectError> {
-        let Some(head) = &current.head else {
+        let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to merge with".into() });
         };
         let tree = self.tree_at_head(account, repo, current).await?;
         // If people pushed again, their latest commit contains the recorded one.
-        let (other, base) = match (other, &current.base) {
+        let (other, base) = match (other, &current.branch.base) {
             (Some(seen), Some(base)) => {
                 let other = tree.remote_branch.unwrap_or_else(|| seen.clone());
                 let contained = self.workspaces.contained_base(repo, base, &tree.base, &other).await?;
@@ -293,9 +294,9 @@ fn committed(ticket: u64, change: IterationChange) -> Receipt {
 
 /// Returns the subject of a commit that the service makes by itself, by the rules of the repository.
 pub(super) fn own_subject(current: &Loop, text: &str) -> String {
-    let rules = &current.policy.commits;
+    let rules = &current.settings.policy.commits;
     match rules.title {
-        Some(_) => rules.titled(text, current.task_type(), current.place.issue),
+        Some(_) => rules.titled(text, current.task_type(), current.issue.issue),
         None => format!("ralph: {text}"),
     }
 }
@@ -329,9 +330,9 @@ fn blocked(current: &Loop, info: &CommitInfo, (protected, named): (&Protected, &
 /// because every commit is pushed.
 fn size_of_loop(current: &Loop, info: &CommitInfo) -> ChangeSize {
     let made = || current.iterations.iter().filter(|iteration| iteration.commit.is_some() && !iteration.merged);
-    let stats = made().map(|iteration| &iteration.stat).chain(current.merging.is_none().then_some(&info.stat));
-    let new = if current.merging.is_none() { info.diff.len() as u64 + info.binary_bytes } else { 0 };
-    let new_binary = if current.merging.is_none() { info.binary_bytes } else { 0 };
+    let stats = made().map(|iteration| &iteration.stat).chain(current.branch.merging().is_none().then_some(&info.stat));
+    let new = if current.branch.merging().is_none() { info.diff.len() as u64 + info.binary_bytes } else { 0 };
+    let new_binary = if current.branch.merging().is_none() { info.binary_bytes } else { 0 };
     ChangeSize {
         files: stats.flat_map(|stat| &stat.files).map(|file| file.path.clone()).collect(),
         bytes: made().map(|iteration| iteration.change_bytes).sum::<u64>() + new,
@@ -346,7 +347,7 @@ pub(super) fn host_of(url: &str) -> Option<String> {
 /// Returns the commit whose versions of protected paths stay: the base, or the parent on an existing pull request, whose author
 /// may have changed them.
 fn protected_base<'a>(current: &Loop, parent: &'a Sha, base: &'a Sha) -> &'a Sha {
-    if current.existing.is_some() { parent } else { base }
+    if current.pull.existing.is_some() { parent } else { base }
 }
 
 /// Returns the request for a commit of the service on top of `parent`, whose branch starts at `base`.

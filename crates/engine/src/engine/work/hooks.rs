@@ -102,18 +102,18 @@ impl<'a> HookRequest<'a> {
             run: format!("{}/{}/{occasion}/{hook}", current.id.as_str(), event.as_str()),
             event,
             hook,
-            forge: current.place.repo.forge.as_str(),
-            repository: current.place.repo.full_name(),
-            issue: current.place.issue.0,
+            forge: current.issue.repo.forge.as_str(),
+            repository: current.issue.repo.full_name(),
+            issue: current.issue.issue.0,
             issue_url: &current.task.url,
             title: &current.task.title,
             loop_id: current.id.as_str(),
             state: current.state.as_str(),
             why: &current.why,
-            branch: &current.branch,
-            base_branch: &current.base_branch,
-            base: current.base.as_ref().map(|sha| sha.as_str()),
-            head: current.head.as_ref().map(|sha| sha.as_str()),
+            branch: &current.branch.name,
+            base_branch: &current.branch.base_branch,
+            base: current.branch.base.as_ref().map(|sha| sha.as_str()),
+            head: current.branch.head.as_ref().map(|sha| sha.as_str()),
             iteration: last.map_or(0, |last| last.number),
             max_iterations: current.limits.iterations,
             cost_usd: current.spent.cost.usd(),
@@ -139,7 +139,7 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
         let mut objection = None;
-        for name in current.policy.hook_names(event) {
+        for name in current.settings.policy.hook_names(event) {
             objection = self.hook(repo, current, (event, name, ticket), cancel).await?;
             if objection.is_some() {
                 break;
@@ -159,7 +159,7 @@ impl Engine {
     ) -> Result<Receipt, EffectError> {
         let event = HookEvent::AfterEnd;
         let mut said = Vec::new();
-        for name in current.policy.hook_names(event) {
+        for name in current.settings.policy.hook_names(event) {
             let objection = self.hook(repo, current, (event, name, version), cancel).await?;
             if let Some(HookObjection::Broken { problem, .. }) = objection {
                 tracing::warn!(loop_id = %current.id, hook = name, problem, "a hook after the end failed");

@@ -57,7 +57,7 @@ impl Engine {
         };
         let has_images = !body.images.is_empty();
         let found =
-            async { self.texts_of(account, repo, body, forge.attached(repo, current.place.issue).await?).await };
+            async { self.texts_of(account, repo, body, forge.attached(repo, current.issue.issue).await?).await };
         let (texts, attachments) = match found.await {
             Ok(found) => found,
             // Without the forge's list, nothing can be fetched; images of the issue are told.
@@ -68,8 +68,9 @@ impl Engine {
                 return TaskImages { notes, unlisted: 1, ..TaskImages::default() };
             }
         };
-        let mut found = self.fetch(forge, repo, &current.images, (current, &texts, &attachments), cancel).await;
-        found.listed_again = current.images.unlisted > 0;
+        let mut found =
+            self.fetch(forge, repo, &current.knowledge.images, (current, &texts, &attachments), cancel).await;
+        found.listed_again = current.knowledge.images.unlisted > 0;
         self.unless_renamed(account, repo, found).await
     }
 
@@ -93,8 +94,8 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> TaskImages {
         let mut found = TaskImages::default();
-        let mut known = current.images.clone();
-        let fails = current.images.lacks_some();
+        let mut known = current.knowledge.images.clone();
+        let fails = current.knowledge.images.lacks_some();
         if fails {
             found = self.images_of_issue(account, repo, current, cancel).await;
             known.add(found.clone());
@@ -108,7 +109,8 @@ impl Engine {
         let is_found = |image: &TaskImage| {
             found.images.iter().any(|one| one.attachment == image.attachment && one.commenter == image.commenter)
         };
-        let missed = current.images.images.iter().filter(|image| image.failed_tries().is_some() && !is_found(image));
+        let missed =
+            current.knowledge.images.images.iter().filter(|image| image.failed_tries().is_some() && !is_found(image));
         let missed: Vec<_> = missed.cloned().collect();
         for mut image in missed.into_iter().filter(|_| !cancel.is_cancelled() && found.unlisted == 0) {
             image.outcome = ImageOutcome::not_used("no text of people with write access shows it any more");
@@ -326,7 +328,7 @@ impl Engine {
         scratch: &Path,
         told: &[String],
     ) -> PlacedImages {
-        let mut all = current.images.clone();
+        let mut all = current.knowledge.images.clone();
         all.add(more.clone());
         let mut placed = PlacedImages::default();
         let (kept, folder) = (self.images_folder(current), scratch.join("images"));
@@ -365,9 +367,9 @@ async fn listed_files(
     current: &Loop,
     reviewed: bool,
 ) -> ForgeResult<HashMap<String, Url>> {
-    let pull = current.pull.as_ref().map(|pull| pull.number);
+    let pull = current.pull.opened.as_ref().map(|pull| pull.number);
     let mut files = HashMap::new();
-    for number in std::iter::once(current.place.issue).chain(pull) {
+    for number in std::iter::once(current.issue.issue).chain(pull) {
         let found = forge.attached(repo, number).await?;
         files.extend(by_id(found.into_iter().flat_map(|text| text.attachments)));
     }

@@ -27,7 +27,7 @@ impl Engine {
             }
             WorkEffect::SecondOpinion { ticket, ref commit } if was_started => {
                 let cost = self.settle_lost(current, ticket).await?;
-                let backend = current.policy.review.as_ref().map_or("", |review| review.backend.as_str());
+                let backend = current.settings.policy.review.as_ref().map_or("", |review| review.backend.as_str());
                 let lost = OpinionRun::free(commit.clone(), backend, OpinionEnd::Lost);
                 let run = Box::new(OpinionRun { cost, estimated: true, ..lost });
                 Ok(Receipt::outcome(why, ticket, WorkOutcome::SecondOpinionGiven { run }))

@@ -93,7 +93,7 @@ impl Engine {
         let new = self.contents(names, to, &paths).await?;
         let mut accepted: BTreeMap<&Sha, Vec<&str>> = BTreeMap::new();
         for path in &paths {
-            if let Some((version, _)) = current.guard.accepted_tests(path) {
+            if let Some((version, _)) = current.checks.guard.accepted_tests(path) {
                 accepted.entry(version).or_default().push(path);
             }
         }
@@ -103,7 +103,7 @@ impl Engine {
                 old.extend(contents);
             }
         }
-        let collects = current.checks.iter().any(|check| collects_doctests(&check.command));
+        let collects = current.checks.list.iter().any(|check| collects_doctests(&check.command));
         Ok(compared(&paths, (&old, &new), collects, &current.task.agent_text()))
     }
 
@@ -141,7 +141,7 @@ impl Engine {
     ) -> Result<Vec<MergedFile>, EffectError> {
         let BranchState { repo, current, base, to, paths, .. } = branch;
         let names = (&current.id, repo);
-        let is_open = |path: &&str| current.guard.accepted_tests(path).is_none();
+        let is_open = |path: &&str| current.checks.guard.accepted_tests(path).is_none();
         let (deleted, added) = (paths.deleted().filter(is_open).collect(), paths.added().filter(is_open).collect());
         let pairs = tamper::moved_packages(start, &deleted, &added);
         let (from, targets): (Vec<&str>, Vec<&str>) = pairs.iter().copied().unzip();

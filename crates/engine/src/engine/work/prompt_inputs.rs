@@ -87,15 +87,15 @@ impl Engine {
         (tree, put_back): (&Path, impl Future<Output = Result<T, E>>),
     ) -> Result<(T, PromptInputs), E> {
         let current = questions.current;
-        if !current.policy.intelligence.adapts() {
+        if !current.settings.policy.intelligence.adapts() {
             return Ok((put_back.await?, PromptInputs::default()));
         }
         let about = format!(
             "iteration {} at {}",
             current.spent.iterations,
-            current.head.as_ref().map_or("its beginning", |head| head.short())
+            current.branch.head.as_ref().map_or("its beginning", |head| head.short())
         );
-        if current.plans_next() {
+        if current.knowledge.plans_next() {
             return self.context(questions, repo, (tree, put_back), &about).await;
         }
         // Advice and statistics depend only on the loop, so all run concurrently.
@@ -132,7 +132,7 @@ impl Engine {
         context.history.summaries = recalled.summaries;
         context.history.decisions = recalled.decisions;
         context.recall = recalled.learnings;
-        context.project = project::look(tree, &current.base_branch);
+        context.project = project::look(tree, &current.branch.base_branch);
         let settings = &self.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
         // Content that fits needs no compression, and a session that is likely to be resumed gets only what is new.
@@ -140,7 +140,8 @@ impl Engine {
         let is_full = |session: &AgentSession| {
             session.context_pct.is_some_and(|filled| backends.wants_fresh_session(&session.backend, filled))
         };
-        let resumes = current.session.as_ref().is_some_and(|session| self.can_resume(session) && !is_full(session));
+        let resumes =
+            current.agent.session.as_ref().is_some_and(|session| self.can_resume(session) && !is_full(session));
         let compressed = match context.block(room).left_out {
             _ if !settings.enabled || resumes => None,
             0 => None,
@@ -230,7 +231,7 @@ impl Engine {
         if !self.settings.memory.learns() {
             return Vec::new();
         }
-        let (repo, id) = (current.place.repo.clone(), current.id.clone());
+        let (repo, id) = (current.issue.repo.clone(), current.id.clone());
         let found = self.store.write(move |c| memory::proposals::reserve_untold(c, &repo, &id, TOLD_PROPOSALS)).await;
         found.unwrap_or_else(|error| {
             tracing::warn!(loop_id = %current.id, %error, "proposals of conventions cannot be read; nobody is told now");

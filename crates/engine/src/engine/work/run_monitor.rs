@@ -302,7 +302,7 @@ impl Engine {
             settings: self.settings.memory.clone(),
             embedder: self.settings.embedder.clone(),
             clock: self.clock.clone(),
-            repository: current.place.repo.clone(),
+            repository: current.issue.repo.clone(),
             task_type: current.task_type(),
         };
         Some(mcp::Session {

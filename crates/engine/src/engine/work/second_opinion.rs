@@ -63,7 +63,7 @@ impl Engine {
         (ticket, commit): (u64, &Sha),
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        let backend = current.policy.review.as_ref().map_or("", |review| review.backend.as_str());
+        let backend = current.settings.policy.review.as_ref().map_or("", |review| review.backend.as_str());
         let missing = |why| OpinionRun::free(commit.clone(), backend, OpinionEnd::Missing(why));
         let run = match self.opinion(claimed, repo, current, (ticket, commit), cancel).await {
             Err(EffectError::Permanent { why }) => missing(why),
@@ -82,7 +82,7 @@ impl Engine {
         (ticket, commit): (u64, &Sha),
         cancel: &CancellationToken,
     ) -> Result<OpinionRun, EffectError> {
-        let Some(review) = &current.policy.review else {
+        let Some(review) = &current.settings.policy.review else {
             return Err(EffectError::Permanent { why: "the settings ask for none any more".into() });
         };
         let asked = OpinionRequest { current, review, commit, ticket };
@@ -118,7 +118,7 @@ impl Engine {
             let why = format!("the backend `{}` cannot be used here; `ralph-bot check` says why", review.backend);
             return Err(EffectError::Permanent { why });
         };
-        let Some(base) = &current.base else {
+        let Some(base) = &current.branch.base else {
             return Err(EffectError::Permanent { why: "the loop has no base to compare with".into() });
         };
         let patch = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
@@ -176,7 +176,7 @@ impl Engine {
     async fn uncharged(&self, current: &Loop) -> Result<Money, StoreError> {
         let id = current.id.clone();
         let paid = self.store.read(move |c| calls::cost_of_purpose(c, &id, JobKind::SecondOpinion.as_str())).await?;
-        Ok(Money(paid.0.saturating_sub(current.opinions.cost().0).max(0)))
+        Ok(Money(paid.0.saturating_sub(current.supervision.opinions.cost().0).max(0)))
     }
 
     /// Returns the time limit of a run: the configured one, or the loop's remaining time if that is shorter.
@@ -305,7 +305,7 @@ impl Engine {
             read_only: checkout.read_only.clone(),
             scratch: scratch.clone(),
             wall,
-            max_turns: current.policy.limits.agent_turns,
+            max_turns: current.settings.policy.limits.agent_turns,
             max_tokens: None,
         };
         let ended = self.run_program(agent, run, cancel).await;

@@ -22,7 +22,7 @@ impl Engine {
         changes: &[SuggestedChange],
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        let (Some(parent), Some(base)) = (&current.head, &current.base) else {
+        let (Some(parent), Some(base)) = (&current.branch.head, &current.branch.base) else {
             return Err(EffectError::Permanent { why: "the loop has no commit to apply changes to".into() });
         };
         self.fresh_tree(current, repo, parent, cancel).await?;
@@ -62,8 +62,8 @@ impl Engine {
         files: &BTreeMap<&str, String>,
         change: &SuggestedChange,
     ) -> Result<Result<String, String>, EffectError> {
-        let Some(head) = &current.head else { return Ok(Err("there is no commit".into())) };
-        if current.policy.protected.refuses(&change.path) {
+        let Some(head) = &current.branch.head else { return Ok(Err("there is no commit".into())) };
+        if current.settings.policy.protected.refuses(&change.path) {
             return Ok(Err("the file is protected".into()));
         }
         let text_at = async |commit| self.workspaces.text_at(&current.id, repo, commit, &change.path).await;

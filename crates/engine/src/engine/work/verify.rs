@@ -121,16 +121,17 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<(CheckReport, TestEvidence), EffectError> {
         let watch = Stopwatch::start();
-        let of_base = match &current.base {
+        let of_base = match &current.branch.base {
             Some(base) => self.workspaces.paths_of(repo, base).await?,
             None => Vec::new(),
         };
         let start = &check_start(current, &of_base);
         let of = VerifyContext { repo, current, start, cancel };
-        let checked = self.set_up_and_check(of, checkout, OtherVersions::default(), ("clean", &current.checks)).await?;
+        let checked =
+            self.set_up_and_check(of, checkout, OtherVersions::default(), ("clean", &current.checks.list)).await?;
         let elapsed_ms = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
         let CheckedTree { mut report, mut rewritten } = checked;
-        let Some(base) = &current.base else {
+        let Some(base) = &current.branch.base else {
             if report.all_hold() {
                 let checks = current.checks_to_repeat(elapsed_ms);
                 report = self.repeat(of, commit, report, &checks, &mut rewritten).await?;
@@ -198,8 +199,8 @@ impl Engine {
         }
         // A check may need what an earlier one builds.
         let is_repeated = |name: &str| checks.iter().any(|check| check.name == name);
-        let last = of.current.checks.iter().rposition(|check| is_repeated(&check.name));
-        let run = &of.current.checks[..last.map_or(0, |last| last + 1)];
+        let last = of.current.checks.list.iter().rposition(|check| is_repeated(&check.name));
+        let run = &of.current.checks.list[..last.map_or(0, |last| last + 1)];
         let mut again = self.set_up_and_check_fresh(of, commit, OtherVersions::default(), ("clean", run)).await?;
         again.report.outcomes.retain(|outcome| is_repeated(&outcome.name));
         rewritten.extend(again.rewritten);
@@ -208,7 +209,9 @@ impl Engine {
 
     /// Runs the checks at the base; `None` if they cannot be run there.
     async fn run_at_base(&self, of: VerifyContext<'_>, base: &Sha) -> Result<Option<CheckedTree>, EffectError> {
-        match self.set_up_and_check_fresh(of, base, OtherVersions::default(), ("clean_base", &of.current.checks)).await
+        match self
+            .set_up_and_check_fresh(of, base, OtherVersions::default(), ("clean_base", &of.current.checks.list))
+            .await
         {
             Err(EffectError::Permanent { why }) => {
                 tracing::warn!(loop_id = %of.current.id, why, "the tests of the base could not be counted");
@@ -245,7 +248,7 @@ impl Engine {
         let VerifyContext { repo, current, start, cancel } = of;
         let mut fixed = self.workspaces.fixed_files(checkout, |path| start.is_fixed(path)).await?;
         let mut written = Vec::new();
-        if !current.policy.setup.is_empty() {
+        if !current.settings.policy.setup.is_empty() {
             let of = SetupContext::of(current, repo, &checkout.commit, cancel);
             self.setup(of, &checkout.dir, &checkout.commit).await?;
             (fixed, written) = fixed.written().await?;
@@ -381,7 +384,7 @@ impl Engine {
         let commits: Vec<(&Sha, Vec<String>)> = versions.into_iter().collect();
         let versions =
             OtherVersions { commits: &commits, merged: &tests.merged, succeeding: tests.succeeding.as_ref() };
-        self.set_up_and_check_fresh(of, commit, versions, ("clean_base_tests", &of.current.checks)).await
+        self.set_up_and_check_fresh(of, commit, versions, ("clean_base_tests", &of.current.checks.list)).await
     }
 }
 
@@ -391,6 +394,6 @@ fn accepted_tests(branch: BranchState<'_>) -> impl Iterator<Item = BranchFinding
     branch
         .paths
         .all()
-        .filter_map(move |path| branch.current.guard.accepted_tests(path))
+        .filter_map(move |path| branch.current.checks.guard.accepted_tests(path))
         .map(|(_, finding)| finding.clone())
 }

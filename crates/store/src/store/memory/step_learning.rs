@@ -132,17 +132,17 @@ impl StepMemory {
                 learnt = from_loop(&facts, settings, now);
             }
             MemoryObservation::Rule { text, by, proposal } => {
-                self.keep_rule(c, &current.place.repo, &text, id, now)?;
+                self.keep_rule(c, &current.issue.repo, &text, id, now)?;
                 let by = self.masker.mask(&by).into_owned();
                 match proposal {
                     Some(number) => drop(proposals::answer(c, number, ProposalState::Accepted, &by, now)?),
-                    None => proposals::accept_same(c, &current.place.repo, (&text, &by), settings, now)?,
+                    None => proposals::accept_same(c, &current.issue.repo, (&text, &by), settings, now)?,
                 }
             }
             MemoryObservation::Remark { text } => {
                 let text = self.masker.mask(&text).into_owned();
                 let remark = Remark { loop_id: id.clone(), text };
-                proposals::add_remark(c, &current.place.repo, &remark, settings, now)?;
+                proposals::add_remark(c, &current.issue.repo, &remark, settings, now)?;
             }
             MemoryObservation::Told { numbers } => proposals::told(c, &numbers, now)?,
         }

@@ -170,9 +170,9 @@ async fn slots_are_never_granted_twice() {
         let running = stores[1].read(|c| loops::in_state(c, LoopState::Running)).await.expect("read");
         assert!(running.len() <= ALL as usize, "round {round}: {} run", running.len());
         let full = |of: &Loop| {
-            let repo = &of.place.repo;
-            let in_repository = running.iter().filter(|l| l.place.repo.id == repo.id).count();
-            let on_forge = running.iter().filter(|l| l.place.repo.forge == repo.forge).count();
+            let repo = &of.issue.repo;
+            let in_repository = running.iter().filter(|l| l.issue.repo.id == repo.id).count();
+            let on_forge = running.iter().filter(|l| l.issue.repo.forge == repo.forge).count();
             let repository_limit = EACH[usize::try_from(repo.id.0).expect("small") - 1];
             assert!(in_repository <= repository_limit, "round {round}: {in_repository} run in one repository");
             assert!(on_forge <= FORGE as usize, "round {round}: {on_forge} run on one forge");

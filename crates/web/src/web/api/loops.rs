@@ -179,13 +179,13 @@ async fn one(
     let (row, right) = visible_loop(&state, &viewer, &id, false).await?;
     let current = stored(&state, &row.id).await?;
     let checks = current.latest_checks().into_iter().flat_map(|report| &report.outcomes);
-    let guidance = current.guidance.iter().map(|guidance| guidance.text.clone()).collect();
+    let guidance = current.requests.guidance.iter().map(|guidance| guidance.text.clone()).collect();
     let detail = ApiLoopDetail {
         summary: row.into(),
         right,
-        authority: current.authority.login.clone(),
-        base_branch: current.base_branch.clone(),
-        head: current.head.as_ref().map(ToString::to_string),
+        authority: current.people.authority.login.clone(),
+        base_branch: current.branch.base_branch.clone(),
+        head: current.branch.head.as_ref().map(ToString::to_string),
         running_s: current.spent.time_at(state.engine.clock.now()) / 1000,
         time_limit_s: current.limits.time_ms / 1000,
         checks: checks.map(|outcome| ApiCheck::of(outcome, right)).collect(),

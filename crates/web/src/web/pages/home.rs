@@ -279,7 +279,7 @@ async fn show(state: Arc<WebState>, viewer: Viewer, Query(query): Query<HomeQuer
     });
     let (waiting, (waiting_count, all_waiting), lists, backends) = read.await?;
     let now = state.engine.clock.now();
-    let asking: Vec<RepoRef> = waiting.iter().map(|current| current.place.repo.clone()).collect();
+    let asking: Vec<RepoRef> = waiting.iter().map(|current| current.issue.repo.clone()).collect();
     let presses = state.access.may_press(&state.engine, viewer, &asking).await;
     let right_of = |repo: &RepoRef| {
         let found = visible.iter().find(|(known, _)| known.forge == repo.forge && known.id == repo.id);
@@ -300,7 +300,7 @@ async fn show(state: Arc<WebState>, viewer: Viewer, Query(query): Query<HomeQuer
     });
     let view = HomeView {
         waiting: waiting
-            .filter_map(|(current, presses)| asked(current, right_of(&current.place.repo), presses, now))
+            .filter_map(|(current, presses)| asked(current, right_of(&current.issue.repo), presses, now))
             .collect(),
         waiting_count,
         waiting_previous: previous(page_of_waiting, |p| query.address(page, p)),
@@ -446,17 +446,17 @@ fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Opt
         id: current.id.as_str(),
         state: status.state.clone(),
         title: &current.task.title,
-        repository: current.place.repo.to_string(),
-        issue: current.place.issue.0,
+        repository: current.issue.repo.to_string(),
+        issue: current.issue.issue.0,
         url: &current.task.url,
         headline: beginning(&status.headline, LINE_SHOWN),
-        person: &current.requested_by.login,
+        person: &current.people.requested_by.login,
         iteration: status.iteration,
         max_iterations: status.max_iterations,
         percent: status.completion_percent,
         cost: current.spent.cost.0,
         since: current.updated_at.0,
-        pull: current.pull.as_ref().map(|pull| pull.url.as_str()),
+        pull: current.pull.opened.as_ref().map(|pull| pull.url.as_str()),
         detections: detections.collect(),
         checks: checks.collect(),
         task_text: match current.state == LoopState::NeedsConfirm && writes {

@@ -84,7 +84,7 @@ pub(super) async fn seen(
 ) -> Result<(Loop, ViewRight), PageError> {
     let wanted = id.clone();
     let current = state.engine.store.read(move |c| loops::get(c, &wanted)).await?.ok_or(PageError::NotFound)?;
-    let right = state.access.right(&state.engine, viewer, &current.place.repo, fresh).await;
+    let right = state.access.right(&state.engine, viewer, &current.issue.repo, fresh).await;
     require(right, ViewRight::Read)?;
     Ok((current, right))
 }
@@ -216,11 +216,11 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
     require(right, ViewRight::Write)?;
     let author = match &viewer.account {
         None => DashboardAuthor::Operator,
-        Some((forge, user)) if *forge == current.place.repo.forge => DashboardAuthor::Account(user.clone()),
+        Some((forge, user)) if *forge == current.issue.repo.forge => DashboardAuthor::Account(user.clone()),
         Some((forge, _)) => {
             let problem = format!(
                 "You are known to the forge {forge}; log in with {} to give commands.",
-                current.place.repo.forge
+                current.issue.repo.forge
             );
             return Err(PageError::Invalid(problem));
         }
@@ -263,7 +263,7 @@ async fn content(
     let position = live::position(state).await?;
     let (current, right) = seen(state, viewer, id, false).await?;
     let writes = right >= ViewRight::Write;
-    let repo = std::slice::from_ref(&current.place.repo);
+    let repo = std::slice::from_ref(&current.issue.repo);
     let presses = state.access.may_press(&state.engine, viewer, repo).await == [true];
     let (of, answer) = (id.clone(), query.answer);
     let read = state.engine.store.read(move |c| {
@@ -306,23 +306,23 @@ async fn content(
         id: &current.id,
         writes,
         title: &current.task.title,
-        repository: current.place.repo.to_string(),
-        issue: current.place.issue.0,
+        repository: current.issue.repo.to_string(),
+        issue: current.issue.issue.0,
         url: &current.task.url,
         state: &status.state,
         open: current.state.is_open(),
         status: shown(&status, writes),
         created_at: current.created_at.0,
         updated_at: current.updated_at.0,
-        person: &current.requested_by.login,
-        authority: &current.authority.login,
+        person: &current.people.requested_by.login,
+        authority: &current.people.authority.login,
         cost: current.spent.cost.0,
         cost_limit: current.limits.cost.0,
         tokens_in: current.spent.tokens_in,
         tokens_out: current.spent.tokens_out,
         answers: if presses { status.commands.iter().map(answers::form).collect() } else { Vec::new() },
         presses,
-        who_may: report::who_may(&current.policy),
+        who_may: report::who_may(&current.settings.policy),
         command: typed,
         reply,
         checks: checks.collect(),

@@ -35,7 +35,7 @@ pub struct ToolUse {
 /// Returns advice for the current iteration, most important first; at most six sentences.
 pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let records = current.records();
-    let settings = current.policy.supervision().strategy;
+    let settings = current.settings.policy.supervision().strategy;
     let assessment = assess(&records, &current.facts(), current.latest_checks(), None, &settings);
     let mut sentences = Vec::new();
     sentences.extend(blocked(current, &assessment));
@@ -50,7 +50,7 @@ pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
 
 /// Returns advice on blockers that were named at least twice, unless the plan already mentions them.
 fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
-    let current_advice = current.course.as_ref().map_or(&[][..], |course| &course.advice);
+    let current_advice = current.supervision.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
     let what = text::line(&blocker.text, 200);
     let bare = |text: &str| normalize(text).to_lowercase();

@@ -40,7 +40,7 @@ impl Analysis {
 
 /// Describes the state of the loop, as lines.
 fn facts(current: &Loop) -> String {
-    let settings = current.policy.supervision();
+    let settings = current.settings.policy.supervision();
     let assessment = assess(&current.records(), &current.facts(), current.latest_checks(), None, &settings.strategy);
     let (now, most) = (current.spent.iterations, current.limits.iterations);
     let phase = format!("{:?}", assessment.phase).to_lowercase();
@@ -74,13 +74,13 @@ fn facts(current: &Loop) -> String {
         }
     };
     let checks =
-        current.checks.iter().map(|c| format!("{}: `{}`, passes with {}", c.name, c.command, rule_words(&c.rule)));
+        current.checks.list.iter().map(|c| format!("{}: `{}`, passes with {}", c.name, c.command, rule_words(&c.rule)));
     section("Criteria, all of which have to pass", text::list(&checks.collect::<Vec<_>>(), ITEMS, 200));
     let failing = assessment.failing.iter().map(|c| format!("{}: {}", c.name, c.error.as_deref().unwrap_or("fails")));
     section("Failing", text::list(&failing.collect::<Vec<_>>(), ITEMS, 240));
     let blockers = assessment.blockers.iter().map(|b| format!("{} (in {} iterations)", b.text, b.seen));
     section("Blockers, in the agent's words", text::list(&blockers.collect::<Vec<_>>(), ITEMS, 240));
-    if let Some(course) = &current.course {
+    if let Some(course) = &current.supervision.course {
         let directives: Vec<String> = course.directives.iter().map(ToString::to_string).collect();
         section("Warnings and orders, which the agent gets anyway", text::list(&directives, ITEMS, 300));
     }

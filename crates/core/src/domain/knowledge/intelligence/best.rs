@@ -70,7 +70,7 @@ pub fn best_state(current: &Loop) -> Option<SelectedState> {
         .filter(|iteration| iteration.number >= merged)
         .filter_map(|iteration| {
             let commit = iteration.commit.clone()?;
-            let verified = current.verified.as_ref() == Some(&commit);
+            let verified = current.branch.verified.as_ref() == Some(&commit);
             let (record, checks) = (iteration.record.clone()?, iteration.checks.clone());
             Some(StateCandidate { iteration: iteration.number, commit, record, checks, verified })
         })
@@ -82,12 +82,12 @@ pub fn best_state(current: &Loop) -> Option<SelectedState> {
 /// Returns the state before the first measured iteration if the selected state is worse: fewer checks pass, or a check got
 /// worse while no failing check passes now. Otherwise `None`.
 fn start_if_better(current: &Loop, selected: &SelectedState, all: &[StateCandidate]) -> Option<SelectedState> {
-    let baseline = current.baseline.as_ref()?;
+    let baseline = current.checks.baseline_report()?;
     let checks = &all.iter().find(|candidate| candidate.iteration == selected.iteration)?.checks;
     let fewer = checks.held() < baseline.held();
     let worse = fewer || checks.held() == baseline.held() && checks.is_worse_than(baseline);
     let commit = current.measured().next()?.parent.clone();
-    worse.then_some(SelectedState { iteration: current.measured_after, commit, broke: Vec::new() })
+    worse.then_some(SelectedState { iteration: current.checks.measured_after, commit, broke: Vec::new() })
 }
 
 /// Returns the regressions of a state: failing checks that passed before the first iteration, lost tests, and weakened checks.

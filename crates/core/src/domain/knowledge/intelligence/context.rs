@@ -159,11 +159,11 @@ impl Context {
             tokens: current.spent.tokens_in.saturating_add(current.spent.tokens_out),
             ..LoopProgress::default()
         };
-        let start = current.completion_at_start().get();
+        let start = current.checks.completion_at_start().get();
         let mut before = start;
         let mut files: BTreeMap<&String, u32> = BTreeMap::new();
         let mut tries = Vec::with_capacity(done.len());
-        let by_present_checks = done.iter().position(|i| i.number > current.measured_after);
+        let by_present_checks = done.iter().position(|i| i.number > current.checks.measured_after);
         for (at, iteration) in done.iter().enumerate() {
             if by_present_checks == Some(at) {
                 before = start;
@@ -189,7 +189,7 @@ impl Context {
         }
         session.files = files.into_iter().map(|(path, times)| FileTouched { path: path.clone(), times }).collect();
         let history = History { tries, ..History::default() };
-        let memory_share = current.course.as_ref().map(|course| course.memory_share);
+        let memory_share = current.supervision.course.as_ref().map(|course| course.memory_share);
         Self { session, history, memory_share, ..Self::default() }
     }
 }

@@ -38,7 +38,7 @@ impl Reviewing {
     pub fn of(current: &Loop, patch: &str, is_cut: bool, has_tree: bool) -> Self {
         let mut checks = String::new();
         for outcome in current.latest_checks().into_iter().flat_map(|report| &report.outcomes) {
-            let check = current.checks.iter().find(|check| check.name == outcome.name);
+            let check = current.checks.list.iter().find(|check| check.name == outcome.name);
             let rule = check.map_or(String::new(), |check| format!(" (passes with: {})", rule_words(&check.rule)));
             let result = if outcome.holds { "passed" } else { outcome.why.as_str() };
             let _ = writeln!(checks, "- {}: {}{rule}: {result}", outcome.name, outcome.command);

@@ -61,7 +61,7 @@ fn advice_of_the_plan_is_not_repeated() {
     let mut current = stuck();
     let says = |current: &Loop| adapt(current, &[]).iter().any(|sentence| sentence.contains("fixture for empty"));
     assert!(says(&current));
-    let course = current.course.as_mut().unwrap();
+    let course = current.supervision.course.as_mut().unwrap();
     course
         .advice
         .push("This blocked the work in 3 iterations: `the fixture for empty input is not in the repository`".into());

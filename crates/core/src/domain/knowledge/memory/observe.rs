@@ -62,7 +62,7 @@ pub enum MemoryObservation {
 /// Returns the observations from a step with an input, in order. Deterministic; empty if the step changed nothing.
 pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObservation> {
     let mut found = Vec::new();
-    for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
+    for guidance in after.requests.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
         let text = clean(&guidance.text);
         if !text.is_empty() {
             found.push(MemoryObservation::Rule { text, by: guidance.who.clone(), proposal: None });
@@ -79,15 +79,16 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
         }
         // Only comments of people with permission become an input.
         LoopInput::Command(CommandInput::Reviewed { items, .. }) => {
-            let new =
-                items.iter().filter(|(key, _)| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key));
+            let new = items
+                .iter()
+                .filter(|(key, _)| after.pull.reviews_seen.contains(key) && !before.pull.reviews_seen.contains(key));
             let texts = new.filter_map(|(_, remark)| remark_text(&clean(&remark.text)));
             found.extend(texts.map(|text| MemoryObservation::Remark { text }));
         }
         LoopInput::Command(_) | LoopInput::Forge(_) | LoopInput::Timer(_) | LoopInput::Outcome { .. } => {}
     }
-    if !before.proposals.is_empty() && after.proposals.is_empty() && after.state == LoopState::Review {
-        let numbers = before.proposals.iter().map(|proposal| proposal.number).collect();
+    if !before.pull.proposals.is_empty() && after.pull.proposals.is_empty() && after.state == LoopState::Review {
+        let numbers = before.pull.proposals.iter().map(|proposal| proposal.number).collect();
         found.push(MemoryObservation::Told { numbers });
     }
     found.extend(judged_anew(before, after).map(|iteration| of_iteration(after, iteration)));
@@ -97,7 +98,8 @@ pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObs
 
 /// Whether the loop had this guidance before the step. Guidance moves from the loop to an iteration, and sometimes back.
 fn is_known(before: &Loop, guidance: &Guidance) -> bool {
-    before.guidance.contains(guidance) || before.iterations.iter().any(|known| known.guidance.contains(guidance))
+    before.requests.guidance.contains(guidance)
+        || before.iterations.iter().any(|known| known.guidance.contains(guidance))
 }
 
 /// Returns the iteration judged in this step; `None` if there is none, or if no agent ran in it.
@@ -120,7 +122,7 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
     let facts = IterationFacts {
         loop_id: current.id.clone(),
         iteration: iteration.number,
-        repository: current.place.repo.clone(),
+        repository: current.issue.repo.clone(),
         task_type: current.task_type(),
         about: about(current, [iteration]),
         approach: approach.clone(),
@@ -130,7 +132,9 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
         completion_after,
         error_before,
         error_after: error_after.map(clean),
-        verified: current.verified.is_some() && current.verified == current.head && iteration.checks.all_hold(),
+        verified: current.branch.verified.is_some()
+            && current.branch.verified == current.branch.head
+            && iteration.checks.all_hold(),
         tampered: iteration.findings.iter().any(TamperFinding::blocks),
         agent_failed,
         // If the run failed, the directive did not concern the approach.
@@ -174,10 +178,10 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
         Some(best) => earlier.find(|known| known.number <= best),
         None => earlier.next(),
     };
-    match (found, &current.baseline) {
+    match (found, current.checks.baseline_report()) {
         (Some(known), _) => (known.completion.get(), error_signature(&known.checks).as_deref().map(clean)),
         (None, Some(baseline)) => {
-            (current.completion_at_start().get(), error_signature(baseline).as_deref().map(clean))
+            (current.checks.completion_at_start().get(), error_signature(baseline).as_deref().map(clean))
         }
         (None, None) => (0.0, None),
     }
@@ -209,7 +213,7 @@ fn ended(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopEnding, 
         return None;
     }
     // People end a loop for other reasons; the overseer and a failed restoration do not.
-    let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
+    let given_up = || before.run.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
         LoopState::Merged => Some((LoopEnding::Merged, Some(true))),
         LoopState::Closed if matches!(input, LoopInput::Forge(ForgeInput::PullClosed)) => {
@@ -227,7 +231,9 @@ fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryO
     let last = current.retained_iterations().rev().find(|iteration| iteration.commit.is_some());
     let report = last.map(agents_report).unwrap_or_default();
     let mut distinct: Vec<&Guidance> = Vec::new();
-    for guidance in current.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&current.guidance) {
+    for guidance in
+        current.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&current.requests.guidance)
+    {
         if !distinct.contains(&guidance) {
             distinct.push(guidance);
         }
@@ -238,7 +244,7 @@ fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryO
     };
     let facts = LoopFacts {
         loop_id: current.id.clone(),
-        repository: current.place.repo.clone(),
+        repository: current.issue.repo.clone(),
         task_type: current.task_type(),
         about: about(current, current.retained_iterations()),
         ended,

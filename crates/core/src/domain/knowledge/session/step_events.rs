@@ -21,7 +21,7 @@ const MAX_OUTPUT: usize = 4 * 1024;
 /// Returns the events of the step from `before` to `after`, in order. Omits outdated outcomes, and commands that only
 /// request information. Texts are not masked.
 pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<SessionEvent> {
-    let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
+    let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.run.ticket;
     let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
     match input {
         LoopInput::Command(CommandInput::Given { by, command, .. }) => {
@@ -32,7 +32,8 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
         }
         LoopInput::Command(CommandInput::Reviewed { items, .. }) => {
             // Only items that the loop processed now, because a review can be delivered again.
-            let is_new = |key: &String| after.reviews_seen.contains(key) && !before.reviews_seen.contains(key);
+            let is_new =
+                |key: &String| after.pull.reviews_seen.contains(key) && !before.pull.reviews_seen.contains(key);
             items.iter().filter(|(key, _)| is_new(key)).for_each(|(_, guidance)| found.remark(guidance));
         }
         LoopInput::Outcome { ticket, outcome } if counts(*ticket) => found.outcome(before, outcome),
@@ -42,7 +43,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
         found.iteration = iteration.number;
         iteration.judged.iter().for_each(|judged| found.judged(judged));
     }
-    if let Some(halting) = after.halting.as_ref().filter(|_| before.halting.is_none()) {
+    if let Some(halting) = after.run.halting.as_ref().filter(|_| before.run.halting.is_none()) {
         found.add(EventKind::Intervention, format!("The files of iteration {} are restored", halting.iteration));
     }
     found.events
@@ -68,11 +69,11 @@ impl CollectedEvents {
     fn outcome(&mut self, before: &Loop, outcome: &WorkOutcome) {
         match outcome {
             WorkOutcome::Checked { report } | WorkOutcome::Verified { report, .. } => {
-                self.checks(report, before.step == LoopStep::Verify);
+                self.checks(report, before.run.step == LoopStep::Verify);
             }
             WorkOutcome::AgentEnded { run } => self.served(before, run),
             // A merge contains the changes of the other side.
-            WorkOutcome::Committed { change } if before.merging.is_none() => self.committed(&change.stat),
+            WorkOutcome::Committed { change } if before.branch.merging().is_none() => self.committed(&change.stat),
             WorkOutcome::Prepared { .. }
             | WorkOutcome::Planned { .. }
             | WorkOutcome::AgentLost { .. }

@@ -16,7 +16,7 @@ impl LoopRun {
     /// Returns the input for finished CI of the pushed commit. `on_base` has the names of the failed checks that also fail on the
     /// base.
     fn ci(&mut self, failed: &[&str], on_base: &[&str]) -> &mut Self {
-        let commit = self.current.pushed.clone().expect("pushed");
+        let commit = self.current.branch.pushed.clone().expect("pushed");
         let failed = failed.iter().map(|name| failure(name)).collect();
         let on_base = on_base.iter().map(|name| (*name).to_owned()).collect();
         self.tell(ForgeInput::Inspected(CiInspection {
@@ -43,7 +43,7 @@ impl LoopRun {
 fn red_ci_withdraws_the_pull_request_and_tells_the_agent() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.ci(&["build", "lint"], &[]).is(LoopState::Queued, LoopStep::Idle);
-    assert!(run.drafts() && run.current.verified.is_none());
+    assert!(run.drafts() && run.current.branch.verified.is_none());
     assert_eq!(run.current.why, "CI failed on the pull request: `build`, `lint`");
     assert_eq!(run.guidance(), ["log of build", "log of lint"]);
     run.working().iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
@@ -75,7 +75,7 @@ fn pause_for_another_reason_is_not_ended_by_ci() {
     run.ci(&["build"], &[]);
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.ci(&[], &[]).is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.current.failed_ci.is_none());
+    assert!(run.current.pull.failed_ci.is_none());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn rerun_that_passes_in_time_needs_no_iteration() {
 fn failure_that_the_base_has_too_is_only_told() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.ci(&["build"], &["build"]).is(LoopState::Review, LoopStep::Idle);
-    assert!(!run.drafts() && run.current.verified.is_some());
+    assert!(!run.drafts() && run.current.branch.verified.is_some());
     assert_eq!(run.current.why, "every check passed in a fresh checkout; CI fails on the base, too: `build`");
     // Another check that fails only here is the loop's.
     run.ci(&["build", "lint"], &["build"]).is(LoopState::Queued, LoopStep::Idle);
@@ -115,7 +115,7 @@ fn stored_loops_and_inputs_without_ci_can_be_read() {
     stored["ci_seen"] = serde_json::json!("0123456789012345678901234567890123456789");
     assert_eq!(serde_json::from_value::<Loop>(stored).expect("read"), run.current);
     let input = serde_json::json!({
-        "input": "inspected", "commit": run.current.pushed, "failed": [], "pending": 0, "conflict": false,
+        "input": "inspected", "commit": run.current.branch.pushed, "failed": [], "pending": 0, "conflict": false,
     });
     assert!(
         matches!(serde_json::from_value(input), Ok(LoopInput::Forge(ForgeInput::Inspected(CiInspection { on_base, .. }))) if on_base.is_empty())

@@ -9,7 +9,7 @@ fn title_of_each_state_says_what_is_waited_for_or_how_far_the_work_is() {
     let shown = |state: LoopState| {
         let mut run = LoopRun::in_state(LoopState::Review);
         run.current.state = state;
-        run.current.verified = None;
+        run.current.branch.verified = None;
         run.current.why = "the reason".to_owned();
         commit_status(&run.current).map(|view| (view.state, view.title))
     };
@@ -34,12 +34,12 @@ fn title_of_each_state_says_what_is_waited_for_or_how_far_the_work_is() {
 fn title_of_running_work_has_iteration_checks_and_completion() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.current.state = LoopState::Running;
-    run.current.verified = None;
-    let (most, all) = (run.current.limits.iterations, run.current.checks.len());
+    run.current.branch.verified = None;
+    let (most, all) = (run.current.limits.iterations, run.current.checks.list.len());
     let view = commit_status(&run.current).expect("a status");
     let expected = format!("Iteration 1 of {most}: {all} of {all} checks pass, completion 100 %.");
     assert_eq!((view.state, view.title), (CommitState::Running, expected));
-    run.current.pushed = None;
+    run.current.branch.pushed = None;
     assert_eq!(commit_status(&run.current), None, "the forge has no commit");
     run = LoopRun::in_state(LoopState::Review);
     let view = commit_status(&run.current).expect("a status");

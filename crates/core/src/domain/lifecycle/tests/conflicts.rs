@@ -8,7 +8,7 @@ impl LoopRun {
     fn merge_conflicts(&mut self) -> &mut Self {
         let cause = ConflictingCommit { commit: sha(88), author: "Olaf Berg".into() };
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::Merged {
                 other: sha(89),
                 conflicts: vec!["a.rs".into()],
@@ -21,7 +21,7 @@ impl LoopRun {
 
     fn conflicting() -> Self {
         let mut run = Self::in_state(LoopState::Review);
-        let commit = run.current.pushed.clone().expect("pushed");
+        let commit = run.current.branch.pushed.clone().expect("pushed");
         let (failed, progress, on_base) = (Vec::new(), CiProgress::default(), Vec::new());
         run.tell(ForgeInput::Inspected(CiInspection { commit, failed, progress, pending: 0, conflict: true, on_base }));
         run.working().is(LoopState::Running, LoopStep::Merge);
@@ -37,10 +37,10 @@ impl LoopRun {
 #[test]
 fn commit_with_markers_is_never_pushed_and_people_get_two_ways_out() {
     let mut run = LoopRun::conflicting();
-    let (head, base) = (run.current.head.clone(), run.current.base.clone());
+    let (head, base) = (run.current.branch.head.clone(), run.current.branch.base.clone());
     run.leaves_markers().is(LoopState::Running, LoopStep::Merge);
     assert!(!run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Push { .. } | WorkEffect::Check { .. }))));
-    assert_eq!((&run.current.head, &run.current.base), (&head, &base), "the branch is as before");
+    assert_eq!((&run.current.branch.head, &run.current.branch.base), (&head, &base), "the branch is as before");
     run.merge_conflicts();
     let told = run.current.current().map(|iteration| iteration.guidance.clone()).unwrap_or_default();
     assert!(told.iter().any(|one| one.text.contains("still contained conflict markers: a.rs")), "{told:?}");
@@ -51,7 +51,7 @@ fn commit_with_markers_is_never_pushed_and_people_get_two_ways_out() {
         "the branch conflicts with `main` in `a.rs` (changed there by 00000000 of Olaf Berg), and the agent did not resolve it"
             .replace("00000000", sha(88).short())
     );
-    assert_eq!(run.current.head, head);
+    assert_eq!(run.current.branch.head, head);
     // With guidance the agent tries again, and pauses again at once.
     run.command(LoopCommand::Resume(command::Resume {
         options: RunOptions::default(),
@@ -68,5 +68,5 @@ fn resolved_conflict_is_pushed_although_other_files_contain_markers() {
     run.merge_conflicts();
     run.agent(AgentEnd::Finished).committed(|change| change.conflict_markers = vec!["docs/git.md".into()]);
     run.is(LoopState::Running, LoopStep::Push);
-    assert_eq!((run.current.base.clone(), run.current.merge_wanted.clone()), (Some(sha(89)), None));
+    assert_eq!((run.current.branch.base.clone(), run.current.branch.merge.clone()), (Some(sha(89)), None));
 }

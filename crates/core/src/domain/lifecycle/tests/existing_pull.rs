@@ -44,9 +44,9 @@ impl LoopRun {
 #[test]
 fn red_ci_is_repaired_on_the_branch_and_the_pull_request_stays_the_authors() {
     let mut run = LoopRun::red();
-    assert_eq!((run.current.branch.as_str(), run.current.base_branch.as_str()), ("deps/left-pad", "main"));
-    assert_eq!(run.current.pull.as_ref().map(|pull| pull.number), Some(Number(42)));
-    assert_eq!(run.current.pushed, Some(sha(HEAD)));
+    assert_eq!((run.current.branch.name.as_str(), run.current.branch.base_branch.as_str()), ("deps/left-pad", "main"));
+    assert_eq!(run.current.pull.opened.as_ref().map(|pull| pull.number), Some(Number(42)));
+    assert_eq!(run.current.branch.pushed, Some(sha(HEAD)));
     run.checked(true).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|iteration| iteration.guidance.clone()), Some(vec![failure("build")]));
     run.agent(AgentEnd::Finished).committed(|_| {}).is(LoopState::Running, LoopStep::Push);
@@ -68,7 +68,7 @@ fn red_ci_is_repaired_on_the_branch_and_the_pull_request_stays_the_authors() {
 fn later_red_ci_leaves_the_draft_state_alone() {
     let mut run = LoopRun::red();
     run.checked(false).iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
-    let commit = run.current.pushed.clone().expect("pushed");
+    let commit = run.current.branch.pushed.clone().expect("pushed");
     let (failed, progress) = (vec![failure("lint")], CiProgress::default());
     run.tell(ForgeInput::Inspected(CiInspection {
         commit,
@@ -134,33 +134,33 @@ fn tests_that_the_author_changed_are_accepted_as_found() {
     let found = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+9 -1");
     let finding = BranchFinding { found, mark: "m".into(), pushed: false };
     run.tell(ForgeInput::TestsFound { commit: sha(HEAD), findings: vec![finding] });
-    let version = run.current.guard.accepted_tests("tests/a.py").map(|(commit, _)| commit.clone());
+    let version = run.current.checks.guard.accepted_tests("tests/a.py").map(|(commit, _)| commit.clone());
     assert_eq!(version, Some(sha(HEAD)), "the version of the author counts as the base's");
     run.checked(false);
     // The counts of tests are compared with the branch as it was found, not with its base.
-    assert_eq!(run.current.baseline_base, run.current.base);
-    assert_eq!(run.current.base, Some(sha(1)));
+    assert_eq!(run.current.checks.baseline_commit(), run.current.branch.base.as_ref());
+    assert_eq!(run.current.branch.base, Some(sha(1)));
 }
 
 #[test]
 fn commits_of_the_author_meanwhile_are_merged_after_a_resume() {
     let mut run = LoopRun::red();
     run.checked(false).agent(AgentEnd::Finished).committed(|_| {});
-    let (ticket, reason) = (run.current.ticket, "moved".to_owned());
+    let (ticket, reason) = (run.current.run.ticket, "moved".to_owned());
     let refusal = PushRefusal::Other;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::PushRejected { remote: Some(sha(70)), reason, refusal },
     });
     run.is(LoopState::Paused, LoopStep::Idle);
-    assert_eq!(run.current.merge_wanted, Some(MergeWith::Pushed(sha(70))));
+    assert_eq!(run.current.branch.merge_wanted(), Some(&MergeWith::Pushed(sha(70))));
 }
 
 #[test]
 fn merge_when_ready_is_refused() {
     let mut run = LoopRun::red();
     run.command(LoopCommand::MergeWhenReady(command::MergeWhenReady { on: true }));
-    assert!(run.current.merge_wish.is_none(), "{:?}", run.reasons);
+    assert!(run.current.pull.merge_wish.is_none(), "{:?}", run.reasons);
     assert!(run.reasons.iter().any(|why| why.contains("its author or a maintainer merges it")), "{:?}", run.reasons);
 }
 

@@ -32,7 +32,7 @@ impl LoopRun {
     }
 
     fn reports(&mut self, report: CheckReport) -> &mut Self {
-        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Checked { report } })
+        self.tell(LoopInput::Outcome { ticket: self.current.run.ticket, outcome: WorkOutcome::Checked { report } })
     }
 }
 
@@ -59,7 +59,7 @@ fn check_that_passes_without_any_change_is_no_completion() {
     let mut run = LoopRun::new();
     run.working().without_change().is(LoopState::Running, LoopStep::Check);
     run.checked(true).asks_for_a_steady_check();
-    assert_eq!(run.current.verified, None);
+    assert_eq!(run.current.branch.verified, None);
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn commit_that_fails_once_and_passes_once_in_fresh_checkouts_is_asked_about_once
     run.checked(false).is(LoopState::Running, LoopStep::Agent);
     run.without_change().checked(true).is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Paused, LoopStep::Idle);
-    assert!(run.escalates("flaky_check") && run.current.verified.is_none(), "{}", run.current.why);
+    assert!(run.escalates("flaky_check") && run.current.branch.verified.is_none(), "{}", run.current.why);
     assert!(run.current.iterations[1].checks.outcomes[0].flaky, "the report names it");
     assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
     // Who resumes it accepts the next result.
     run.command(resume()).tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Review, LoopStep::Idle);
-    assert_eq!(run.current.verified, run.current.head);
+    assert_eq!(run.current.branch.verified, run.current.branch.head);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: CheckReport { outcomes: vec![baseline] } },
         });
         let mut report = CheckReport { outcomes: vec![objecting.clone()] };
@@ -183,7 +183,10 @@ fn lost_report_of_tests_fails_a_check() {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         let baseline = CheckReport { outcomes: vec![CheckOutcome { tests, ..then.clone() }] };
-        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: baseline } });
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.run.ticket,
+            outcome: WorkOutcome::Checked { report: baseline },
+        });
         let mut report = report(true);
         report.outcomes[0].output = output.into();
         run.current.apply_objections(&mut report);

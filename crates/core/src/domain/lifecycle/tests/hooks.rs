@@ -15,7 +15,7 @@ fn hooked(events: &[HookEvent]) -> LoopRun {
 impl LoopRun {
     fn hooks(&mut self, event: HookEvent, objection: Option<HookObjection>) -> &mut Self {
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::HooksAnswered { event, objection },
         })
     }
@@ -44,7 +44,7 @@ fn agent_waits_for_its_hooks() {
     assert!(!run.runs_agent());
     // Answers of another event and of earlier work change nothing.
     run.hooks(HookEvent::BeforeReady, None).is(LoopState::Running, LoopStep::HooksBeforeAgent);
-    let ticket = run.current.ticket - 1;
+    let ticket = run.current.run.ticket - 1;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::HooksAnswered { event: HookEvent::BeforeAgent, objection: None },
@@ -54,7 +54,7 @@ fn agent_waits_for_its_hooks() {
     assert!(run.runs_agent());
     // A repeated attempt asks again.
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
     });
     run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
@@ -67,13 +67,13 @@ fn agent_waits_for_its_hooks() {
 fn objection_before_an_agent_pauses_and_returns_the_iteration() {
     for (objection, says) in [(block(), "no license"), (ask(), "May it?"), (broken(), "exit code 1")] {
         let mut run = hooked(&[HookEvent::BeforeAgent]);
-        run.current.guidance.clear();
+        run.current.requests.guidance.clear();
         run.hooks(HookEvent::BeforeAgent, objection.clone()).is(LoopState::Paused, LoopStep::Idle);
         assert!(run.current.why.contains(says) && run.escalates("hook"), "{}", run.current.why);
         assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0));
         assert!(!run.runs_agent());
         run.command(resume()).tell(TimerInput::SlotGranted);
-        let hooks = run.current.policy.hooks.clone();
+        let hooks = run.current.settings.policy.hooks.clone();
         run.prepared(|tree| tree.policy.hooks = hooks).is(LoopState::Running, LoopStep::HooksBeforeAgent);
         let answered = matches!(objection, Some(HookObjection::Ask { .. }));
         run.hooks(HookEvent::BeforeAgent, objection);
@@ -88,11 +88,11 @@ fn review_waits_for_its_hooks() {
     run.hooks(HookEvent::BeforeReady, block()).is(LoopState::Running, LoopStep::Agent);
     let given = &run.current.current().expect("an iteration").guidance;
     assert!(given.iter().any(|guidance| guidance.text.contains("no license")), "{given:?}");
-    assert_eq!(run.current.verified, None);
+    assert_eq!(run.current.branch.verified, None);
     run.iteration(true).checked(true).hooks(HookEvent::BeforeReady, broken()).is(LoopState::Paused, LoopStep::Idle);
     assert!(!run.has(|effect| matches!(effect, Effect::Work(WorkEffect::HooksAfterEnd { .. }))), "it can go on");
     run.command(resume()).tell(TimerInput::SlotGranted);
-    let hooks = run.current.policy.hooks.clone();
+    let hooks = run.current.settings.policy.hooks.clone();
     run.prepared(|tree| tree.policy.hooks = hooks).checked(true).is(LoopState::Running, LoopStep::HooksBeforeReady);
     run.hooks(HookEvent::BeforeReady, None).is(LoopState::Review, LoopStep::Idle);
     assert!(run.has(|effect| matches!(effect, Effect::Work(WorkEffect::HooksAfterEnd { .. }))));
@@ -110,7 +110,7 @@ fn iteration_that_a_hook_blocks_is_not_verified() {
 #[test]
 fn pause_during_a_hook_drops_its_answer() {
     let mut run = hooked(&[HookEvent::BeforeAgent]);
-    let ticket = run.current.ticket;
+    let ticket = run.current.run.ticket;
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.tell(LoopInput::Outcome {
         ticket,

@@ -42,7 +42,7 @@ impl LoopRun {
 
     /// Runs the same iteration with a modified agent run.
     fn works_by(&mut self, change: impl FnOnce(&mut AgentRunFacts), checks: CheckReport) -> &mut Self {
-        assert_eq!(self.current.step, LoopStep::Agent, "{:?} {}", self.current.state, self.current.why);
+        assert_eq!(self.current.run.step, LoopStep::Agent, "{:?} {}", self.current.state, self.current.why);
         let mut run = AgentRunFacts {
             message: "did it".into(),
             cost: Some(Money(1_000_000)),
@@ -54,18 +54,24 @@ impl LoopRun {
         };
         change(&mut run);
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::AgentEnded { run: Box::new(run) },
         });
         let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false, change: None };
         self.committed(|c| c.stat.files.push(file)).pushed();
-        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Checked { report: checks } })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.run.ticket,
+            outcome: WorkOutcome::Checked { report: checks },
+        })
     }
 
     /// Runs a whole iteration that changes nothing and ends with these checks.
     fn idles(&mut self, checks: CheckReport) -> &mut Self {
         self.agent(AgentEnd::Finished).committed(|c| (c.commit, c.tree) = (None, sha(1)));
-        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Checked { report: checks } })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.run.ticket,
+            outcome: WorkOutcome::Checked { report: checks },
+        })
     }
 
     /// Returns the text about the strategy in the latest iteration comment.
@@ -81,7 +87,7 @@ impl LoopRun {
         });
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: counted(2, 8, "") },
         });
         run
@@ -127,7 +133,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
             assert!(run.audit().contains(&AuditEvent::Intervened));
             let next = "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
             assert!(run.strategy_by_comment().starts_with(next), "{}", run.strategy_by_comment());
-            assert_eq!(run.current.session, None, "a long session decays");
+            assert_eq!(run.current.agent.session, None, "a long session decays");
             let warns = |e: &Effect| matches!(e, Effect::Channel(ChannelEffect::Warn { notice }) if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));
             assert!(
                 run.has(warns) && !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { .. }))),
@@ -141,7 +147,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
         if run.current.state != LoopState::Running {
             break;
         }
-        assert_eq!(run.current.session.is_none(), redirected == Some(n), "iteration {n}");
+        assert_eq!(run.current.agent.session.is_none(), redirected == Some(n), "iteration {n}");
     }
     assert!(redirected.is_some());
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -172,10 +178,10 @@ fn stopped_under(thresholds: serde_json::Value) -> LoopRun {
     });
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(2, 8, "") },
     });
-    while run.current.step == LoopStep::Agent {
+    while run.current.run.step == LoopStep::Agent {
         run.works(counted(3, 7, ERROR));
     }
     run
@@ -194,7 +200,7 @@ fn pause_without_escalation_is_reported_on_issue() {
         run.is(LoopState::Paused, LoopStep::Idle);
         assert!(run.current.why.starts_with(why), "{}", run.current.why);
         assert!(!run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Escalate { .. }))), "{:?}", run.effects);
-        let home_issue = run.current.place.issue;
+        let home_issue = run.current.issue.issue;
         let is_notice = |e: &Effect| match e {
             Effect::Forge(ForgeEffect::Comment { key, on: at, view }) => {
                 let at_home = matches!(&**view, View::Escalation(inner) if inner.at_home);
@@ -268,12 +274,12 @@ fn failed_approach_is_not_proposed_again() {
             let ended =
                 AgentRunFacts { report: Some(report), failed_elsewhere, ..AgentRunFacts::ending(AgentEnd::Finished) };
             run.tell(LoopInput::Outcome {
-                ticket: run.current.ticket,
+                ticket: run.current.run.ticket,
                 outcome: WorkOutcome::AgentEnded { run: Box::new(ended) },
             });
             run.committed(|_| {}).pushed();
             run.tell(LoopInput::Outcome {
-                ticket: run.current.ticket,
+                ticket: run.current.run.ticket,
                 outcome: WorkOutcome::Checked { report: counted(3, 7, ERROR) },
             });
         }
@@ -305,8 +311,8 @@ fn impossible_figures_are_clamped_and_reported() {
     let mut run = LoopRun::started();
     let mut checks = counted(3, 7, ERROR);
     checks.outcomes[0].measured = Some(250.0);
-    run.current.checks[0].name.clone_from(&checks.outcomes[0].name);
-    run.current.checks[0].rule = CheckRule::Coverage { pattern: String::new(), min: Percent(80.0) };
+    run.current.checks.list[0].name.clone_from(&checks.outcomes[0].name);
+    run.current.checks.list[0].rule = CheckRule::Coverage { pattern: String::new(), min: Percent(80.0) };
     run.works(checks);
     assert_eq!(run.current.records()[0].coverage, Some(100.0));
     let warning = "One figure of iteration 1 was out of range and was clamped.";
@@ -317,7 +323,7 @@ fn impossible_figures_are_clamped_and_reported() {
 fn failing_backend_is_avoided() {
     let mut run = LoopRun::started();
     for (fails, n) in [true, false, true, true].into_iter().zip(1..) {
-        assert_eq!(run.current.wanted.other_than, None);
+        assert_eq!(run.current.agent.wanted.other_than, None);
         let end = match fails {
             true => AgentEnd::Failed { reason: "it crashed".into() },
             false => AgentEnd::Finished,
@@ -325,16 +331,16 @@ fn failing_backend_is_avoided() {
         let served = ServedBy { backend: "mine".into(), ..ServedBy::default() };
         let facts = AgentRunFacts { served, ..AgentRunFacts::ending(end) };
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::AgentEnded { run: Box::new(facts) },
         });
         run.committed(|_| {}).pushed();
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: counted(2 + n, 8 - n, "") },
         });
     }
-    assert_eq!(run.current.wanted.other_than.as_deref(), Some("mine"));
+    assert_eq!(run.current.agent.wanted.other_than.as_deref(), Some("mine"));
     assert!(
         run.next_prompt().directives[0].text.contains("failed in 3 of the last 4"),
         "{:?}",
@@ -346,7 +352,7 @@ fn failing_backend_is_avoided() {
 fn effort_scales_run_limits() {
     let mut run = LoopRun::started();
     run.works(counted(3, 7, ERROR));
-    let course = run.current.course.expect("a course");
+    let course = run.current.supervision.course.expect("a course");
     let all = |effort| {
         let course = NextRunPlan { effort, ..course.clone() };
         (course.wall(Duration::from_secs(600)).as_secs(), course.turns(10))
@@ -369,7 +375,7 @@ fn healthy_loop_is_not_disturbed() {
     }
     run.works(counted(10, 0, "")).is(LoopState::Running, LoopStep::Verify);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
     })
     .is(LoopState::Review, LoopStep::Idle);
@@ -381,14 +387,14 @@ fn regression_restores_best_iteration_then_pauses() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: two(true, false) },
     });
     run.works(two(true, false));
-    let best = run.current.head.clone().expect("a commit");
+    let best = run.current.branch.head.clone().expect("a commit");
     for _ in 0..8 {
         run.works(two(false, false));
-        if run.current.step != LoopStep::Agent {
+        if run.current.run.step != LoopStep::Agent {
             break;
         }
     }
@@ -401,15 +407,15 @@ fn regression_restores_best_iteration_then_pauses() {
     // A restart in between changes nothing: no agent runs before a person says so.
     let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
     assert_eq!(stored, run.current);
-    let last = run.current.head.clone();
-    run.current.session = super::waits::session("s");
+    let last = run.current.branch.head.clone();
+    run.current.agent.session = super::waits::session("s");
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
     })
     .is(LoopState::Running, LoopStep::Push);
-    assert_eq!(run.current.session, None, "it remembers what is not there any more");
-    assert_ne!(run.current.head, last);
+    assert_eq!(run.current.agent.session, None, "it remembers what is not there any more");
+    assert_ne!(run.current.branch.head, last);
     run.pushed().is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("regression"));
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "what was put back is what is shown");
@@ -423,11 +429,11 @@ fn limit_publishes_best_iteration() {
         let mut run = LoopRun::with(|s| s.policy.limits.iterations = 2);
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: two(false, false) },
         });
         run.works(two(true, false));
-        let best = run.current.head.clone().expect("a commit");
+        let best = run.current.branch.head.clone().expect("a commit");
         run.works(two(false, false)).is(LoopState::Running, LoopStep::Restore);
         assert!(
             run.has(|e| matches!(e, Effect::Work(WorkEffect::Restore { iteration: 1, to, .. }) if *to == best)),
@@ -438,7 +444,7 @@ fn limit_publishes_best_iteration() {
     };
     let mut run = at_limit();
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
     })
     .is(LoopState::Running, LoopStep::Push);
@@ -448,7 +454,7 @@ fn limit_publishes_best_iteration() {
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
     // What cannot be put back is no reason to throw work away.
     let mut run = at_limit();
-    let ticket = run.current.ticket;
+    let ticket = run.current.run.ticket;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::WorkFailed { reason: "the disk is full".into(), advice: String::new() },
@@ -461,7 +467,7 @@ fn limit_publishes_best_iteration() {
     run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Running, LoopStep::Restore);
     let retained_as = Some("refs/ralph/keep/r-42/undone-abc".to_owned());
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as },
     });
     run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
@@ -473,14 +479,14 @@ fn failed_restoration_aborts_and_keeps_work() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: two(true, false) },
     });
     run.works(two(true, false));
-    while run.current.step == LoopStep::Agent {
+    while run.current.run.step == LoopStep::Agent {
         run.works(two(false, false));
     }
-    let ticket = run.current.ticket;
+    let ticket = run.current.run.ticket;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::WorkFailed { reason: "the commit is gone".into(), advice: String::new() },
@@ -508,24 +514,24 @@ fn weakened_checks_are_restored_before_review() {
     run.pushed();
     assert_eq!(run.current.findings().len(), 1);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
     })
     .is(LoopState::Running, LoopStep::Verify);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
     })
     .is(LoopState::Running, LoopStep::Agent);
     assert!(run.next_prompt().directives[0].text.contains("Put the checks back"), "{:?}", run.next_prompt().directives);
     run.agent(AgentEnd::Finished).committed(|c| c.branch_stat = stat_of("src/parser.rs")).pushed();
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
     })
     .is(LoopState::Running, LoopStep::Verify);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(10, 0, "") },
     })
     .is(LoopState::Review, LoopStep::Idle);
@@ -539,7 +545,7 @@ fn control_signal_changes_next_run() {
     for _ in 0..4 {
         run.works(counted(3, 7, ERROR));
     }
-    let course = run.current.course.clone().expect("a course");
+    let course = run.current.supervision.course.clone().expect("a course");
     assert!(course.effort > 1.0, "much is open and nothing moves: {course:?}");
     assert_eq!(course.model, ModelTier::Strong);
     assert!(run.next_prompt().strategy.iter().any(|text| text.starts_with("Urgency is ")), "{course:?}");
@@ -548,7 +554,7 @@ fn control_signal_changes_next_run() {
     for passing in [6, 8, 9] {
         easy.works(counted(passing, 10 - passing, ""));
     }
-    let calmer = easy.current.course.expect("a course");
+    let calmer = easy.current.supervision.course.expect("a course");
     assert!(calmer.effort < course.effort && calmer.model != ModelTier::Strong, "{calmer:?}");
 }
 
@@ -560,13 +566,13 @@ fn blocking_check_comes_first() {
     run.works(checks);
     let failing = |run: &LoopRun| run.next_prompt().failing.into_iter().map(|check| check.name).collect::<Vec<_>>();
     assert_eq!(failing(&run), ["build", "test"]);
-    if let Some(course) = run.current.course.as_mut() {
+    if let Some(course) = run.current.supervision.course.as_mut() {
         course.breadth = crate::domain::supervision::control::Breadth::FirstFailure;
     }
     assert_eq!(failing(&run), ["build"]);
     // A loop of before has no order, and is told in that of its checks.
     let mut stored = serde_json::to_value(&run.current).unwrap();
-    stored["course"].as_object_mut().and_then(|course| course.remove("checks")).expect("it was there");
+    stored["supervision"]["course"].as_object_mut().and_then(|course| course.remove("checks")).expect("it was there");
     run.current = serde_json::from_value(stored).unwrap();
     assert_eq!(failing(&run), ["test"]);
 }
@@ -607,7 +613,7 @@ fn memory_share_extends_history() {
         run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
     }
     let history_of = |run: &mut LoopRun, share: f64| {
-        run.current.course.as_mut().expect("a course").memory_share = share;
+        run.current.supervision.course.as_mut().expect("a course").memory_share = share;
         run.next_prompt().history.iter().map(|past| past.n).collect::<Vec<_>>()
     };
     assert_eq!(history_of(&mut run, 0.2), [5, 6, 7, 8, 9]);
@@ -630,7 +636,7 @@ fn cost_and_time_are_compared_with_earlier_loops() {
         let ended = |task_type| EndedLoop { task_type, iterations: 4, time_ms: 498_000, cost: Money(1_900_000) };
         run.tell(TimerInput::SlotGranted).prepared(|tree| tree.past = vec![ended(kind); loops]);
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: counted(0, 20, "") },
         });
         for n in 1..=4 {
@@ -668,7 +674,7 @@ fn iterations_are_compared_with_the_usual_ones_of_the_type() {
     ] {
         let mut current = LoopRun::with(|s| s.policy.task_type = Some(kind)).current;
         assert_eq!(current.task_type(), kind);
-        current.past = Some(PastLoops::of(&past, kind));
+        current.knowledge.past = Some(PastLoops::of(&past, kind));
         let facts = current.facts();
         let known = past.len() >= 3 && kind == TaskType::TestFix;
         assert_eq!(facts.estimated_iterations, known.then_some(usual), "{kind:?} {past:?}");
@@ -681,7 +687,7 @@ fn iterations_are_compared_with_the_usual_ones_of_the_type() {
 fn only_finished_loops_are_counted() {
     let mut current = LoopRun::with(|_| {}).current;
     current.spent.iterations = 3;
-    current.verified = None;
+    current.branch.verified = None;
     let mut counts = |state: LoopState| {
         current.state = state;
         current.as_ended().is_some()
@@ -704,7 +710,7 @@ fn experience_is_read_and_recorded() {
         });
         run.tell(TimerInput::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: counted(0, 20, "") },
         });
         run
@@ -726,8 +732,11 @@ fn experience_is_read_and_recorded() {
     assert_eq!((run.current.as_earlier().seen, run.current.as_earlier().idle), (4, 0));
     let mut stored = serde_json::to_value(&run.current).unwrap();
     assert_eq!(serde_json::from_value::<Loop>(stored.clone()).unwrap(), run.current);
-    stored.as_object_mut().and_then(|stored| stored.remove("experience")).expect("it was there");
-    assert!(serde_json::from_value::<Loop>(stored).unwrap().experience.is_empty(), "a loop of an earlier version");
+    stored["knowledge"].as_object_mut().and_then(|stored| stored.remove("experience")).expect("it was there");
+    assert!(
+        serde_json::from_value::<Loop>(stored).unwrap().knowledge.experience.is_empty(),
+        "a loop of an earlier version"
+    );
 }
 
 #[test]
@@ -749,14 +758,14 @@ fn unreadable_supervision_state_is_rebuilt() {
     for damage in damages {
         let mut run = LoopRun::started();
         run.works(counted(3, 7, "error: a")).works(counted(4, 6, "error: b"));
-        let sound = run.current.supervision.clone().expect("known");
+        let sound = run.current.supervision.state.clone().expect("known");
         let mut stored = serde_json::to_value(&run.current).unwrap();
-        damage(&mut stored["supervision"]);
+        damage(&mut stored["supervision"]["state"]);
         run.current = serde_json::from_value(stored).expect("the rest of the loop is whole");
-        assert_eq!(run.current.supervision, None);
+        assert_eq!(run.current.supervision.state, None);
         run.works(counted(5, 5, "error: c"));
         assert!(run.reasons.iter().any(|reason| reason.contains("was rebuilt")), "{:?}", run.reasons);
-        let again = run.current.supervision.clone().expect("known again");
+        let again = run.current.supervision.state.clone().expect("known again");
         assert_eq!(again.control.rounds(), sound.control.rounds() + 1);
     }
 }
@@ -767,7 +776,7 @@ fn discarded_iteration_is_not_judged() {
     run.works(counted(3, 7, "error: a")).works(counted(10, 0, "")).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.records().len(), 2);
     run.command(LoopCommand::Retry(command::Retry)).is(LoopState::Queued, LoopStep::Idle);
-    assert_eq!(run.current.supervision.as_ref().map(|known| known.control.rounds()), Some(1));
+    assert_eq!(run.current.supervision.state.as_ref().map(|known| known.control.rounds()), Some(1));
     assert_eq!(run.current.records().len(), 1);
     run.working().works(counted(5, 5, "error: c")).is(LoopState::Running, LoopStep::Agent);
     assert!(run.reasons.iter().all(|reason| !reason.contains("was rebuilt")));
@@ -778,7 +787,7 @@ fn limit_takes_precedence_over_pause() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 3);
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(2, 8, "") },
     });
     run.works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR));
@@ -820,7 +829,7 @@ fn raised_limit_renews_forecast() {
         });
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: counted(0, 100, "") },
         });
         let work = |run: &mut LoopRun, n: u64| {
@@ -850,7 +859,7 @@ fn new_checks_reset_measurement() {
         .prepared(|_| {});
     run.is(LoopState::Running, LoopStep::Baseline);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(50, 50, "error: c") },
     });
     assert_eq!((run.current.records().len(), run.current.completion().get()), (0, 0.0));
@@ -925,7 +934,7 @@ fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 20);
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(2, 198, "") },
     });
     let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
@@ -983,9 +992,9 @@ fn facts_in_the_issue_of_an_outsider_are_not_stated() {
         run.current.clone()
     };
     let (trusted, outsider) = (stated(true), stated(false));
-    assert!(!trusted.stated.issue.is_empty());
+    assert!(!trusted.knowledge.stated.issue.is_empty());
     assert_eq!((trusted.facts().complexity, trusted.facts().security_sensitive), (Some(8.0), true));
-    assert!(outsider.stated.is_empty(), "{:?}", outsider.stated);
+    assert!(outsider.knowledge.stated.is_empty(), "{:?}", outsider.knowledge.stated);
     let facts = outsider.facts();
     assert_eq!((facts.complexity, facts.security_sensitive, facts.estimated_iterations), (None, false, None));
     assert!(facts.scope.is_empty(), "{:?}", facts.scope);
@@ -1006,7 +1015,7 @@ fn switched_off_control_keeps_its_figures_and_advises_nothing() {
         let figures = judged.control.as_ref().expect("figures");
         assert!(judged.p > 0.9 && figures.alarms.is_empty(), "{judged:?}");
     }
-    assert_eq!(run.current.course.as_ref().map(|course| course.effort), Some(1.0));
+    assert_eq!(run.current.supervision.course.as_ref().map(|course| course.effort), Some(1.0));
 }
 
 #[test]

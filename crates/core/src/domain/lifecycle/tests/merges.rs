@@ -15,13 +15,13 @@ impl LoopRun {
     }
 
     fn reads_progress(&mut self, progress: CiProgress, pending: u32) -> &mut Self {
-        let commit = self.current.pushed.clone().expect("pushed");
+        let commit = self.current.branch.pushed.clone().expect("pushed");
         let (failed, on_base) = (Vec::new(), Vec::new());
         self.tell(ForgeInput::Inspected(CiInspection { commit, failed, progress, pending, conflict: false, on_base }))
     }
 
     fn merge_answered(&mut self, answer: MergeAnswer) -> &mut Self {
-        let commit = self.current.pushed.clone().expect("pushed");
+        let commit = self.current.branch.pushed.clone().expect("pushed");
         self.tell(ForgeInput::MergeAnswered { commit, answer })
     }
 
@@ -48,7 +48,7 @@ impl LoopRun {
     fn ordered() -> Self {
         let mut run = Self::in_state(LoopState::Review);
         run.command(merge(true)).reads_ci(1, 0).merge_answered(MergeAnswer::Accepted);
-        assert!(run.current.merge_wish.as_ref().is_some_and(|wish| wish.accepted));
+        assert!(run.current.pull.merge_wish.as_ref().is_some_and(|wish| wish.accepted));
         run
     }
 }
@@ -63,11 +63,11 @@ fn forge_is_asked_once_ci_of_the_ready_pull_request_has_passed() {
     run.reads_ci(1, 2);
     assert!(!run.asks_to_merge(), "CI is pending");
     run.reads_ci(3, 0);
-    assert!(run.asks_to_merge() && run.current.merge_ordered == run.current.pushed);
+    assert!(run.asks_to_merge() && run.current.pull.merge_ordered == run.current.branch.pushed);
     run.reads_ci(3, 0);
     assert!(!run.asks_to_merge(), "it is asked once");
     run.merge_answered(MergeAnswer::not_yet("unstable"));
-    assert!(run.current.merge_ordered.is_none() && run.current.merge_wish.is_some());
+    assert!(run.current.pull.merge_ordered.is_none() && run.current.pull.merge_wish.is_some());
     run.reads_ci(3, 0);
     assert!(run.asks_to_merge(), "and again if it was too early");
 }
@@ -91,7 +91,7 @@ fn checks_of_other_services_do_not_stand_for_ci() {
     run.now = run.now.plus_ms(CI_BEGINS_MS);
     run.reads_progress(progress.clone(), 0);
     assert!(!run.asks_to_merge(), "the base's checks have not begun");
-    run.now = run.now.plus_ms(run.current.policy.ci_wait_ms() - CI_BEGINS_MS);
+    run.now = run.now.plus_ms(run.current.settings.policy.ci_wait_ms() - CI_BEGINS_MS);
     run.reads_progress(progress, 0);
     assert!(run.asks_to_merge(), "the wait is over");
     assert_eq!(
@@ -120,7 +120,7 @@ fn wish_of_a_running_loop_counts_from_its_review() {
 #[test]
 fn red_ci_and_requests_withdraw_the_merge() {
     let mut run = LoopRun::ordered();
-    let commit = run.current.pushed.clone().expect("pushed");
+    let commit = run.current.branch.pushed.clone().expect("pushed");
     let failed = vec![Guidance {
         who: String::new(),
         source: GuidanceSource::Ci,
@@ -137,11 +137,11 @@ fn red_ci_and_requests_withdraw_the_merge() {
         on_base: Vec::new(),
     }));
     run.is(LoopState::Queued, LoopStep::Idle);
-    assert!(run.withdraws() && run.current.merge_wish.is_none());
+    assert!(run.withdraws() && run.current.pull.merge_wish.is_none());
     assert!(run.replied().contains("is withdrawn: CI failed on the pull request"), "{}", run.replied());
-    assert!(run.current.merge_ordered.is_some(), "until the forge has heard of it");
+    assert!(run.current.pull.merge_ordered.is_some(), "until the forge has heard of it");
     run.tell(ForgeInput::MergeWithdrawn);
-    assert!(run.current.merge_ordered.is_none());
+    assert!(run.current.pull.merge_ordered.is_none());
 
     let mut run = LoopRun::ordered();
     let asks = Guidance {
@@ -163,7 +163,7 @@ fn red_ci_and_requests_withdraw_the_merge() {
 fn command_withdraws_a_merge_once() {
     let mut run = LoopRun::ordered();
     run.command(merge(false));
-    assert!(run.withdraws() && run.current.merge_wish.is_none() && run.current.state == LoopState::Review);
+    assert!(run.withdraws() && run.current.pull.merge_wish.is_none() && run.current.state == LoopState::Review);
     run.tell(ForgeInput::MergeWithdrawn).command(merge(false));
     assert!(!run.withdraws() && run.replied().contains("nothing to withdraw"));
 }
@@ -174,7 +174,7 @@ fn acceptance_after_a_withdrawal_is_revoked() {
     run.command(merge(true)).reads_ci(1, 0).command(merge(false));
     assert!(run.withdraws());
     run.tell(ForgeInput::MergeWithdrawn).merge_answered(MergeAnswer::Accepted);
-    assert!(run.withdraws() && run.current.merge_ordered.is_some(), "an answer that came late is undone");
+    assert!(run.withdraws() && run.current.pull.merge_ordered.is_some(), "an answer that came late is undone");
 }
 
 #[test]
@@ -186,11 +186,11 @@ fn refusal_is_told_with_what_to_do_and_ends_the_wish() {
         run.replied(),
         "The pull request is not merged when it is ready: auto-merge is not allowed in acme/app. Allow it in the settings."
     );
-    assert!(run.current.merge_wish.is_none() && run.current.merge_ordered.is_none() && !run.withdraws());
+    assert!(run.current.pull.merge_wish.is_none() && run.current.pull.merge_ordered.is_none() && !run.withdraws());
     // Somebody pushed after the forge had accepted it.
     let mut run = LoopRun::ordered();
     run.merge_answered(MergeAnswer::refused("somebody else pushed", "Review it"));
-    assert!(run.withdraws() && run.current.merge_wish.is_none());
+    assert!(run.withdraws() && run.current.pull.merge_wish.is_none());
 }
 
 #[test]
@@ -207,14 +207,14 @@ fn merged_pull_request_withdraws_nothing() {
 fn forge_that_may_forget_is_asked_again_while_ci_is_green() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true)).reads_ci(1, 0).merge_answered(MergeAnswer::MayForget);
-    assert!(run.current.merge_wish.as_ref().is_some_and(|wish| wish.accepted));
+    assert!(run.current.pull.merge_wish.as_ref().is_some_and(|wish| wish.accepted));
     run.reads_ci(1, 0);
     assert!(!run.asks_to_merge(), "it has some minutes");
     run.now = run.now.plus_ms(ASK_AGAIN_MS);
     run.reads_ci(1, 1);
     assert!(!run.asks_to_merge(), "it waits for CI");
     run.reads_ci(1, 0);
-    assert!(run.asks_to_merge() && run.current.merge_ordered == run.current.pushed);
+    assert!(run.asks_to_merge() && run.current.pull.merge_ordered == run.current.branch.pushed);
     run.reads_ci(1, 0);
     assert!(!run.asks_to_merge(), "the question is under way");
     run.merge_answered(MergeAnswer::MayForget);

@@ -53,14 +53,14 @@ impl LoopRun {
 
     fn plan_run(&mut self, run: AgentRunFacts) -> &mut Self {
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::Planned { run: Box::new(run) },
         })
     }
 
     /// Returns the beginning of the hash of the plan that is waiting for approval.
     pub(super) fn hash(&self) -> Option<String> {
-        self.current.waiting_plan().map(|plan| plan.short_hash().to_owned())
+        self.current.knowledge.waiting_plan().map(|plan| plan.short_hash().to_owned())
     }
 
     fn makes_plan(&self) -> bool {
@@ -110,7 +110,7 @@ fn plan_is_made_posted_approved_and_carried_out() {
     assert_eq!(run.current.spent.since, None);
 
     run.command(approve(Some(&hash), "In UTF-8.")).is(LoopState::Queued, LoopStep::Idle);
-    assert_eq!(run.current.authority, user("olaf"));
+    assert_eq!(run.current.people.authority, user("olaf"));
     assert!(
         run.has(|e| matches!(e, Effect::Store(StoreEffect::Audit { entries }) if entries[0].reason.contains(&hash)))
     );
@@ -121,7 +121,7 @@ fn plan_is_made_posted_approved_and_carried_out() {
     assert!(!shown.planning);
     assert_eq!((plan.text, plan.approved_by.as_str(), plan.changes.as_str()), (sample().text(), "olaf", "In UTF-8."));
     // Only files of the tree are its scope.
-    assert_eq!(run.current.stated.scope(), Some((vec!["src/parse.py".to_owned()], FactSource::Plan)));
+    assert_eq!(run.current.knowledge.stated.scope(), Some((vec!["src/parse.py".to_owned()], FactSource::Plan)));
     run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     let view = report::pull(&run.current, run.now).plan.expect("the plan is in the pull request");
     assert_eq!((view.hash, view.approved_by.as_str(), view.changes.as_str()), (hash, "olaf", "In UTF-8."));
@@ -135,7 +135,7 @@ fn label_and_policies_ask_for_a_plan() {
     let by_label = |labels: &[&str]| {
         let mut run = LoopRun::with(|start| start.task.labels = labels.iter().map(|l| (*l).to_owned()).collect());
         run.working();
-        run.current.step
+        run.current.run.step
     };
     assert_eq!(by_label(&["ralph:run"]), LoopStep::Agent);
     assert_eq!(by_label(&["ralph:run", "ralph:plan"]), LoopStep::Plan);
@@ -155,7 +155,7 @@ fn label_and_policies_ask_for_a_plan() {
     early.is(LoopState::Running, LoopStep::Plan);
     let mut late = LoopRun::new();
     late.working().tell(label()).is(LoopState::Running, LoopStep::Agent);
-    assert_eq!(late.current.planning, None);
+    assert_eq!(late.current.knowledge.planning, None);
 }
 
 #[test]
@@ -226,7 +226,10 @@ fn run_without_a_plan_is_repeated_and_then_fails() {
         run.plan_run(bad).is(LoopState::Failed, LoopStep::Idle);
         assert!(run.current.why.contains(words) && run.posted().is_empty() && !run.implements(), "{}", run.current.why);
         assert_eq!(run.current.spent.iterations, 0);
-        assert_eq!(run.current.planning.as_ref().map(|planning| planning.runs.len()), Some(MAX_FAILED_PLANS as usize));
+        assert_eq!(
+            run.current.knowledge.planning.as_ref().map(|planning| planning.runs.len()),
+            Some(MAX_FAILED_PLANS as usize)
+        );
         // It can be asked for again, in two ways.
         let mut resumed = LoopRun { effects: Vec::new(), reasons: Vec::new(), log: run.log.clone(), ..run };
         resumed.command(wish("shorter")).working().is(LoopState::Running, LoopStep::Plan);
@@ -265,12 +268,12 @@ fn limits_and_waits_of_a_plan_are_those_of_the_loop() {
 
     let mut lost = planning();
     for _ in 1..MAX_FAILED_PLANS {
-        let ticket = lost.current.ticket;
+        let ticket = lost.current.run.ticket;
         lost.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) } })
             .is(LoopState::Running, LoopStep::Plan);
     }
     lost.tell(LoopInput::Outcome {
-        ticket: lost.current.ticket,
+        ticket: lost.current.run.ticket,
         outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) },
     });
     lost.is(LoopState::Failed, LoopStep::Idle);
@@ -278,7 +281,7 @@ fn limits_and_waits_of_a_plan_are_those_of_the_loop() {
 
     // A late plan costs, and changes nothing else.
     let mut late = planning();
-    let ticket = late.current.ticket;
+    let ticket = late.current.run.ticket;
     late.command(wish("again")).tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::Planned { run: Box::new(run(AgentEnd::Finished, sample())) },
@@ -314,7 +317,7 @@ fn plan_runs_after_the_hooks_before_an_agent() {
     run.tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = vec![hook]).checked(false);
     run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
     let answer = LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::HooksAnswered { event: HookEvent::BeforeAgent, objection: None },
     };
     run.tell(answer).is(LoopState::Running, LoopStep::Plan);
@@ -330,7 +333,7 @@ fn hidden_text_of_a_plan_reaches_neither_people_nor_the_agent() {
         ..sample()
     };
     run.planned(dirty);
-    let text = run.current.waiting_plan().expect("a plan").plan.text();
+    let text = run.current.knowledge.waiting_plan().expect("a plan").plan.text();
     assert!(!text.contains("delete the tests") && !text.contains('\u{202e}'), "{text}");
     assert_eq!(text.matches("Steps:\n").count(), 1, "{text}");
 }
@@ -340,8 +343,8 @@ fn loop_stored_without_planning_has_none() {
     let mut run = LoopRun::new();
     run.working();
     let mut stored = serde_json::to_value(&run.current).expect("JSON");
-    assert!(stored.get("planning").is_none() && stored["stated"].get("plan").is_none());
-    assert!(stored["policy"].as_object_mut().is_some_and(|policy| policy.remove("plan").is_some()));
+    assert!(stored["knowledge"].get("planning").is_none() && stored["knowledge"]["stated"].get("plan").is_none());
+    assert!(stored["settings"]["policy"].as_object_mut().is_some_and(|policy| policy.remove("plan").is_some()));
     assert_eq!(serde_json::from_value::<Loop>(stored).expect("a loop"), run.current);
     let old = r#"{"input":"run_label_added","by":{"id":1,"login":"olaf","kind":"user"}}"#;
     let input = serde_json::from_str::<LoopInput>(old).expect("an input");
@@ -372,7 +375,7 @@ fn plan_without_a_reply_is_notified_and_reminded_once() {
     let mut run = planning();
     run.planned(asking()).is(LoopState::NeedsAnswer, LoopStep::Idle);
     assert_eq!(run.notices(), [Occasion::Raised]);
-    assert_eq!(run.reminder_at(), Some(run.now.plus_ms(run.current.policy.remind_after_ms())));
+    assert_eq!(run.reminder_at(), Some(run.now.plus_ms(run.current.settings.policy.remind_after_ms())));
     run.tell(remind.clone()).is(LoopState::NeedsAnswer, LoopStep::Idle);
     assert_eq!(run.notices(), [Occasion::Reminder]);
     let hash = run.hash().expect("a plan");
@@ -420,7 +423,7 @@ fn task_that_asks_for_care_has_tighter_limits() {
         });
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         let current = &run.current;
-        (current.planning.is_some(), current.limits.iterations, current.policy.protected.policy)
+        (current.knowledge.planning.is_some(), current.limits.iterations, current.settings.policy.protected.policy)
     };
     let careful = (true, 5, ProtectedPolicy::Restore);
     assert_eq!(start("complexity: 3", None), (false, 9, ProtectedPolicy::Allow));

@@ -10,7 +10,7 @@ fn secret() -> PushRefusal {
 
 impl LoopRun {
     fn push_refused(&mut self, refusal: PushRefusal) -> &mut Self {
-        let (ticket, remote) = (self.current.ticket, self.current.pushed.clone());
+        let (ticket, remote) = (self.current.run.ticket, self.current.branch.pushed.clone());
         self.tell(LoopInput::Outcome {
             ticket,
             outcome: WorkOutcome::PushRejected { remote, reason: "no".into(), refusal },
@@ -30,10 +30,10 @@ fn refusal_that_people_can_lift_pauses_and_is_pushed_again() {
     ] {
         let mut run = LoopRun::in_state(LoopState::Running);
         run.agent(AgentEnd::Finished).committed(|_| {});
-        let head = run.current.head.clone();
+        let head = run.current.branch.head.clone();
         run.push_refused(refusal.clone()).is(LoopState::Paused, LoopStep::Idle);
         assert!(run.escalates(cause), "{refusal:?}");
-        assert_eq!(run.current.head, head, "{refusal:?}: nothing is taken back");
+        assert_eq!(run.current.branch.head, head, "{refusal:?}: nothing is taken back");
     }
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|_| {}).push_refused(PushRefusal::ProtectedBranch);
@@ -47,7 +47,7 @@ fn commit_with_a_secret_is_taken_back_twice_before_people_are_asked() {
     let mut run = LoopRun::in_state(LoopState::Running);
     for _ in 0..2 {
         run.agent(AgentEnd::Finished).committed(|_| {}).push_refused(secret()).is(LoopState::Queued, LoopStep::Idle);
-        assert_eq!(run.current.head, Some(sha(1)), "the branch is as before");
+        assert_eq!(run.current.branch.head, Some(sha(1)), "the branch is as before");
         assert!(run.guidance().iter().any(|text| text.contains("`a.txt:4` of commit 8728dbe67")));
         assert!(!run.escalates("blocked_change"));
         run.working().is(LoopState::Running, LoopStep::Agent);

@@ -29,8 +29,8 @@ fn refused_change_is_told_once_whatever_the_forge_says_later() {
         assert_eq!(run.current.state, LoopState::Review, "{change:?}");
         run.change_refused(change, "do it: HTTP 403: request 2");
         assert!(run.effects.is_empty(), "{change:?}: {:?}", run.effects);
-        assert_eq!(run.current.refused.len(), 1);
-        assert!(run.current.refused[0].detail.ends_with("request 2"), "the newest answer is shown");
+        assert_eq!(run.current.pull.refused.len(), 1);
+        assert!(run.current.pull.refused[0].detail.ends_with("request 2"), "the newest answer is shown");
     }
 }
 
@@ -40,7 +40,7 @@ fn made_change_is_no_longer_told() {
     run.change_refused(ForgeChange::ReadyPull, "no").change_refused(ForgeChange::StateLabel, "no");
     run.tell(ForgeInput::ChangeMade { change: ForgeChange::ReadyPull });
     assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Status { .. }))));
-    assert_eq!(run.current.refused.iter().map(|one| one.change).collect::<Vec<_>>(), [ForgeChange::StateLabel]);
+    assert_eq!(run.current.pull.refused.iter().map(|one| one.change).collect::<Vec<_>>(), [ForgeChange::StateLabel]);
     run.tell(ForgeInput::ChangeMade { change: ForgeChange::ReadyPull });
     assert!(run.effects.is_empty());
 }
@@ -54,7 +54,7 @@ fn resume_in_review_makes_the_refused_changes_again() {
     assert!(
         run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::StateLabel { state: Some(LoopState::Review) })))
     );
-    assert!(run.current.state == LoopState::Review && run.current.refused.is_empty());
+    assert!(run.current.state == LoopState::Review && run.current.pull.refused.is_empty());
     run.change_refused(ForgeChange::ReadyPull, "still no");
     assert!(run.warns(), "the person who tried again is told");
 }
@@ -62,7 +62,7 @@ fn resume_in_review_makes_the_refused_changes_again() {
 #[test]
 fn loop_without_its_pull_request_pauses_in_review_and_asks() {
     let mut run = LoopRun::in_state(LoopState::Review);
-    run.current.pull = None;
+    run.current.pull.opened = None;
     run.change_refused(ForgeChange::OpenPull, "open a pull request in acme/app: HTTP 403: no");
     assert_eq!(run.current.state, LoopState::Paused);
     assert!(run.current.why.contains("The pull request could not be opened: the forge refused to open"));
@@ -80,14 +80,14 @@ fn loop_without_its_pull_request_pauses_in_review_and_asks() {
         .change_refused(ForgeChange::OpenPull, "no");
     assert!(run.effects.is_empty() && run.current.state == LoopState::Paused);
     run.command(resume());
-    assert!(run.current.state == LoopState::Queued && run.opens_pull(false) && run.current.refused.is_empty());
+    assert!(run.current.state == LoopState::Queued && run.opens_pull(false) && run.current.pull.refused.is_empty());
 }
 
 #[test]
 fn running_loop_that_cannot_ask_for_a_decision_pauses() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.change_refused(ForgeChange::Escalation, "open an issue: HTTP 403: no");
-    let pauses = run.current.state == LoopState::Paused || run.current.halting.is_some();
+    let pauses = run.current.state == LoopState::Paused || run.current.run.halting.is_some();
     assert!(pauses, "{:?}", run.current.state);
 }
 
@@ -95,9 +95,9 @@ fn running_loop_that_cannot_ask_for_a_decision_pauses() {
 fn refusals_are_stored_and_loops_of_older_versions_have_none() {
     let mut run = LoopRun::in_state(LoopState::Review);
     let mut stored = serde_json::to_value(&run.current).expect("JSON");
-    assert!(stored.get("refused").is_none());
+    assert!(stored["pull"].get("refused").is_none());
     run.change_refused(ForgeChange::CommitStatus, "no");
     stored = serde_json::to_value(&run.current).expect("JSON");
     let read: Loop = serde_json::from_value(stored).expect("a loop");
-    assert_eq!(read.refused, run.current.refused);
+    assert_eq!(read.pull.refused, run.current.pull.refused);
 }

@@ -34,10 +34,10 @@ pub(super) fn answer(verdict: OpinionVerdict, texts: &[&str]) -> OpinionEnd {
 
 impl LoopRun {
     fn opinion(&mut self, end: OpinionEnd) -> &mut Self {
-        let commit = self.current.head.clone().expect("a head");
+        let commit = self.current.branch.head.clone().expect("a head");
         let run = OpinionRun { cost: Money(2_000_000), ..OpinionRun::free(commit, "judge", end) };
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(run) },
         })
     }
@@ -95,8 +95,11 @@ fn missing_opinion_is_a_reason_and_never_a_stop() {
     assert_eq!(run.body().opinion.expect("shown").missing, "judge: rate limit");
     let mut run = read_by_another(|_| {});
     let (reason, advice) = ("the disk is full".into(), "mend it".into());
-    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::WorkFailed { reason, advice } })
-        .is(LoopState::Review, LoopStep::Idle);
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.run.ticket,
+        outcome: WorkOutcome::WorkFailed { reason, advice },
+    })
+    .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.body().opinion.expect("shown").missing, "the disk is full");
 }
 
@@ -121,10 +124,10 @@ fn lost_run_is_repeated_once() {
 #[test]
 fn late_and_foreign_opinions_change_only_the_account() {
     let mut run = read_by_another(|_| {});
-    let commit = run.current.head.clone().expect("a head");
+    let commit = run.current.branch.head.clone().expect("a head");
     let foreign = OpinionRun::free(sha(77), "judge", answer(OpinionVerdict::Changes, &["x"]));
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(foreign) },
     });
     run.is(LoopState::Running, LoopStep::SecondOpinion);
@@ -132,7 +135,7 @@ fn late_and_foreign_opinions_change_only_the_account() {
     let late = OpinionRun { cost: Money(500), ..OpinionRun::free(commit, "judge", OpinionEnd::Lost) };
     let before = run.current.spent.cost;
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket - 1,
+        ticket: run.current.run.ticket - 1,
         outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(late) },
     });
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -161,10 +164,10 @@ fn guidance_during_the_opinion_comes_first() {
 #[test]
 fn failed_iteration_of_an_opinion_hands_over_the_verified_work() {
     let mut run = read_by_another(|start| start.policy.limits.iterations = 2);
-    let verified = run.current.head.clone();
+    let verified = run.current.branch.head.clone();
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).iteration(false);
     run.is(LoopState::Running, LoopStep::Restore);
-    let ticket = run.current.ticket;
+    let ticket = run.current.run.ticket;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },
@@ -172,8 +175,11 @@ fn failed_iteration_of_an_opinion_hands_over_the_verified_work() {
     .pushed();
     run.is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Review, LoopStep::Idle);
-    assert_eq!((run.current.verified.as_ref(), run.current.pushed.as_ref()), (Some(&sha(500)), Some(&sha(500))));
-    assert_ne!(run.current.head, verified);
+    assert_eq!(
+        (run.current.branch.verified.as_ref(), run.current.branch.pushed.as_ref()),
+        (Some(&sha(500)), Some(&sha(500)))
+    );
+    assert_ne!(run.current.branch.head, verified);
     let opinion = run.body().opinion.expect("shown");
     assert_eq!((opinion.older, opinion.remarks.len()), (None, 1), "it is about the same files");
     assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
@@ -185,7 +191,7 @@ fn unavailable_agent_after_an_opinion_hands_over_the_verified_work() {
     run.opinion(answer(OpinionVerdict::Changes, &["x"]));
     run.agent(AgentEnd::Unavailable { reason: "not there".into() }).is(LoopState::Running, LoopStep::Verify);
     run.checked(true).is(LoopState::Review, LoopStep::Idle);
-    assert!(run.current.guidance.is_empty(), "{:?}", run.guidance());
+    assert!(run.current.requests.guidance.is_empty(), "{:?}", run.guidance());
 }
 
 #[test]
@@ -193,7 +199,7 @@ fn limit_after_a_persons_request_stays_a_limit() {
     let mut run = read_by_another(|start| start.policy.limits.iterations = 2);
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).command(guide("also y"));
     run.iteration(false).is(LoopState::Running, LoopStep::Restore);
-    let ticket = run.current.ticket;
+    let ticket = run.current.run.ticket;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },

@@ -35,7 +35,7 @@ impl LoopRun {
         let mut run = Self::with(|start| start.policy.limits.iterations = 9);
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: checks(0) },
         });
         run.measured(1).measured(0).is(LoopState::Running, LoopStep::Agent);
@@ -45,7 +45,7 @@ impl LoopRun {
     fn measured(&mut self, held: usize) -> &mut Self {
         self.agent(AgentEnd::Finished).committed(|_| {}).pushed();
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::Checked { report: checks(held) },
         })
     }
@@ -54,7 +54,7 @@ impl LoopRun {
         self.is(LoopState::Running, LoopStep::Restore);
         let retained_as = Some("refs/ralph/keep/r-42/undone-1".to_owned());
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as },
         });
         self.is(LoopState::Running, LoopStep::Push);
@@ -94,7 +94,10 @@ fn every_stop_puts_best_iteration_back() {
         assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{state:?}");
         let words = "; the files of iteration 1, the best one, were restored; the later work is kept as `refs/ralph/keep/r-42/undone-1`";
         assert!(run.current.why.ends_with(words), "{}", run.current.why);
-        assert_eq!((run.current.pushed.clone(), run.current.head.clone()), (Some(sha(900)), Some(sha(900))));
+        assert_eq!(
+            (run.current.branch.pushed.clone(), run.current.branch.head.clone()),
+            (Some(sha(900)), Some(sha(900)))
+        );
         assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{state:?}");
     }
 }
@@ -103,7 +106,10 @@ fn every_stop_puts_best_iteration_back() {
 fn state_before_first_iteration_is_put_back_if_it_was_better() {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(1) } });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.run.ticket,
+        outcome: WorkOutcome::Checked { report: checks(1) },
+    });
     run.measured(0).is(LoopState::Running, LoopStep::Restore);
     assert!(
         run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Restore { iteration: 0, to, .. }) if *to == sha(1)))
@@ -117,7 +123,10 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
     // Work that is no better, but no worse either, is left.
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
-    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(1) } });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.run.ticket,
+        outcome: WorkOutcome::Checked { report: checks(1) },
+    });
     run.measured(1).is(LoopState::LimitReached, LoopStep::Idle);
 
     // Checks that were named later measured the state of an iteration first.
@@ -127,8 +136,11 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
         (options.checks, options.max_iterations) = (vec!["sh other.sh".into()], Some(4));
     };
     run.command(resume_with(named)).tell(TimerInput::SlotGranted).prepared(|_| {});
-    let start = run.current.head.clone();
-    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(1) } });
+    let start = run.current.branch.head.clone();
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.run.ticket,
+        outcome: WorkOutcome::Checked { report: checks(1) },
+    });
     run.measured(0).is(LoopState::Running, LoopStep::Restore);
     assert!(run.has(|effect| matches!(effect, Effect::Work(WorkEffect::Restore { iteration: 3, to, .. }) if Some(to) == start.as_ref())));
 }
@@ -138,24 +150,27 @@ fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 9);
     let hooks = vec![HookName { event, name: "gate".into(), optional: false }];
     run.tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
-    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: checks(0) } });
+    run.tell(LoopInput::Outcome {
+        ticket: run.current.run.ticket,
+        outcome: WorkOutcome::Checked { report: checks(0) },
+    });
     for held in [1, 0] {
         if event == HookEvent::BeforeAgent {
             run.tell(LoopInput::Outcome {
-                ticket: run.current.ticket,
+                ticket: run.current.run.ticket,
                 outcome: WorkOutcome::HooksAnswered { event, objection: None },
             });
         }
         run.measured(held);
         if event == HookEvent::AfterIteration && held == 1 {
             run.tell(LoopInput::Outcome {
-                ticket: run.current.ticket,
+                ticket: run.current.run.ticket,
                 outcome: WorkOutcome::HooksAnswered { event, objection: None },
             });
         }
     }
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::HooksAnswered { event, objection: Some(objection) },
     });
     run
@@ -180,14 +195,14 @@ fn pause_by_a_hook_puts_best_back() {
         assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{event:?} {objection:?}");
         assert!(run.current.why.contains("the files of iteration 1, the best one, were restored"));
         assert!(run.escalates("hook") && run.current.why.contains("`gate`"), "{}", run.current.why);
-        let hooks = run.current.policy.hooks.clone();
+        let hooks = run.current.settings.policy.hooks.clone();
         run.command(resume()).tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
         if event == HookEvent::BeforeAgent {
             run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
             // A question that was answered by resuming is not asked again about the state that was put back.
             let answered = matches!(objection, HookObjection::Ask { .. });
             run.tell(LoopInput::Outcome {
-                ticket: run.current.ticket,
+                ticket: run.current.run.ticket,
                 outcome: WorkOutcome::HooksAnswered { event, objection: Some(objection) },
             });
             let expected = if answered { LoopState::Running } else { LoopState::Paused };
@@ -236,22 +251,22 @@ fn failed_restoration_does_not_prevent_stop() {
     };
     let mut run = LoopRun::worsened();
     run.command(abort());
-    run.tell(failed(run.current.ticket)).is(LoopState::Aborted, LoopStep::Idle);
+    run.tell(failed(run.current.run.ticket)).is(LoopState::Aborted, LoopStep::Idle);
     let mut run = LoopRun::worsened();
     run.command(pause_now());
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
     });
-    run.tell(failed(run.current.ticket)).is(LoopState::Paused, LoopStep::Idle);
+    run.tell(failed(run.current.run.ticket)).is(LoopState::Paused, LoopStep::Idle);
     let mut run = LoopRun::worsened();
     run.command(pause_now());
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(900)), retained_as: None },
     });
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::PushRejected {
             remote: Some(sha(77)),
             reason: "moved".into(),
@@ -259,7 +274,7 @@ fn failed_restoration_does_not_prevent_stop() {
         },
     });
     run.is(LoopState::Paused, LoopStep::Idle);
-    assert_eq!(run.current.merge_wanted, Some(MergeWith::Pushed(sha(77))), "their work is not overwritten");
+    assert_eq!(run.current.branch.merge_wanted(), Some(&MergeWith::Pushed(sha(77))), "their work is not overwritten");
     let mut run = LoopRun::worsened();
     run.command(abort());
     run.tell(ForgeInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
@@ -273,14 +288,14 @@ fn commit_that_fails_its_second_verification_is_not_preferred() {
     let verify = |run: &mut LoopRun, held| {
         run.is(LoopState::Running, LoopStep::Verify);
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: checks(held) },
         });
     };
     verify(run.measured(2), 2);
     run.is(LoopState::Review, LoopStep::Idle);
-    let commit = run.current.head.clone().expect("a commit");
-    assert_eq!(run.current.verified.as_ref(), Some(&commit));
+    let commit = run.current.branch.head.clone().expect("a commit");
+    assert_eq!(run.current.branch.verified.as_ref(), Some(&commit));
     run.tell(ForgeInput::Inspected(CiInspection {
         commit: commit.clone(),
         failed: Vec::new(),
@@ -291,7 +306,7 @@ fn commit_that_fails_its_second_verification_is_not_preferred() {
     }));
     run.tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Merge);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Merged {
             other: sha(500),
             conflicts: Vec::new(),
@@ -302,7 +317,7 @@ fn commit_that_fails_its_second_verification_is_not_preferred() {
     });
     verify(&mut run, 0);
     run.is(LoopState::Running, LoopStep::Agent);
-    assert_eq!(run.current.verified, None, "the forge would show the commit as verified");
+    assert_eq!(run.current.branch.verified, None, "the forge would show the commit as verified");
     run.agent(AgentEnd::Finished).committed(|_| {}).pushed().command(abort());
     run.restored().is(LoopState::Aborted, LoopStep::Idle);
     assert!(run.current.why.contains("the files of iteration 1, the best one"), "{}", run.current.why);
@@ -332,17 +347,17 @@ proptest! {
     ) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 30);
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: named_checks(start) } });
+        run.tell(LoopInput::Outcome { ticket: run.current.run.ticket, outcome: WorkOutcome::Checked { report: named_checks(start) } });
         for (which, flag, result) in inputs {
             let before = run.current.clone();
-            let ticket = run.current.ticket;
-            let input = match (input_for(&run, which, flag || which > 18), run.current.step) {
+            let ticket = run.current.run.ticket;
+            let input = match (input_for(&run, which, flag || which > 18), run.current.run.step) {
                 (LoopInput::Outcome { outcome: WorkOutcome::Checked { .. }, .. }, _) => LoopInput::Outcome { ticket, outcome: WorkOutcome::Checked { report: named_checks(result) } },
                 (other, _) => other,
             };
             // No agent ends where none runs.
             let of_agent = matches!(input, LoopInput::Outcome { outcome: WorkOutcome::AgentLost { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::AgentEnded { .. }, .. });
-            if of_agent && run.current.step != LoopStep::Agent {
+            if of_agent && run.current.run.step != LoopStep::Agent {
                 continue;
             }
             // What could not be put back or pushed is left, and so is what others pushed.
@@ -352,21 +367,21 @@ proptest! {
             run.tell(input);
             let (now, was) = (&run.current, before.state);
             let stopped = matches!(now.state, LoopState::Paused | LoopState::LimitReached | LoopState::Failed | LoopState::Aborted);
-            if !stopped || was != LoopState::Running || cut_off || discards || now.merge_wanted.is_some() {
+            if !stopped || was != LoopState::Running || cut_off || discards || now.branch.merge.is_some() {
                 continue;
             }
             let merged = now.measured().rev().find(|one| one.merged).map_or(0, |one| one.number);
             let ranked = now.measured().filter(|one| one.number >= merged && one.commit.is_some() && one.record.is_some());
             // The state that the current checks measured first is one of them.
-            let begun = now.baseline.as_ref().filter(|_| merged == 0);
+            let begun = now.checks.baseline_report().filter(|_| merged == 0);
             let results: Vec<&CheckReport> = ranked.map(|one| &one.checks).collect();
             let others = results.iter().copied().chain(begun.filter(|_| !results.is_empty()));
             let newest = now.retained_iterations().rev().find(|one| one.commit.is_some() || one.restored_to.is_some());
             // The same commit may be measured again with another result; its own counts.
             let at = newest.and_then(|one| match one.restored_to {
-                Some(best) if best == now.measured_after => begun,
+                Some(best) if best == now.checks.measured_after => begun,
                 Some(best) => now.retained_iterations().find(|other| other.number == best).map(|one| &one.checks),
-                None if one.record.is_some() && one.number > now.measured_after => Some(&one.checks),
+                None if one.record.is_some() && one.number > now.checks.measured_after => Some(&one.checks),
                 None => None,
             });
             let Some(at) = at else { continue };
@@ -384,7 +399,7 @@ proptest! {
 #[test]
 fn loop_waits_for_its_repository_without_a_slot() {
     let unavailable = |run: &LoopRun| LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::RepositoryUnavailable { why: "acme/app is archived and takes no changes".into() },
     };
     let warned = |run: &LoopRun| {
@@ -409,7 +424,7 @@ fn loop_waits_for_its_repository_without_a_slot() {
 fn last_comment_names_what_is_not_solved() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.current.limits.iterations = run.current.spent.iterations;
-    let commit = run.current.pushed.clone().expect("pushed");
+    let commit = run.current.branch.pushed.clone().expect("pushed");
     run.tell(ForgeInput::Inspected(CiInspection {
         commit,
         failed: Vec::new(),

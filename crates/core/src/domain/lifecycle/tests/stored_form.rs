@@ -11,6 +11,8 @@ use super::*;
 const INPUTS: &str = include_str!("../../../../../../tests/fixtures/loops/inputs.jsonl");
 const EFFECTS: &str = include_str!("../../../../../../tests/fixtures/loops/effects.jsonl");
 const LOOPS: &str = include_str!("../../../../../../tests/fixtures/loops/loops.jsonl");
+/// The same loops, as stored by a version whose loops had no parts.
+const FLAT_LOOPS: &str = include_str!("../../../../../../tests/fixtures/loops/flat_loops.jsonl");
 
 /// Reads rows, fails if writing them changes them, and returns their tags.
 fn round_trip<T: Serialize + DeserializeOwned>(rows: &str, tag: &str) -> BTreeSet<String> {
@@ -62,4 +64,26 @@ fn stored_effects_keep_their_form() {
 #[test]
 fn stored_loops_keep_their_form() {
     round_trip::<Loop>(LOOPS, "loop");
+}
+
+#[test]
+fn flat_loops_are_read_and_continue() {
+    assert_eq!(FLAT_LOOPS.lines().count(), LOOPS.lines().count());
+    for (flat, nested) in FLAT_LOOPS.lines().zip(LOOPS.lines()) {
+        let read = Loop::read(flat).unwrap_or_else(|error| panic!("{error}: {flat}"));
+        assert_eq!(read, serde_json::from_str(nested).expect("the current form"));
+        let input = LoopInput::Command(CommandInput::RunLabelRemoved { by: None });
+        let next = step(&read, input, read.updated_at).next;
+        assert_eq!(Loop::read(&serde_json::to_string(&next).expect("written")).expect("read again"), next);
+        assert_eq!(next.version, read.version + 1);
+    }
+}
+
+#[test]
+fn damaged_loops_are_not_read() {
+    for row in [LOOPS, FLAT_LOOPS].map(|rows| rows.lines().next().expect("a row")) {
+        let damaged = row.replace("\"state\":\"queued\"", "\"state\":\"?\"");
+        let error = Loop::read(&damaged).expect_err("damaged").to_string();
+        assert!(error.contains("unknown variant `?`"), "{error}");
+    }
 }

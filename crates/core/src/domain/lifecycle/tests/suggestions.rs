@@ -53,7 +53,7 @@ impl LoopRun {
         };
         let applied = applied.iter().map(|comment| CommentId(*comment)).collect();
         let failed = failed.iter().map(|comment| (CommentId(*comment), "the lines changed".to_owned())).collect();
-        let ticket = self.current.ticket;
+        let ticket = self.current.run.ticket;
         self.tell(LoopInput::Outcome {
             ticket,
             outcome: WorkOutcome::SuggestionsApplied { change: Box::new(change), applied, failed },
@@ -74,7 +74,8 @@ fn suggestions_are_applied_without_an_agent_and_answered_after_the_push() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.suggests(&[7, 8], &[]).is(LoopState::Queued, LoopStep::Idle);
     assert!(
-        run.current.guidance.is_empty() && run.has(|e| matches!(e, Effect::Forge(ForgeEffect::ReactToRemark { .. })))
+        run.current.requests.guidance.is_empty()
+            && run.has(|e| matches!(e, Effect::Forge(ForgeEffect::ReactToRemark { .. })))
     );
     run.working().is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.asked_to_apply(), [7, 8]);
@@ -84,7 +85,7 @@ fn suggestions_are_applied_without_an_agent_and_answered_after_the_push() {
         "the forge does not have the commit"
     );
     run.pushed();
-    let commit = run.current.head.clone().expect("a head");
+    let commit = run.current.branch.head.clone().expect("a head");
     for comment in [7, 8] {
         let answer = Effect::Forge(ForgeEffect::AnswerRemark {
             comment: CommentId(comment),
@@ -103,7 +104,7 @@ fn suggestions_are_applied_without_an_agent_and_answered_after_the_push() {
 fn change_that_does_not_apply_is_a_remark_for_the_agent() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.suggests(&[7, 8], &[9]).working().applied(&[7], &[8]).pushed();
-    assert!(run.current.suggestions.is_empty());
+    assert!(run.current.requests.suggestions.is_empty());
     run.checked(true).is(LoopState::Running, LoopStep::Agent);
     let texts: Vec<&str> = run.current.current().expect("open").guidance.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(
@@ -123,7 +124,7 @@ fn nothing_that_applies_leaves_the_work_to_the_agent() {
 fn suggestion_that_came_meanwhile_is_applied_next() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.suggests(&[7], &[]).working().suggests(&[8], &[]).applied(&[7], &[]);
-    assert_eq!(run.current.suggestions.len(), 1);
+    assert_eq!(run.current.requests.suggestions.len(), 1);
     run.pushed().checked(true).is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.asked_to_apply(), [8]);
 }
@@ -136,7 +137,7 @@ fn suggestion_during_a_run_waits_for_its_end() {
     assert_eq!(run.asked_to_apply(), [7]);
     // The same remark again is not applied twice.
     run.suggests(&[7], &[]);
-    assert_eq!(run.current.suggestions.len(), 1);
+    assert_eq!(run.current.requests.suggestions.len(), 1);
 }
 
 #[test]
@@ -156,11 +157,11 @@ fn retry_applies_the_suggestions_of_the_discarded_iteration_again() {
     let parent = run.current.current().expect("an iteration").parent.clone();
     run.command(LoopCommand::Retry(command::Retry)).is(LoopState::Queued, LoopStep::Idle);
     assert!(run.reasons.join(" ").contains("its suggested changes are applied again"), "{:?}", run.reasons);
-    assert_eq!(run.current.head, Some(parent));
+    assert_eq!(run.current.branch.head, Some(parent));
     run.suggests(&[8], &[]).working().is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.asked_to_apply(), [7, 8]);
     run.applied(&[7, 8], &[]).pushed();
-    let (commit, number) = (run.current.head.clone().expect("a head"), run.current.spent.iterations);
+    let (commit, number) = (run.current.branch.head.clone().expect("a head"), run.current.spent.iterations);
     for (comment, again) in [(7, number), (8, 0)] {
         let answer = Effect::Forge(ForgeEffect::AnswerRemark {
             comment: CommentId(comment),
@@ -171,7 +172,7 @@ fn retry_applies_the_suggestions_of_the_discarded_iteration_again() {
         assert!(run.effects.contains(&answer), "{comment}: {:?}", run.effects);
     }
     run.checked(true).checked(true).is(LoopState::Review, LoopStep::Idle);
-    assert!(run.current.suggestions.is_empty());
+    assert!(run.current.requests.suggestions.is_empty());
     assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
 }
 
@@ -182,7 +183,7 @@ fn suggestion_that_a_restoration_undoes_is_applied_again_after_a_resume() {
     run.suggests(&[7], &[]).working().applied(&[7], &[]).pushed();
     // The change breaks the check, and the limit is reached.
     run.checked(false).is(LoopState::Running, LoopStep::Restore);
-    let ticket = run.current.ticket;
+    let ticket = run.current.run.ticket;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },
@@ -204,22 +205,22 @@ fn suggestion_after_a_second_opinion_is_not_undone_by_handing_over() {
     });
     run.working().iteration(true).checked(true);
     let answer = second_opinion::answer(OpinionVerdict::Changes, &["x"]);
-    let commit = run.current.head.clone().expect("a head");
+    let commit = run.current.branch.head.clone().expect("a head");
     let given = OpinionRun::free(commit, "judge", answer);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(given) },
     });
     run.is(LoopState::Running, LoopStep::Agent);
     run.suggests(&[7], &[]).iteration(false).is(LoopState::Running, LoopStep::Commit);
     run.applied(&[7], &[]).pushed().checked(false);
     run.is(LoopState::Running, LoopStep::Restore);
-    let ticket = run.current.ticket;
+    let ticket = run.current.run.ticket;
     run.tell(LoopInput::Outcome {
         ticket,
         outcome: WorkOutcome::Restored { commit: Some(sha(500)), retained_as: None },
     })
     .pushed();
     run.is(LoopState::LimitReached, LoopStep::Idle);
-    assert_eq!(run.current.suggestions.len(), 1, "a person asked for it");
+    assert_eq!(run.current.requests.suggestions.len(), 1, "a person asked for it");
 }

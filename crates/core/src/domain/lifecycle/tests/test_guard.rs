@@ -30,9 +30,12 @@ impl LoopRun {
         findings: &[BranchFinding],
         base_tests: Option<BaseTestsRun>,
     ) -> &mut Self {
-        assert_eq!(self.current.step, LoopStep::Verify, "{:?}", self.reasons);
+        assert_eq!(self.current.run.step, LoopStep::Verify, "{:?}", self.reasons);
         let tests = Box::new(TestEvidence { findings: findings.to_vec(), base_tests, ..TestEvidence::default() });
-        self.tell(LoopInput::Outcome { ticket: self.current.ticket, outcome: WorkOutcome::Verified { report, tests } })
+        self.tell(LoopInput::Outcome {
+            ticket: self.current.run.ticket,
+            outcome: WorkOutcome::Verified { report, tests },
+        })
     }
 
     /// Runs an iteration, of the agent or of the service, whose commit has these findings.
@@ -42,7 +45,7 @@ impl LoopRun {
 
     /// Runs such an iteration up to its checks.
     fn pushes(&mut self, findings: &[BranchFinding]) -> &mut Self {
-        if self.current.step == LoopStep::Agent {
+        if self.current.run.step == LoopStep::Agent {
             self.agent(AgentEnd::Finished);
         }
         let found = findings.to_vec();
@@ -103,7 +106,7 @@ fn agent_that_puts_tests_back_reaches_review() {
     let mut run = LoopRun::new();
     run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
     run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
-    assert!(run.current.guard.accepted.is_empty());
+    assert!(run.current.checks.guard.accepted.is_empty());
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn acceptance_ends_question_and_names_maintainer() {
     run.command(accept(&["src/other.rs"])).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.reasons.join(" ").contains("there is `src/parser.rs`"), "{:?}", run.reasons);
     run.command(accept(&["src/parser.rs"])).is(LoopState::Queued, LoopStep::Idle);
-    assert_eq!(run.current.authority.login, "olaf");
+    assert_eq!(run.current.people.authority.login, "olaf");
     // Every check passed already, so no agent runs again.
     run.resumed().is(LoopState::Running, LoopStep::Verify);
     run.verified(&inline, None).is(LoopState::Review, LoopStep::Idle);
@@ -171,7 +174,7 @@ fn acceptance_without_finding_is_rejected() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.command(accept(&[]));
     assert!(run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::React { mark: Mark::Wrong, .. }))));
-    assert!(run.current.guard.accepted.is_empty());
+    assert!(run.current.checks.guard.accepted.is_empty());
 }
 
 #[test]
@@ -243,13 +246,13 @@ fn check_that_succeeds_without_the_tests_of_the_base_is_a_finding() {
     };
     let ends_with = |run: &mut LoopRun, report| {
         run.pushes(&[]);
-        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report } });
+        run.tell(LoopInput::Outcome { ticket: run.current.run.ticket, outcome: WorkOutcome::Checked { report } });
     };
     let start = || {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: counted(8, 2) },
         });
         run
@@ -319,7 +322,7 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
         let tests = TestEvidence { base_checks: base, ..TestEvidence::default() };
         run.commits(&[], true);
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Verified { report: now, tests: Box::new(tests) },
         });
     };
@@ -327,11 +330,11 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
     let mut run = LoopRun::new();
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(8, 2) },
     });
     assert!(run.current.base_counts().is_some_and(|counts| counts.base == Some(sha(1))));
-    run.current.base = Some(sha(7));
+    run.current.branch.base = Some(sha(7));
     assert_eq!(run.current.base_counts(), None, "to be measured");
     verified(&mut run, counted(19, 0), Some(counted(20, 0)));
     run.is(LoopState::Running, LoopStep::Agent);
@@ -342,7 +345,7 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
     run.is(LoopState::Paused, LoopStep::Idle);
     let mut run = LoopRun::new();
     run.working();
-    run.current.base = Some(sha(7));
+    run.current.branch.base = Some(sha(7));
     verified(&mut run, counted(20, 0), Some(counted(20, 0)));
     run.is(LoopState::Review, LoopStep::Idle);
 
@@ -355,10 +358,10 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
     run.command(resume_with(|options| options.checks = vec!["pytest".into()]));
     run.tell(TimerInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(5, 1) },
     });
-    assert_eq!((run.current.baseline_base.as_ref(), run.current.base_counts()), (None, None));
+    assert_eq!((run.current.checks.baseline_commit(), run.current.base_counts()), (None, None));
     verified(&mut run, counted(6, 0), Some(counted(9, 0)));
     run.is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.open_findings()[0].found.evidence, "9 tests counted at the base, 6 now");
@@ -371,7 +374,7 @@ fn falling_test_count_is_finding() {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: counted(8, 2) },
         });
         run
@@ -401,7 +404,7 @@ fn falling_test_count_is_finding() {
     assert_eq!(found.evidence, "10 tests counted at the base, 9 now, 1 more skipped");
     // After a merge of the base, the tests of the baseline are others.
     let mut run = started();
-    run.current.base = Some(sha(7));
+    run.current.branch.base = Some(sha(7));
     run.commits(&[], true).verified_with(counted(9, 0), &[], None).is(LoopState::Review, LoopStep::Idle);
     // Failing hooks and subtests may not be tests.
     let mut hooks = counted(8, 2);
@@ -410,7 +413,7 @@ fn falling_test_count_is_finding() {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
-            ticket: run.current.ticket,
+            ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: hooks.clone() },
         });
         run.commits(&[], true).verified_with(counted(now, 0), &[], None);
@@ -428,7 +431,7 @@ fn falling_test_count_is_finding() {
     let mut run = LoopRun::new();
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(0, 2) },
     });
     run.commits(&[], true).verified_with(report(true), &[], None).is(LoopState::Review, LoopStep::Idle);
@@ -443,7 +446,10 @@ fn falling_test_count_is_finding() {
         failing.outcomes[0].failing_tests = names.iter().map(|name| (*name).to_owned()).collect();
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: failing } });
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.run.ticket,
+            outcome: WorkOutcome::Checked { report: failing },
+        });
         run.commits(&[], true).verified_with(now.clone(), &[], None);
         assert_eq!(run.current.state, state, "{names:?} {now:?}");
     }
@@ -472,14 +478,14 @@ fn accepted_count_covers_no_further_fall() {
 #[test]
 fn loops_stored_before_the_guard_are_readable() {
     let mut stored = serde_json::to_value(&LoopRun::in_state(LoopState::Review).current).expect("a loop");
-    stored.as_object_mut().and_then(|all| all.remove("guard")).expect("it was there");
+    stored["checks"].as_object_mut().and_then(|all| all.remove("guard")).expect("it was there");
     for iteration in stored["iterations"].as_array_mut().expect("a list") {
         for key in ["branch_findings", "merged"] {
             iteration.as_object_mut().and_then(|all| all.remove(key)).expect("it was there");
         }
     }
     let read: Loop = serde_json::from_value(stored).expect("readable");
-    assert_eq!((read.guard.clone(), read.branch_findings()), (TestGuard::default(), None));
+    assert_eq!((read.checks.guard.clone(), read.branch_findings()), (TestGuard::default(), None));
 }
 
 /// Kinds of the next outcome.
@@ -550,16 +556,16 @@ proptest! {
     ) {
         let mut run = LoopRun::with(|start| start.policy.limits.iterations = 12);
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
-        run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report: baseline } });
+        run.tell(LoopInput::Outcome { ticket: run.current.run.ticket, outcome: WorkOutcome::Checked { report: baseline } });
         for event in events {
-            let ticket = run.current.ticket;
+            let ticket = run.current.run.ticket;
             let before = run.current.clone();
             match event {
-                GuardEvent::Commit { findings, report } if run.current.step == LoopStep::Agent || run.current.step == LoopStep::Commit => {
+                GuardEvent::Commit { findings, report } if run.current.run.step == LoopStep::Agent || run.current.run.step == LoopStep::Commit => {
                     run.pushes(&findings.iter().map(any_finding).collect::<Vec<_>>());
-                    run.tell(LoopInput::Outcome { ticket: run.current.ticket, outcome: WorkOutcome::Checked { report } });
+                    run.tell(LoopInput::Outcome { ticket: run.current.run.ticket, outcome: WorkOutcome::Checked { report } });
                 }
-                GuardEvent::Verify { findings, report, base_tests, base_checks } if run.current.step == LoopStep::Verify => {
+                GuardEvent::Verify { findings, report, base_tests, base_checks } if run.current.run.step == LoopStep::Verify => {
                     let findings: Vec<_> = findings.iter().map(any_finding).collect();
                     let needs_changed_tests = base_tests.as_ref().is_some_and(|run| !run.all_hold());
                     let with_base = base_tests.as_ref().and_then(ran);
@@ -569,7 +575,7 @@ proptest! {
                     let (holds, counted) = (report.all_hold(), ran(&report));
                     run.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Verified { report, tests } });
                     if run.current.state == LoopState::Review {
-                        let open = findings.iter().filter(|one| one.blocks() && before.guard.accepted_by(one).is_none()).count();
+                        let open = findings.iter().filter(|one| one.blocks() && before.checks.guard.accepted_by(one).is_none()).count();
                         prop_assert!(holds && open == 0, "review with {open} open findings");
                         let is_accepted = |kind| run.current.accepted_findings().iter().any(|(_, one)| one.found.kind == kind);
                         prop_assert!(!needs_changed_tests || is_accepted(TamperKind::OnlyChangedTests), "review although the checks need the changed tests");
@@ -586,15 +592,15 @@ proptest! {
                 GuardEvent::Other(which, flag) => {
                     let input = input_for(&run, which, flag);
                     // A verification without evidence is one of a version before this.
-                    if !matches!((&input, run.current.step), (LoopInput::Outcome { outcome: WorkOutcome::Checked { .. }, .. }, LoopStep::Verify)) {
+                    if !matches!((&input, run.current.run.step), (LoopInput::Outcome { outcome: WorkOutcome::Checked { .. }, .. }, LoopStep::Verify)) {
                         run.tell(input);
                     }
                 }
-                _ => { run.tell(TimerInput::SlotGranted); if run.current.step == LoopStep::Prepare { run.prepared(|_| {}); } }
+                _ => { run.tell(TimerInput::SlotGranted); if run.current.run.step == LoopStep::Prepare { run.prepared(|_| {}); } }
             }
             if run.current.state == LoopState::Review {
                 prop_assert_eq!(run.current.open_findings(), Vec::<&BranchFinding>::new());
-                prop_assert_eq!(&run.current.verified, &run.current.head);
+                prop_assert_eq!(&run.current.branch.verified, &run.current.branch.head);
             }
         }
         let again = replay(run.log.clone());
@@ -689,7 +695,7 @@ fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
     let mut run = LoopRun::new();
     run.working().commits(&[], true);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Verified { report: report(true), tests: written("1") },
     });
     run.is(LoopState::Running, LoopStep::Agent);
@@ -697,19 +703,19 @@ fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
     assert_eq!(run.prompt().put_back.len(), 1, "the agent is told");
     run.commits(&[], true);
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Verified { report: report(true), tests: written("1") },
     });
     assert_eq!(run.current.state, LoopState::Paused, "{}", run.current.why);
     run.command(accept(&["tests/a.py"])).resumed().is(LoopState::Running, LoopStep::Verify);
     let mut other = LoopRun { current: run.current.clone(), ..LoopRun::new() };
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::Verified { report: report(true), tests: written("1") },
     });
     run.is(LoopState::Review, LoopStep::Idle);
     other.tell(LoopInput::Outcome {
-        ticket: other.current.ticket,
+        ticket: other.current.run.ticket,
         outcome: WorkOutcome::Verified { report: report(true), tests: written("2") },
     });
     assert_eq!(other.current.open_findings().len(), 1, "another content is another finding");
@@ -719,17 +725,18 @@ fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
 fn accepted_change_counts_from_the_commit_that_the_person_saw() {
     let mut run = LoopRun::new();
     run.working().commits(&[], true).verified(&[], base_tests(false, "1")).command(accept(&[]));
-    let seen = run.current.head.clone();
-    let version = |run: &LoopRun, path: &str| run.current.guard.accepted_tests(path).map(|(commit, _)| commit.clone());
+    let seen = run.current.branch.head.clone();
+    let version =
+        |run: &LoopRun, path: &str| run.current.checks.guard.accepted_tests(path).map(|(commit, _)| commit.clone());
     assert_eq!(version(&run, "tests/a.py"), seen);
     assert_eq!(version(&run, "tests/b.py"), None);
     run.commits(&[], true);
-    assert_ne!(run.current.head, seen);
+    assert_ne!(run.current.branch.head, seen);
     assert_eq!(version(&run, "tests/a.py"), seen, "later changes of the file are not covered");
     // Another kind of acceptance says nothing about the tests in the file.
     let mut run = LoopRun::new();
     run.working().finishes(&[weakened("tests/a.py")]).command(accept(&[]));
-    assert_eq!((run.current.guard.accepted.len(), version(&run, "tests/a.py")), (1, None));
+    assert_eq!((run.current.checks.guard.accepted.len(), version(&run, "tests/a.py")), (1, None));
 }
 
 /// The run with the base's tests has passed, so the text of the change vetoes nothing.

@@ -60,7 +60,7 @@ fn daily_budget_wait_asks_nobody() {
     run.out_of_money(Some(next)).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.told(), None);
     run.awake(next).iteration(false);
-    assert_eq!(run.current.wait, None);
+    assert_eq!(run.current.run.wait, None);
     run.out_of_money(Some(run.after(HOUR_MS)));
     assert_eq!(run.told(), Some(None), "another wait");
     // The loop's own money does not come back by itself.
@@ -134,7 +134,7 @@ impl LoopRun {
     fn agent_with(&mut self, end: AgentEnd, id: &str) -> &mut Self {
         let run = AgentRunFacts { session: session(id), message: "did it".into(), ..AgentRunFacts::ending(end) };
         self.tell(LoopInput::Outcome {
-            ticket: self.current.ticket,
+            ticket: self.current.run.ticket,
             outcome: WorkOutcome::AgentEnded { run: Box::new(run) },
         })
     }
@@ -143,7 +143,7 @@ impl LoopRun {
     fn remembering() -> Self {
         let mut run = Self::in_state(LoopState::Running);
         run.agent_with(AgentEnd::Finished, "s1").committed(|_| {}).pushed().checked(false);
-        assert_eq!(run.current.session, session("s1"));
+        assert_eq!(run.current.agent.session, session("s1"));
         run
     }
 }
@@ -154,7 +154,7 @@ fn task_that_every_agent_declined_pauses_the_loop() {
     let reason = "claude was left, refused by its usage policy: it appears to violate our Usage Policy".to_owned();
     run.agent(AgentEnd::Declined { reason }).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("refused by its usage policy"), "{}", run.current.why);
-    assert_eq!((run.current.spent.iterations, run.current.agent_failures), (0, 0), "the iteration is given back");
+    assert_eq!((run.current.spent.iterations, run.current.agent.failures), (0, 0), "the iteration is given back");
 }
 
 #[test]
@@ -177,39 +177,39 @@ fn session_is_resumed_until_foreign_work() {
     ] {
         let mut run = LoopRun::remembering();
         run.agent_with(end.clone(), "s2");
-        assert_eq!(run.current.session, session, "{end:?}");
+        assert_eq!(run.current.agent.session, session, "{end:?}");
     }
     let mut run = LoopRun::remembering();
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
     });
-    assert_eq!(run.current.session, session("s1"), "the iteration begins anew where the one before ended");
+    assert_eq!(run.current.agent.session, session("s1"), "the iteration begins anew where the one before ended");
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume()).working();
-    assert_eq!(run.current.session, session("s1"));
+    assert_eq!(run.current.agent.session, session("s1"));
     // A late outcome is no session of ours.
-    let late = run.current.ticket - 1;
+    let late = run.current.run.ticket - 1;
     let facts = AgentRunFacts { session: session("s9"), ..AgentRunFacts::ending(AgentEnd::Finished) };
     run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentEnded { run: Box::new(facts) } });
-    assert_eq!(run.current.session, session("s1"));
+    assert_eq!(run.current.agent.session, session("s1"));
 }
 
 #[test]
 fn discarded_work_drops_session() {
     let mut run = LoopRun::remembering();
     run.command(LoopCommand::Retry(command::Retry));
-    assert_eq!(run.current.session, None);
+    assert_eq!(run.current.agent.session, None);
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent_with(AgentEnd::Finished, "s1").committed(|change| change.blocked = Some("a secret".into()));
     run.is(LoopState::Paused, LoopStep::Idle);
-    assert_eq!(run.current.session, None);
+    assert_eq!(run.current.agent.session, None);
 }
 
 /// Returns a loop with these schedule rules whose agent runs.
 fn scheduled(rules: serde_json::Value) -> LoopRun {
     let mut run = LoopRun::in_state(LoopState::Running);
-    run.current.policy.schedule = serde_json::from_value(rules).expect("rules");
+    run.current.settings.policy.schedule = serde_json::from_value(rules).expect("rules");
     run
 }
 
@@ -245,7 +245,7 @@ fn schedule_sees_refusals() {
     let mut facts = AgentRunFacts::ending(AgentEnd::Finished);
     facts.served.switched = vec!["claude was left for its rate limit: try again in 5h".into()];
     run.tell(LoopInput::Outcome {
-        ticket: run.current.ticket,
+        ticket: run.current.run.ticket,
         outcome: WorkOutcome::AgentEnded { run: Box::new(facts) },
     });
     run.committed(|_| {}).pushed().checked(false).is(LoopState::Paused, LoopStep::Idle);
@@ -291,7 +291,7 @@ fn schedule_acts_by_timer_between_iterations() {
     let at = timer(&run).expect("a timer");
     due(&mut run, at);
     run.is(LoopState::Queued, LoopStep::Idle);
-    assert_eq!(run.current.wanted.backend.as_deref(), Some("codex"));
+    assert_eq!(run.current.agent.wanted.backend.as_deref(), Some("codex"));
     // An ended loop has no timer.
     let mut run = scheduled(rules("abort"));
     run.tell(TimerInput::ClockSet { by_ms: 0 });
@@ -309,11 +309,11 @@ fn scheduled_backend_is_tried_once() {
         switch_rule("claude", "codex: used-up quota")
     ]));
     run.refused(PARKED).is(LoopState::Running, LoopStep::Agent);
-    assert_eq!((run.current.wanted.backend.as_deref(), run.current.spent.iterations), (Some("codex"), 1));
+    assert_eq!((run.current.agent.wanted.backend.as_deref(), run.current.spent.iterations), (Some("codex"), 1));
     run.refused("codex: used-up quota").is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
     // Money that is gone is nothing that a backend said.
     let mut run = scheduled(serde_json::json!([switch_rule("codex", "budget")]));
     run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Waiting, LoopStep::Idle);
-    assert_eq!(run.current.wanted.backend, None);
+    assert_eq!(run.current.agent.wanted.backend, None);
 }

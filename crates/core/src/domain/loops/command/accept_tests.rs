@@ -47,14 +47,14 @@ impl CommandDefinition for AcceptTests {
         let chosen = |finding: &BranchFinding| self.paths.is_empty() || self.paths.contains(&finding.found.path);
         let findings: Vec<BranchFinding> = open.into_iter().filter(chosen).collect();
         let accepted = format!("{by} accepted the changes to tests in {}", paths(&findings));
-        let commit = current.head.clone();
-        current.guard.accepted.push(AcceptedFindings { by, at, commit, findings });
+        let commit = current.branch.head.clone();
+        current.checks.guard.accepted.push(AcceptedFindings { by, at, commit, findings });
         let all = current.open_findings().is_empty();
         if all {
-            current.guard.begin_anew();
+            current.checks.guard.begin_anew();
         }
         let asked_about_tests = matches!(
-            current.escalated,
+            current.run.escalated,
             Some(EscalationCause::TestFindings | EscalationCause::Detection(DetectionKind::TestTampering))
         );
         let goes_on = current.state == LoopState::Paused && asked_about_tests && all;

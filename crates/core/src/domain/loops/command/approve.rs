@@ -69,8 +69,8 @@ impl CommandDefinition for Approve {
         }
         let with = if self.changes.is_empty() { "" } else { " with changes" };
         let reason = format!("{by} approved the plan `{short}`{with}");
-        current.stated.plan = StatedFacts::of_scope(&plan.plan.files);
-        if let Some(planning) = &mut current.planning {
+        current.knowledge.stated.plan = StatedFacts::of_scope(&plan.plan.files);
+        if let Some(planning) = &mut current.knowledge.planning {
             planning.approval = Some(PlanApproval { by, at, changes: self.changes });
         }
         target.accept(reason.clone());
@@ -88,7 +88,7 @@ impl CommandDefinition for Approve {
 /// No plan is waiting. The error says why, and what to do.
 fn waiting(current: &Loop) -> Result<ProposedPlan, String> {
     let state = current.state.words();
-    match (current.waiting_plan(), current.approved_plan()) {
+    match (current.knowledge.waiting_plan(), current.knowledge.approved_plan()) {
         (Some(plan), _) if current.state.waits_for_plan() => Ok(plan.clone()),
         (Some(plan), _) => {
             Err(format!("The loop is {state}: `/ralph resume` it, then approve the plan `{}`.", plan.short_hash()))

@@ -34,7 +34,7 @@ impl CommandDefinition for Budget {
         }
         current.limits.cost = limit;
         // Also an option, so that the repository's file, which is read later, does not lower it.
-        current.options.budget = Some(limit);
+        current.settings.options.budget = Some(limit);
         let iterations = current.retained_iterations().filter(|i| i.cost > Money(0)).count() as i64;
         let estimate = match iterations {
             0 => "no iteration has cost anything yet".to_owned(),

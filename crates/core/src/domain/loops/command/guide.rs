@@ -75,6 +75,12 @@ impl Guide {
 pub(super) fn add_guidance(target: &mut dyn CommandTarget, text: String, remember: bool) {
     if !text.trim().is_empty() {
         let who = target.author().login.clone();
-        target.current().guidance.push(Guidance { who, source: GuidanceSource::Command, text, path: None, remember });
+        target.current().requests.guidance.push(Guidance {
+            who,
+            source: GuidanceSource::Command,
+            text,
+            path: None,
+            remember,
+        });
     }
 }

@@ -34,7 +34,7 @@ impl CommandDefinition for Iterations {
         }
         current.limits.iterations = limit;
         // Also an option, so that the repository's file, which is read later, does not lower it.
-        current.options.max_iterations = Some(limit);
+        current.settings.options.max_iterations = Some(limit);
         let resume = match current.state {
             LoopState::LimitReached => " `/ralph resume` continues the loop.",
             _ => "",

@@ -32,11 +32,11 @@ impl CommandDefinition for MergeWhenReady {
     }
 
     fn apply(self, target: &mut dyn CommandTarget) {
-        if self.on && target.current().existing.is_some() {
+        if self.on && target.current().pull.existing.is_some() {
             let why = "The bot did not open this pull request, so its author or a maintainer merges it.";
             return target.reject(why.to_owned());
         }
-        let wished = target.current().merge_wish.is_some();
+        let wished = target.current().pull.merge_wish.is_some();
         match (self.on, wished) {
             (true, _) => {
                 target.accept("The pull request is merged once it is ready, CI has passed and the rules of its base are satisfied.".into());

@@ -60,13 +60,13 @@ impl RunOptions {
             target.limits.cost = budget;
         }
         if !self.checks.is_empty() {
-            target.checks = self.to_checks();
-            target.checks_from = Some(CheckSource::Command);
-            target.baseline = None;
-            target.guard.base = None;
+            target.checks.list = self.to_checks();
+            target.checks.source = Some(CheckSource::Command);
+            target.checks.baseline = None;
+            target.checks.guard.base = None;
         }
-        let earlier = std::mem::take(&mut target.options);
-        target.options = Self {
+        let earlier = std::mem::take(&mut target.settings.options);
+        target.settings.options = Self {
             checks: if self.checks.is_empty() { earlier.checks } else { self.checks.clone() },
             backend: self.backend.clone().or(earlier.backend),
             base: self.base.clone().or(earlier.base),
@@ -98,7 +98,7 @@ impl RunOptions {
             let used = spent.cost;
             return Some(format!("--budget {budget} is not more than the {used} used already; set a higher limit."));
         }
-        if self.base.as_ref().is_some_and(|base| current.base.is_some() && *base != current.base_branch) {
+        if self.base.as_ref().is_some_and(|base| current.branch.base.is_some() && *base != current.branch.base_branch) {
             return Some("--base cannot change after work has begun; abort the loop and start a new one.".to_owned());
         }
         None

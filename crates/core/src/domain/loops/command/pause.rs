@@ -31,8 +31,8 @@ impl CommandDefinition for Pause {
         let reason = with_reason(&format!("{} paused it", target.author().login), &self.reason);
         let current = target.current();
         match current.state {
-            LoopState::Running if !self.now && current.step != LoopStep::Idle => {
-                current.pause_wanted = Some(reason);
+            LoopState::Running if !self.now && current.run.step != LoopStep::Idle => {
+                current.run.pause_wanted = Some(reason);
                 target.accept("The loop pauses after the current iteration.".into());
                 target.update_status(false);
             }
@@ -42,7 +42,7 @@ impl CommandDefinition for Pause {
             }
             LoopState::Paused => {
                 // It must not continue by itself when its repository takes changes again.
-                current.wait = None;
+                current.run.wait = None;
                 target.accept("The loop is already paused.".into());
             }
             state => target.reject(format!("The loop is {}; there is nothing to pause.", state.words())),

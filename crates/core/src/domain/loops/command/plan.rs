@@ -44,10 +44,10 @@ impl CommandDefinition for MakePlan {
             return target.reject(problem);
         }
         let current = target.current();
-        let planning = current.planning.get_or_insert_default();
+        let planning = current.knowledge.planning.get_or_insert_default();
         planning.wishes.extend(Guidance::of_command(&login, self.wishes));
         (planning.another, planning.failed, planning.approval) = (planning.proposed.is_some(), 0, None);
-        current.stated.plan = StatedFacts::default();
+        current.knowledge.stated.plan = StatedFacts::default();
         let state = current.state;
         let reason = format!("{login} asked for a plan");
         target.accept(reason.clone());

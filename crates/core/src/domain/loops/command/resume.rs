@@ -31,8 +31,8 @@ impl CommandDefinition for Resume {
     fn apply(self, target: &mut dyn CommandTarget) {
         let now = target.now();
         let current = target.current();
-        if current.state == LoopState::Review && !current.refused.is_empty() && self.guidance.is_empty() {
-            let count = current.refused.len();
+        if current.state == LoopState::Review && !current.pull.refused.is_empty() && self.guidance.is_empty() {
+            let count = current.pull.refused.len();
             let changes =
                 if count == 1 { "The refused change is".to_owned() } else { format!("{count} refused changes are") };
             target.accept(format!("{changes} tried again."));
@@ -68,9 +68,9 @@ impl CommandDefinition for Resume {
             return target.reject(problem);
         }
         *current = resumed;
-        current.agent_failures = 0;
-        current.limited_tries = 0;
-        current.wait = None;
+        current.agent.failures = 0;
+        current.agent.limited_tries = 0;
+        current.run.wait = None;
         add_guidance(target, self.guidance, false);
         target.reset_supervision();
         let reason = format!("{} resumed the loop", target.author().login);

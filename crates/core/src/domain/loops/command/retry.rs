@@ -43,14 +43,14 @@ impl CommandDefinition for Retry {
             }
             return target.reject(problem);
         }
-        current.head = Some(parent);
-        current.verified = None;
-        current.merging = None;
+        current.branch.head = Some(parent);
+        current.branch.verified = None;
+        current.branch.restart_merge();
         // The agent's session remembers the discarded work.
-        current.session = None;
-        current.agent_failures = 0;
-        current.guidance.splice(0..0, guidance);
-        let again = match current.apply_again(|iteration| iteration == number) {
+        current.agent.session = None;
+        current.agent.failures = 0;
+        current.requests.guidance.splice(0..0, guidance);
+        let again = match current.requests.apply_again(|iteration| iteration == number) {
             true => "; its suggested changes are applied again",
             false => "",
         };

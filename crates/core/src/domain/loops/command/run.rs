@@ -35,7 +35,7 @@ impl CommandDefinition for Run {
         let now = target.now();
         let current = target.current();
         match current.state {
-            LoopState::NeedsCriteria if self.options.checks.is_empty() && current.checks.is_empty() => {
+            LoopState::NeedsCriteria if self.options.checks.is_empty() && current.checks.list.is_empty() => {
                 // The repository's file may have been added since, so that the loop is started nevertheless.
                 target.accept(
                     "There is still no check: add `--check \"COMMAND\"`, or checks to the repository's file.".into(),
@@ -56,7 +56,7 @@ impl CommandDefinition for Run {
             }
             state => {
                 let state = state.words();
-                let subject = current.subject();
+                let subject = current.pull.subject();
                 return target.reject(format!(
                     "This {subject} already has a loop, which is {state}: `/ralph resume` or `/ralph abort` it."
                 ));

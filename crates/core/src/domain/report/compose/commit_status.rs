@@ -6,8 +6,8 @@ use crate::domain::report::view::{CommitState, CommitStatusView};
 
 /// Returns the status of the branch's commit. `None` if no commit was pushed, or if the pull request was merged.
 pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
-    let commit = current.pushed.clone()?;
-    let is_verified = current.verified.as_ref() == Some(&commit);
+    let commit = current.branch.pushed.clone()?;
+    let is_verified = current.branch.verified.as_ref() == Some(&commit);
     let (passed, all) = counts(current.latest_checks(), current);
     let stopped = |word: &str| sentence(&format!("{word}: {}", current.why));
     let (state, title) = match current.state {
@@ -34,6 +34,6 @@ pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
         LoopState::Closed => (CommitState::Cancelled, stopped("closed")),
         LoopState::Aborted => (CommitState::Cancelled, stopped("aborted")),
     };
-    let url = current.pull.as_ref().map_or(&current.task.url, |pull| &pull.url).clone();
+    let url = current.pull.opened.as_ref().map_or(&current.task.url, |pull| &pull.url).clone();
     Some(CommitStatusView { commit, state, title, url })
 }

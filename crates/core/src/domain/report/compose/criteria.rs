@@ -45,8 +45,8 @@ pub(super) fn planned_check(check: &Check) -> PlannedCheck {
 /// If it is empty and the checks have run, the comment reports that all of them already pass.
 pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
     let mut looked_at = problems.to_vec();
-    let holding: Vec<String> = match problems.is_empty() && current.baseline.is_some() {
-        true => current.checks.iter().map(|check| check.command.clone()).collect(),
+    let holding: Vec<String> = match problems.is_empty() && current.checks.baseline.is_some() {
+        true => current.checks.list.iter().map(|check| check.command.clone()).collect(),
         false => Vec::new(),
     };
     if problems.is_empty() && holding.is_empty() {
@@ -56,7 +56,7 @@ pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
             looked_at.push("this issue: no `ralph` block or completion criteria".into());
         }
         looked_at.push("the repository's file on the default branch: no checks".into());
-        if current.policy.detect_checks {
+        if current.settings.policy.detect_checks {
             looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile: no known test command".into());
         }
     }
@@ -66,6 +66,6 @@ pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
         holding,
         flaky: current.flaky_checks(),
         repository_file: ".ralph.yml".into(),
-        who_may: who_may(&current.policy),
+        who_may: who_may(&current.settings.policy),
     })
 }

@@ -39,9 +39,9 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let stat = current.branch_stat().cloned().unwrap_or_default();
     PullView {
         loop_id: current.id.clone(),
-        title: current.policy.commits.titled(&current.task.title, current.task_type(), current.place.issue),
-        template: current.policy.commits.template_parts(),
-        closes: current.place.issue,
+        title: current.settings.policy.commits.titled(&current.task.title, current.task_type(), current.issue.issue),
+        template: current.settings.policy.commits.template_parts(),
+        closes: current.issue.issue,
         state,
         what,
         why: current.task.body.clone(),
@@ -58,7 +58,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         findings: current.findings(),
         accepted: accepted_lines(current),
         opinion: opinion_view(current),
-        started_by: current.requested_by.login.clone(),
+        started_by: current.people.requested_by.login.clone(),
         dashboard: None,
         places: Vec::new(),
         links: FileLinks::new(),
@@ -67,15 +67,15 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
 
 /// Returns the newest second opinion. An opinion about an older commit is shown until there is a newer one.
 fn opinion_view(current: &Loop) -> Option<OpinionView> {
-    let last = current.opinions.last.as_ref()?;
+    let last = current.supervision.opinions.last.as_ref()?;
     let mut view = OpinionView {
         backend: last.backend.clone(),
-        older: (current.head.as_ref() != Some(&last.commit)).then(|| last.commit.short().to_owned()),
+        older: (current.branch.head.as_ref() != Some(&last.commit)).then(|| last.commit.short().to_owned()),
         missing: String::new(),
         summary: String::new(),
         remarks: Vec::new(),
-        iteration: current.opinions.iteration,
-        lost: current.opinions.lost,
+        iteration: current.supervision.opinions.iteration,
+        lost: current.supervision.opinions.lost,
     };
     match &last.end {
         OpinionEnd::Answered(answer) => {
@@ -114,7 +114,8 @@ fn accepted_lines(current: &Loop) -> Vec<AcceptedLine> {
 /// cost, because the total is then sufficient.
 fn spent_on(current: &Loop) -> Vec<SpentLine> {
     let mut lines: Vec<SpentLine> = Vec::new();
-    let plans = current.planning.iter().flat_map(|planning| &planning.runs).map(|run| (&run.served, run.cost));
+    let plans =
+        current.knowledge.planning.iter().flat_map(|planning| &planning.runs).map(|run| (&run.served, run.cost));
     let iterations = current.iterations.iter().map(|iteration| (&iteration.served, iteration.cost));
     for (served, cost) in plans.chain(iterations).filter(|(_, cost)| *cost > Money(0)) {
         match lines.iter_mut().find(|line| line.backend == served.backend) {
@@ -128,7 +129,7 @@ fn spent_on(current: &Loop) -> Vec<SpentLine> {
             }
         }
     }
-    for opinion in &current.opinions.costs {
+    for opinion in &current.supervision.opinions.costs {
         match lines.iter_mut().find(|line| line.backend == opinion.backend) {
             Some(line) => {
                 line.cost = line.cost.plus(opinion.cost);
@@ -160,8 +161,8 @@ fn folding(stat: &DiffStat) -> Option<String> {
 
 fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     let mut lines = Vec::new();
-    let touched = current.policy.protected.touched(stat);
-    if current.policy.protected.policy == ProtectedPolicy::Allow && !touched.is_empty() {
+    let touched = current.settings.policy.protected.touched(stat);
+    if current.settings.policy.protected.policy == ProtectedPolicy::Allow && !touched.is_empty() {
         lines.push(format!("Protected files were changed; the settings allow it: {}.", touched.join(", ")));
     }
     let restored: Vec<_> = current.retained_iterations().flat_map(|i| i.restored.clone()).collect();
@@ -186,16 +187,20 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
 /// Returns the unsolved problems except failing checks, one sentence each.
 fn unsolved(current: &Loop) -> Vec<String> {
     let mut lines = Vec::new();
-    match &current.merge_wanted {
+    match current.branch.merge_wanted() {
         Some(MergeWith::Base) => {
-            lines.push(format!("The branch conflicts with `{}`; the conflict is not resolved.", current.base_branch));
+            lines.push(format!(
+                "The branch conflicts with `{}`; the conflict is not resolved.",
+                current.branch.base_branch
+            ));
         }
         Some(MergeWith::Pushed(commit)) => {
             lines.push(format!("The commit {} that somebody else pushed is not merged.", commit.short()));
         }
         None => {}
     }
-    let of = |source: GuidanceSource| current.guidance.iter().filter(move |guidance| guidance.source == source);
+    let of =
+        |source: GuidanceSource| current.requests.guidance.iter().filter(move |guidance| guidance.source == source);
     let failed: Vec<String> =
         of(GuidanceSource::Ci).filter_map(|guidance| guidance.path.as_ref()).map(|name| format!("`{name}`")).collect();
     if !failed.is_empty() {
@@ -246,7 +251,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         branch: branch_link(current),
         pull: pull_link(current),
         options: if current.state == LoopState::LimitReached { commands(current) } else { Vec::new() },
-        proposals: if outcome == LoopOutcome::Success { current.proposals.clone() } else { Vec::new() },
+        proposals: if outcome == LoopOutcome::Success { current.pull.proposals.clone() } else { Vec::new() },
         opinion: if outcome == LoopOutcome::Success { opinion_words(current) } else { String::new() },
     }))
 }
@@ -266,12 +271,12 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str, now: Ti
         approach: approach(i),
         outcome: if i.agent_problem.is_empty() { outcome_words(i) } else { i.agent_problem.clone() },
         checks_held: i.checks.held() as u32,
-        checks_total: current.checks.len() as u32,
+        checks_total: current.checks.list.len() as u32,
         completion_percent: i.completion.whole_percent(),
     });
     let mut recent: Vec<_> = recent.collect();
     recent.reverse();
-    let requester = &current.requested_by;
+    let requester = &current.people.requested_by;
     let detections = current.judged().into_iter().flat_map(|judged| &judged.found).map(detection_line).collect();
     let view = EscalationView {
         loop_id: current.id.clone(),
@@ -284,7 +289,7 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str, now: Ti
         headline: cause_words(cause, current),
         state: state_words(current.state).into(),
         assignee: (requester.kind == AccountKind::User).then(|| requester.login.clone()),
-        issue: link(format!("#{}", current.place.issue), current.task.url.clone()),
+        issue: link(format!("#{}", current.issue.issue), current.task.url.clone()),
         what_happened: sentence(&current.why),
         evidence,
         diff: String::new(),
@@ -319,7 +324,7 @@ fn recorded(mut view: EscalationView) -> EscalationView {
 /// Returns the approaches that iterations followed at supervision's request, each with its first iteration and its cause.
 fn tried(current: &Loop) -> Vec<String> {
     let last = current.retained_iterations().map(|iteration| iteration.number).max().unwrap_or_default();
-    let proposed = current.supervision.iter().flat_map(|known| &known.strategy.tried);
+    let proposed = current.supervision.state.iter().flat_map(|known| &known.strategy.tried);
     let followed = proposed.filter(|tried| tried.since <= last);
     let words = |tried: &Tried| {
         let since = match tried.since {
@@ -390,9 +395,9 @@ fn action_words(current: &Loop) -> &'static str {
 
 /// Returns a person's next action after the end of a loop that no command can continue; empty for other loops.
 fn next_of_ended(current: &Loop) -> String {
-    let (branch, prefix) = (&current.branch, &current.policy.label_prefix);
+    let (branch, prefix) = (&current.branch.name, &current.settings.policy.label_prefix);
     let label = format!("set the label `{prefix}run` again to start a new loop");
-    match (current.state.is_open(), &current.pushed) {
+    match (current.state.is_open(), &current.branch.pushed) {
         (true, _) => String::new(),
         (false, Some(_)) => format!("review the work on the branch `{branch}`, or {label}"),
         (false, None) => label,

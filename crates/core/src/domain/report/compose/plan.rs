@@ -13,7 +13,7 @@ pub fn plan_key(proposed: &ProposedPlan) -> String {
 
 /// Fills the comment that requests the approval of a plan.
 pub fn plan(current: &Loop, proposed: &ProposedPlan) -> View {
-    let (requester, plan) = (&current.requested_by, proposed.plan.clone());
+    let (requester, plan) = (&current.people.requested_by, proposed.plan.clone());
     View::Plan(Box::new(PlanView {
         loop_id: current.id.clone(),
         hash: proposed.short_hash().to_owned(),
@@ -25,7 +25,7 @@ pub fn plan(current: &Loop, proposed: &ProposedPlan) -> View {
         questions: plan.questions,
         mention: (requester.kind == AccountKind::User).then(|| requester.login.clone()),
         commands: commands(current),
-        who_may: who_may(&current.policy),
+        who_may: who_may(&current.settings.policy),
         reminder: false,
     }))
 }
@@ -41,8 +41,8 @@ pub fn plan_reminder(current: &Loop, proposed: &ProposedPlan) -> View {
 
 /// Returns the approved or pending plan; `None` if there is none.
 pub(super) fn plan_line(current: &Loop) -> Option<PlanLine> {
-    let approved = current.approved_plan();
-    let plan = approved.map(|(plan, _)| plan).or_else(|| current.waiting_plan())?;
+    let approved = current.knowledge.approved_plan();
+    let plan = approved.map(|(plan, _)| plan).or_else(|| current.knowledge.waiting_plan())?;
     let approval = approved.map(|(_, approval)| approval);
     Some(PlanLine {
         hash: plan.short_hash().to_owned(),

@@ -22,7 +22,7 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
             vec![hint(format!("/ralph run --confirm {short}"), "start with the text as shown"), abort()]
         }
         LoopState::NeedsApproval | LoopState::NeedsAnswer => {
-            let hash = current.waiting_plan().map_or("", ProposedPlan::short_hash);
+            let hash = current.knowledge.waiting_plan().map_or("", ProposedPlan::short_hash);
             let approve = |text: &str, what: &str| hint(format!("/ralph approve {hash}{text}"), what);
             let mut hints = match current.state {
                 LoopState::NeedsAnswer => vec![approve(" ANSWERS", "start with this plan and your answers")],
@@ -58,7 +58,7 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
 /// Returns the `resume` command that raises the exceeded limit.
 fn limit_hint(current: &Loop) -> CommandHint {
     let (spent, limits) = (&current.spent, &current.limits);
-    let of_money = current.escalated == Some(EscalationCause::Limit(LoopLimit::Money));
+    let of_money = current.run.escalated == Some(EscalationCause::Limit(LoopLimit::Money));
     if limits.cost > Money(0) && (of_money || spent.cost >= limits.cost) {
         let more = limits.cost.plus(limits.cost).usd();
         return hint(format!("/ralph resume --budget {more:.2}"), "continue with a higher budget");
@@ -67,7 +67,7 @@ fn limit_hint(current: &Loop) -> CommandHint {
         let more = limits.iterations.saturating_add(5);
         return hint(format!("/ralph resume --max-iterations {more}"), "continue with 5 more iterations");
     }
-    if current.escalated == Some(EscalationCause::Limit(LoopLimit::Outlook)) {
+    if current.run.escalated == Some(EscalationCause::Limit(LoopLimit::Outlook)) {
         let more = limits.iterations.saturating_add(10);
         return hint(format!("/ralph resume --max-iterations {more}"), "continue anyway, with 10 more iterations");
     }

@@ -103,7 +103,7 @@ impl LearningRun {
     }
 
     async fn ticket(&self) -> u64 {
-        self.now().await.ticket
+        self.now().await.run.ticket
     }
 
     /// Advances the loop to the agent's first run.
@@ -135,7 +135,7 @@ impl LearningRun {
 
     /// Runs one iteration, including the step that judges it.
     async fn iterate(&mut self, approach: &str, failing: u64) -> (Loop, Loop) {
-        assert_eq!(self.now().await.step, LoopStep::Agent);
+        assert_eq!(self.now().await.run.step, LoopStep::Agent);
         let agent_report = AgentReport { approach: approach.into(), ..AgentReport::default() };
         let run = AgentRunFacts {
             report: Some(agent_report),
@@ -210,7 +210,7 @@ async fn step_is_learnt_once() {
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.merged), (LearningState::Active, 2, true));
     assert!(by_line(&store, "(1 loops)").await.is_some(), "an estimate");
-    let repo = run.now().await.place.repo;
+    let repo = run.now().await.issue.repo;
     let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo.clone() };
     let (own, others) = store
         .read(move |c| {
@@ -238,7 +238,7 @@ async fn step_is_learnt_once() {
 async fn finished_loop_adds_experience() {
     let store = Store::in_memory().expect("opened");
     let mut run = LearningRun::new(&store, "r-1", StepMemory::default()).await;
-    let repo = run.now().await.place.repo;
+    let repo = run.now().await.issue.repo;
     let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo.clone() };
     let known = async |of: &RepoRef| {
         let of = of.clone();
@@ -292,7 +292,7 @@ async fn use_of_ended_loops_is_listed_newest_first() {
         for failing in failing {
             run.iterate("balance each entry on its own", failing).await;
         }
-        repo = Some(run.now().await.place.repo);
+        repo = Some(run.now().await.issue.repo);
         run.tell(ForgeInput::PullMerged).await;
     }
     let repo = repo.expect("a repository");
