@@ -563,8 +563,11 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
         let remote =
             |more: &[&str]| -> Vec<String> { more.iter().chain(&with_server).map(|word| (*word).to_owned()).collect() };
         let id = done.id.as_str();
-        let printed: [&[&str]; 7] = [
+        let printed: [&[&str]; 10] = [
             &["list"],
+            &["report", id],
+            &["report", id, "--json"],
+            &["export", id, "--trace"],
             &["list", "--all", "--json"],
             &["show", id],
             &["show", id, "--audit"],
@@ -578,7 +581,8 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
             let remote_arguments =
                 loops_of(world, &remote_arguments.iter().map(String::as_str).collect::<Vec<_>>(), &api.token).await;
             assert_eq!(local.0, Some(0), "{}", local.2);
-            assert!(local.1.contains(id) || arguments.contains(&"--prompt"), "{}", local.1);
+            let names_it = !arguments.iter().any(|one| matches!(*one, "--prompt" | "--trace"));
+            assert!(local.1.contains(id) || !names_it, "{}", local.1);
             if arguments.contains(&"--json") && arguments.contains(&"list") {
                 // The age may have grown by a second.
                 let without_age = |text: &str| text.split("\"age_s\"").next().unwrap_or_default().to_owned();
@@ -695,6 +699,7 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
                 why: "commas are not read".into(),
                 next: "read the lexer".into(),
                 outcome: ReflectionOutcome::Same,
+                edited_by: None,
             };
             memory::add_reflection(c, &Masker::default(), &id, &reflection, now)
         });

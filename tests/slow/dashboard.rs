@@ -618,6 +618,7 @@ async fn learnings_are_filtered_on_the_page(dialect: Dialect) {
                 why: "commas".into(),
                 next: "read the lexer".into(),
                 outcome: ReflectionOutcome::Same,
+                edited_by: None,
             };
             memory::add_reflection(c, &Masker::default(), &id, &reflection, now)
         });
