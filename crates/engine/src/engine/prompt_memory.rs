@@ -7,7 +7,7 @@ use crate::domain::knowledge::intelligence::{PromptLearning, SummarySoFar};
 use crate::domain::knowledge::memory::{self, Content, LearningQuery, Reflection};
 use crate::domain::knowledge::session::SessionSummary;
 use crate::domain::loops::{Loop, error_signature};
-use crate::domain::model::task::CheckReport;
+use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::store::memory::{self as store, vectors};
 use crate::store::{StoreError, session};
 
@@ -82,6 +82,14 @@ impl Engine {
             self.store.write(move |c| vectors::keep(c, &made)).await?;
         }
         Ok(count)
+    }
+
+    /// Returns the cosine of the embeddings of the task and of the running iteration's work, whose change is `stat`, -1..1;
+    /// `None` without an embedding model, or if the model knows no word of one text.
+    pub fn objective_cosine(&self, current: &Loop, stat: &DiffStat) -> Option<f64> {
+        let model = self.settings.embedder.as_ref()?;
+        let texts = current.compared_texts(stat)?;
+        model.embed(&texts.objective).cosine(&model.embed(&texts.work))
     }
 
     /// Records which learnings are in the prompt of an iteration, so that the iteration's outcome is attributed to

@@ -14,14 +14,16 @@ use crate::domain::loops::{
 use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
 use crate::domain::model::stated_facts::StatedFacts;
-use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule, TamperFinding};
+use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat, TamperFinding};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
 use crate::domain::report::view;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
 use crate::domain::supervision::experience::EarlierLoop;
-use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel};
+use crate::domain::supervision::oversight::{
+    self, AuditEntry, ComparedTexts, DetectionKind, InterventionLevel, compared_texts, modeled_similarity,
+};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
 
@@ -162,7 +164,7 @@ impl Loop {
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
         let error_signature = error_signature(&iteration.checks);
         let weakened = self.weakened(iteration);
-        let record = Record {
+        let mut record = Record {
             iteration: f64::from(iteration.number),
             completion: iteration.completion,
             quality: quality(outcomes, weakened.len()),
@@ -180,9 +182,6 @@ impl Loop {
                 .filter(|insight| !insight.is_empty()),
             error_signature,
             blockers: iteration.report.blockers.clone(),
-            learnings: iteration.report.learnings.clone(),
-            summary: [&iteration.report.summary, &iteration.report.approach].map(String::as_str).join(" "),
-            files: iteration.stat.files.iter().map(|file| file.path.clone()).collect(),
             tree: iteration.tree.as_ref().map(ToString::to_string),
             change: tree_change(iteration),
             checks: outcomes
@@ -201,9 +200,17 @@ impl Loop {
             tokens_out: iteration.tokens_out as f64,
             cost_usd: iteration.cost.usd(),
             completion_signal: iteration.report.completion_signal,
-            objective_similarity: None,
+            ..described(&iteration.report, &iteration.stat)
         };
+        let modeled = |cosine| modeled_similarity(&self.task.agent_text(), &record, cosine);
+        record.objective_similarity = iteration.objective_cosine.map(modeled);
         record.cleaned()
+    }
+
+    /// Returns the texts of the task and of the running iteration's work, whose change is `stat`, for an embedding model.
+    /// `None` if one has too few words.
+    pub fn compared_texts(&self, stat: &DiffStat) -> Option<ComparedTexts> {
+        compared_texts(&self.task.agent_text(), &described(&self.current()?.report, stat))
     }
 
     /// Returns the findings of weakened checks that count against an iteration. These are the open findings of the branch that
@@ -270,6 +277,16 @@ pub(super) fn set_checks(next: &mut Loop, checks: CheckReport) -> Option<&mut It
     let current = next.current_mut()?;
     (current.completion, current.checks) = (completion, checks);
     Some(current)
+}
+
+/// Returns a record with only the texts that describe an iteration's work.
+fn described(report: &AgentReport, stat: &DiffStat) -> Record {
+    Record {
+        learnings: report.learnings.clone(),
+        summary: [&report.summary, &report.approach].map(String::as_str).join(" "),
+        files: stat.files.iter().map(|file| file.path.clone()).collect(),
+        ..Record::default()
+    }
 }
 
 fn tree_change(iteration: &Iteration) -> TreeChange {
