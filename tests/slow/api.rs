@@ -741,6 +741,22 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
         let reflections = api.found(&format!("/loops/{}/reflections", done.id)).await;
         let last = reflections["reflections"].as_array().and_then(|all| all.last()).expect("a reflection");
         assert_eq!((&last["iteration"], &last["next"]), (&json!(7), &json!("read the lexer")), "{reflections}");
+        let path = format!("/loops/{}/reflections/7", done.id);
+        let (status, edited) = api.post(&path, &json!({ "next": "ask a maintainer" })).await;
+        assert_eq!(status, StatusCode::OK, "{edited}");
+        assert_eq!((&edited["next"], &edited["why"]), (&json!("ask a maintainer"), &json!("commas are not read")));
+        assert_eq!(edited["edited_by"], "the operator");
+        for (path, body, expected) in [
+            (&path, json!({ "outcome": "done" }), StatusCode::BAD_REQUEST),
+            (&path.replace("/7", "/70"), json!({ "next": "x" }), StatusCode::NOT_FOUND),
+        ] {
+            let (status, problem) = api.post(path, &body).await;
+            assert_eq!(status, expected, "{path}: {problem}");
+        }
+        for expected in [StatusCode::NO_CONTENT, StatusCode::NOT_FOUND] {
+            let (status, problem) = TokenClient::sent(api.request(Method::DELETE, &path)).await;
+            assert_eq!(status, expected, "{problem}");
+        }
         let (status, problem) = api.get("/loops/r-9-zzzzzz/reflections").await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
     })

@@ -658,6 +658,27 @@ async fn learnings_are_filtered_on_the_page(dialect: Dialect) {
         assert_eq!(to.matches('&').count(), 1, "{to}");
         let page = dashboard.get(&with_id("/memory?loop=ID", &done.id)).await.body;
         assert!(page.contains("Next: read the lexer") && !page.contains("<b>parser"), "{page}");
+        assert!(page.contains("kind=convention\">1 convention</a>"), "{page}");
+
+        // A person corrects the reflection, then removes it; the loop's audit log names both.
+        let address = with_id("/memory/reflections/ID/1", &done.id);
+        let form = |answer: &'static str| {
+            [("csrf", ""), ("answer", answer), ("approach", "by hand"), ("failed", ""), ("next", "use <i>flex</i>")]
+        };
+        assert_eq!(dashboard.post(&address, &form("burn")).await.status, 422);
+        assert_eq!(dashboard.post(&address, &form("save")).await.status, 303);
+        let page = dashboard.get(&with_id("/memory?loop=ID", &done.id)).await.body;
+        assert!(page.contains("Next: use &lt;i&gt;flex") && page.contains("edited by the operator"), "{page}");
+        assert!(!page.contains("Failed: the check"), "{page}");
+        assert_eq!(dashboard.post(&address, &form("remove")).await.status, 303);
+        assert_eq!(dashboard.post(&address, &form("remove")).await.status, 404);
+        let page = dashboard.get(&with_id("/memory?loop=ID", &done.id)).await.body;
+        assert!(!page.contains("use &lt;i&gt;flex"), "{page}");
+        let page = dashboard.get(&with_id("/loops/ID", &done.id)).await.body;
+        for change in ["edited", "removed"] {
+            let line = format!("the operator in the dashboard {change} the reflection on iteration 1");
+            assert!(page.contains(&line), "{line}: {page}");
+        }
         assert!(dashboard.get(&with_id("/loops/ID", &done.id)).await.body.contains("/memory?loop="));
         assert_eq!(dashboard.get("/memory?loop=r-9-zzzzzz").await.status, 404);
     })

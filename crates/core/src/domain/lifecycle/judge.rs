@@ -4,6 +4,7 @@
 //! later effect can run an agent.
 
 use super::StepContext;
+use super::work_texts::described;
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::{ChannelEffect, Effect, ForgeEffect, StoreEffect};
@@ -14,16 +15,14 @@ use crate::domain::loops::{
 use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
 use crate::domain::model::stated_facts::StatedFacts;
-use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat, TamperFinding};
+use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule, TamperFinding};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
 use crate::domain::report::view;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
 use crate::domain::supervision::experience::EarlierLoop;
-use crate::domain::supervision::oversight::{
-    self, AuditEntry, ComparedTexts, DetectionKind, InterventionLevel, compared_texts, modeled_similarity,
-};
+use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel, modeled_similarity};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
 
@@ -207,12 +206,6 @@ impl Loop {
         record.cleaned()
     }
 
-    /// Returns the texts of the task and of the running iteration's work, whose change is `stat`, for an embedding model.
-    /// `None` if one has too few words.
-    pub fn compared_texts(&self, stat: &DiffStat) -> Option<ComparedTexts> {
-        compared_texts(&self.task.agent_text(), &described(&self.current()?.report, stat))
-    }
-
     /// Returns the findings of weakened checks that count against an iteration. These are the open findings of the branch that
     /// the task cannot require. If the branch was not measured, they are the findings in the iteration's own change.
     fn weakened<'a>(&'a self, iteration: &'a Iteration) -> Vec<&'a TamperFinding> {
@@ -277,16 +270,6 @@ pub(super) fn set_checks(next: &mut Loop, checks: CheckReport) -> Option<&mut It
     let current = next.current_mut()?;
     (current.completion, current.checks) = (completion, checks);
     Some(current)
-}
-
-/// Returns a record with only the texts that describe an iteration's work.
-fn described(report: &AgentReport, stat: &DiffStat) -> Record {
-    Record {
-        learnings: report.learnings.clone(),
-        summary: [&report.summary, &report.approach].map(String::as_str).join(" "),
-        files: stat.files.iter().map(|file| file.path.clone()).collect(),
-        ..Record::default()
-    }
 }
 
 fn tree_change(iteration: &Iteration) -> TreeChange {

@@ -243,3 +243,97 @@ fn plain(text: &str) -> String {
 fn cell(text: &str) -> String {
     plain(text).replace('|', "\\|")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markdown_has_every_part_on_its_own_line() {
+        let iteration = |found: Vec<ReportedDetection>, stops: Option<&str>| ReportedIteration {
+            iteration: 1,
+            approach: "left | right\nside".to_owned(),
+            completion: 0.3,
+            signal: Some(0.5),
+            health: Some(Health::Warning),
+            found,
+            stops: stops.map(str::to_owned),
+        };
+        let found = ReportedDetection {
+            kind: DetectionKind::Stuck,
+            severity: DetectionSeverity::High,
+            level: InterventionLevel::Redirect,
+            evidence: "the same\nerror".to_owned(),
+        };
+        let mut report = LoopReport {
+            id: LoopId::new("r-1-aaaaaa"),
+            title: "Fix\u{1b}[2J it".to_owned(),
+            repository: "work:team/app".to_owned(),
+            issue: 1,
+            state: LoopState::Paused,
+            reason: "it is stuck".to_owned(),
+            health: Some(Health::Paused),
+            iterations: 1,
+            max_iterations: 10,
+            completion: 0.309,
+            cost_usd: 1.25,
+            running_s: 90,
+            claims: None,
+            alarms: [("stuck_loop".to_owned(), 1)].into(),
+            detections: vec![DetectionTotal {
+                kind: DetectionKind::Stuck,
+                title: "The loop is stuck".to_owned(),
+                iterations: 2,
+            }],
+            interventions: vec![InterventionTotal {
+                level: InterventionLevel::Redirect,
+                count: 1,
+                progress: 0,
+                no_progress: 1,
+            }],
+            course: vec![iteration(vec![found], Some("a person is needed"))],
+        };
+        insta::assert_snapshot!(report.markdown(), @r"
+        # Report on r-1-aaaaaa: Fix [2J it
+
+        - Issue: work:team/app#1
+        - State: paused: it is stuck
+        - Health: paused
+        - Iterations: 1 of 10
+        - Completion: 30 %
+        - Cost: $1.25
+        - Time: 2 min
+
+        ## Detections
+
+        | detection | iterations |
+        |---|---|
+        | stuck: The loop is stuck | 2 |
+
+        ## Interventions
+
+        | intervention | count | progress within two iterations | no progress |
+        |---|---|---|---|
+        | REDIRECT | 1 | 0 | 1 |
+
+        ## Alarms
+
+        | alarm | raised |
+        |---|---|
+        | stuck_loop | 1 |
+
+        ## Iterations
+
+        | iteration | completion | signal | health | approach |
+        |---|---|---|---|---|
+        | 1 | 30 % | 0.50 | warning | left \| right side |
+
+        ## Decisions
+
+        - Iteration 1: REDIRECT stuck (high): the same error
+        - Iteration 1: stopped: a person is needed
+        ");
+        report.course.clear();
+        assert!(report.markdown().ends_with("## Iterations\n\nNone.\n\n## Decisions\n\nNone.\n"));
+    }
+}

@@ -299,7 +299,8 @@ async fn reflections(
 async fn changeable(
     state: &Arc<WebState>,
     viewer: &Viewer,
-    (id, number): &(String, String),
+    id: &str,
+    number: &str,
 ) -> Result<(ReflectionRef, String), ApiProblem> {
     let (row, _) = visible_loop(state, viewer, id, false).await?;
     may_change(state, viewer, &row.repo, ApiProblem::unknown("loop", id)).await?;
@@ -311,26 +312,26 @@ async fn changeable(
 async fn edit_reflection(
     State(state): State<Arc<WebState>>,
     ApiViewer { viewer, .. }: ApiViewer,
-    Path(path): Path<(String, String)>,
+    Path((id, number)): Path<(String, String)>,
     ApiBody(change): ApiBody<ReflectionChange>,
 ) -> ApiResult {
-    let (of, by) = changeable(&state, &viewer, &path).await?;
+    let (of, by) = changeable(&state, &viewer, &id, &number).await?;
     let (masker, now) = (state.engine.checks.masker.clone(), state.engine.clock.now());
     let edited = state.engine.store.write(move |c| memory::edit_reflection(c, &masker, &of, &change, &by, now)).await?;
-    let edited = edited.ok_or_else(|| ApiProblem::unknown("reflection", &path.1))?;
+    let edited = edited.ok_or_else(|| ApiProblem::unknown("reflection", &number))?;
     ok(&state, &ApiReflection::from(edited))
 }
 
 async fn remove_reflection(
     State(state): State<Arc<WebState>>,
     ApiViewer { viewer, .. }: ApiViewer,
-    Path(path): Path<(String, String)>,
+    Path((id, number)): Path<(String, String)>,
 ) -> ApiResult {
-    let (of, by) = changeable(&state, &viewer, &path).await?;
+    let (of, by) = changeable(&state, &viewer, &id, &number).await?;
     let now = state.engine.clock.now();
     match state.engine.store.write(move |c| memory::remove_reflection(c, &of, &by, now)).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => Err(ApiProblem::unknown("reflection", &path.1)),
+        false => Err(ApiProblem::unknown("reflection", &number)),
     }
 }
 

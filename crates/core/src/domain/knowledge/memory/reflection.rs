@@ -45,7 +45,7 @@ pub struct Reflection {
     /// Outcome.
     pub outcome: ReflectionOutcome,
     /// Person who edited the reflection; `None` if it is unedited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub edited_by: Option<String>,
 }
 
