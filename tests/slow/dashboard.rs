@@ -41,13 +41,14 @@ on_one_forge!(
 );
 
 /// Routes that read, with `ID` for a loop.
-const READ: [&str; 20] = [
+const READ: [&str; 21] = [
     "/",
     "/?state=paused&person=mira&forge=forge&page=2&waiting=2",
     "/events",
     "/loops/ID",
     "/loops/ID?answer=1",
     "/loops/ID/events",
+    "/loops/ID/report",
     "/loops/ID/audit.json",
     "/loops/ID/iterations/1",
     "/loops/ID/iterations/1?diff=total&line=3",
@@ -65,8 +66,14 @@ const READ: [&str; 20] = [
 ];
 
 /// Routes that change something.
-const CHANGE: [&str; 5] =
-    ["/loops/ID/commands", "/memory/forget", "/memory/proposals/1", "/deliveries/1/retry", "/backends/mine/enable"];
+const CHANGE: [&str; 6] = [
+    "/loops/ID/commands",
+    "/memory/forget",
+    "/memory/reflections/ID/1",
+    "/memory/proposals/1",
+    "/deliveries/1/retry",
+    "/backends/mine/enable",
+];
 
 /// A loop that stops at its limit, because the agent changes the wrong thing.
 fn limited(dialect: Dialect) -> Setup {
@@ -539,9 +546,16 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
             "b",
             "small",
         ];
-        for path in
-            ["/", "/loops/ID", "/loops/ID/iterations/1", "/loops/ID/iterations/2?diff=total", "/memory", "/deliveries"]
-        {
+        for path in [
+            "/",
+            "/loops/ID",
+            "/loops/ID/report",
+            "/loops/ID/iterations/1",
+            "/loops/ID/iterations/2?diff=total",
+            "/memory",
+            "/memory?loop=ID",
+            "/deliveries",
+        ] {
             let page = dashboard.get(&with_id(path, &stopped.id)).await;
             assert_eq!(page.status, 200, "{path}: {}", page.body);
             for payload in HOSTILE_TEXTS.iter().filter(|payload| payload.contains('<')) {
