@@ -253,7 +253,7 @@ async fn filled(world: &World, text: &str, id: &LoopId, token: i64) -> String {
     let read = world.engine().store.read(|c| {
         let one = |sql: &str| c.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap_or_default();
         let proposal = one("SELECT CAST(min(id) AS TEXT) FROM proposals WHERE state = 'open'");
-        let reflection = one("SELECT CAST(min(iteration) AS TEXT) FROM reflections");
+        let reflection = one("SELECT CAST(coalesce(min(iteration), 1) AS TEXT) FROM reflections");
         Ok((proposal, reflection, one("SELECT learning FROM learnings ORDER BY id LIMIT 1")))
     });
     let (proposal, reflection, learning) = read.await.expect("read");
