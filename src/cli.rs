@@ -320,8 +320,8 @@ mod tests {
             if a.max_iterations == Some(5) && a.timeout.map(|t| t.as_seconds()) == Some(5400) && a.guidance.len() == 2));
         assert!(matches!(parse("replay t.jsonl --plot t.svg --summary"),
             Ok(Every::Replay(a)) if a.plot.as_deref() == Some(std::path::Path::new("t.svg")) && a.summary));
-        assert!(matches!(parse("replay traces --compare a.yaml b.yaml"),
-            Ok(Every::Replay(a)) if a.compare.as_ref().map(Vec::len) == Some(2)));
+        assert!(matches!(parse("replay traces r-1-aaaaaa --compare a.yaml b.yaml"),
+            Ok(Every::Replay(a)) if a.traces.len() == 2 && a.compare.as_ref().map(Vec::len) == Some(2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
         assert!(matches!(parse("audit"), Ok(Every::Audit(a)) if a.limit == 100 && a.login.is_none()));
         assert!(matches!(parse("audit --login ann --limit 5 --before 7"),

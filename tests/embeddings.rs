@@ -11,10 +11,13 @@ use ralph_bot::domain::knowledge::memory::{
     Content, Learning, LearningEvidence, LearningQuery, LearningState, MemorySettings, Source,
 };
 use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::loops::{LoopStart, LoopTask, RunOptions};
+use ralph_bot::domain::loops::{Iteration, LoopStart, LoopTask, RunOptions};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::IssueRef;
-use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
+use ralph_bot::domain::model::ids::{
+    AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
+};
+use ralph_bot::domain::model::task::DiffStat;
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::embed::StaticModel;
 use ralph_bot::engine::Role;
@@ -242,6 +245,19 @@ async fn prompts_carry_learnings_near_in_meaning() {
     let recalled = app.engine.prompt_memory(&begun.next).await;
     let texts: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
     assert!(texts.first().is_some_and(|text| text.contains("Feed the marmot")), "{texts:?}");
+
+    // Work on the task in other words is near to it; other work is not.
+    let mut working = begun.next.clone();
+    working.task.body = "Feed the groundhog".into();
+    let mut cosine_of = |summary: &str| {
+        let commit = Sha::new("0".repeat(40));
+        working.iterations = vec![Iteration::new(1, now, commit, Vec::new())];
+        working.iterations[0].report.summary = summary.into();
+        app.engine.objective_cosine(&working, &DiffStat::default())
+    };
+    let (near, far) = (cosine_of("The marmot gets its feed"), cosine_of("Split the parser in modules"));
+    assert!(near.is_some_and(|near| near > 0.9) && far.is_some_and(|far| far < 0.5), "{near:?} {far:?}");
+    assert_eq!(cosine_of(""), None, "no text");
     app.stop().await;
 }
 

@@ -6,13 +6,15 @@ mod remote;
 mod tests;
 mod text;
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ralph_types::failure::Failure;
 
-use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print};
+use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print, replay};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;
@@ -21,6 +23,7 @@ use crate::domain::loops::{CommandInput, Loop, LoopInput, RunOptions};
 use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
+use crate::domain::report::loop_report::LoopReport;
 use crate::domain::supervision::oversight::{OversightReport, report};
 use crate::store::listing::{self, LoopFilter, RepoScope};
 use crate::store::loops::InputOutcome;
@@ -57,6 +60,10 @@ pub enum LoopsCommand {
     List(ListArgs),
     /// Show one loop
     Show(ShowLoopArgs),
+    /// Print a report on the supervision of a loop, as Markdown
+    Report(ReportArgs),
+    /// Export a loop for other commands
+    Export(ExportLoopArgs),
     /// Pause a loop after the current iteration
     Pause(PauseArgs),
     /// Resume a loop
@@ -87,6 +94,25 @@ pub struct ShowLoopArgs {
     /// Print only the prompts of this iteration
     #[arg(long, value_name = "N", conflicts_with_all = ["audit", "report"])]
     pub prompt: Option<u32>,
+}
+
+/// Arguments of `loops report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Id of the loop
+    pub id: String,
+}
+
+/// Arguments of `loops export`.
+#[derive(Debug, Clone, Args)]
+pub struct ExportLoopArgs {
+    /// Id of the loop
+    pub id: String,
+    /// Export the trace that `replay` reads: JSON Lines with the facts about the task, then one record per iteration
+    #[arg(long, required = true)]
+    pub trace: bool,
+    /// File to create [default: standard output]
+    pub file: Option<PathBuf>,
 }
 
 /// Arguments of `loops pause`.
@@ -161,18 +187,24 @@ fn agents(config: &Config) -> Vec<String> {
     runs.map(|(name, _)| name.clone()).collect()
 }
 
-/// Loads a loop by its id.
-pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliError> {
+/// Loads loops by their ids, in order.
+pub(super) fn stored(ids: &[&str], global: &Global, env: &Env) -> Result<Vec<Loop>, CliError> {
     let config = load(ConfigScope::Store, global, env)?;
-    let mut found = None;
+    let mut found = Vec::new();
     block_on(async {
         let store = attach(&config).await?;
-        let outcome = LoopsShell::on(&store, &config, global).find(id).await;
+        let shell = LoopsShell::on(&store, &config, global);
+        let mut outcome = Ok(ExitCode::SUCCESS);
+        for id in ids {
+            match shell.find(id).await {
+                Ok(one) => found.push(one),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
         store.close().await;
-        found = Some(outcome?);
-        Ok(ExitCode::SUCCESS)
+        outcome
     })?;
-    found.ok_or_else(|| CliError::Failed(format!("there is no loop {}", one_line(id))))
+    Ok(found)
 }
 
 /// Implementation of the subcommands on an open database.
@@ -197,6 +229,11 @@ impl LoopsShell<'_> {
             None => self.list(false).await,
             Some(LoopsCommand::List(args)) => self.list(args.all).await,
             Some(LoopsCommand::Show(args)) => self.show(args).await,
+            Some(LoopsCommand::Report(args)) => {
+                let report = LoopReport::of(&self.find(&args.id).await?, self.clock.now());
+                print(&text::report(&report, self.json)?)
+            }
+            Some(LoopsCommand::Export(args)) => export(&self.find(&args.id).await?, args.file.as_deref(), self.json),
             Some(LoopsCommand::Pause(args)) => {
                 let command = LoopCommand::Pause(command::Pause { now: args.now, reason: args.reason.join(" ") });
                 self.steer(&args.id, command).await
@@ -369,6 +406,20 @@ impl LoopsShell<'_> {
     {
         self.store.read(work).await.map_err(|error| CliError::Failed(error.to_string()))
     }
+}
+
+/// Writes the trace of a loop to a new file or to standard output.
+fn export(current: &Loop, file: Option<&Path>, json: bool) -> CliResult {
+    let trace = replay::trace_of(current);
+    let text = trace.to_lines().map_err(failed)?;
+    let Some(file) = file else { return print(&text) };
+    let written = std::fs::File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
+    let records = trace.records.len();
+    if json {
+        return print(&format!("{}\n", serde_json::json!({ "file": file, "records": records })));
+    }
+    print(&format!("exported {records} records to {}\n", file.display()))
 }
 
 fn failed(error: impl std::fmt::Display) -> CliError {

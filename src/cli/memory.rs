@@ -2,6 +2,7 @@
 
 mod filter;
 mod proposals;
+mod reflections;
 #[cfg(test)]
 mod tests;
 
@@ -12,17 +13,21 @@ use clap::{Args, Subcommand};
 use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::domain::knowledge::memory::{Learning, LearningFilter, LearningState, MemorySettings, Reflection, correct};
-use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::knowledge::memory::{Learning, LearningFilter, LearningState, MemorySettings, correct};
+use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
+use crate::store::listing::RepoScope;
 use crate::store::memory::{self, LearningCounts};
 use crate::store::sql::Connection;
-use crate::store::{Store, StoreResult, loops};
+use crate::store::{Store, StoreResult};
 use filter::{LearningFilterArgs, totals};
 use proposals::ProposalsArgs;
+use reflections::ReflectionsArgs;
 
 /// Maximum number of learnings that are filtered.
 const ALL: usize = 1_000_000;
+/// Person in the record of a change by this command.
+const BY: &str = "the command line";
 /// Maximum length of a text in the table, in characters.
 const TEXT_MAX: usize = 90;
 /// Maximum size of an imported file, in bytes.
@@ -44,7 +49,7 @@ pub enum MemoryCommand {
     Show(ShowLearningArgs),
     /// Search learnings
     Search(SearchArgs),
-    /// List the reflections of a loop
+    /// List the reflections of a loop, edit or remove one
     Reflections(ReflectionsArgs),
     /// List proposals of conventions, accept or reject one
     Proposals(ProposalsArgs),
@@ -69,17 +74,6 @@ pub struct ShowLearningArgs {
     /// Filters of the list.
     #[command(flatten)]
     pub filter: LearningFilterArgs,
-}
-
-/// Arguments of `memory reflections`.
-#[derive(Debug, Clone, Args)]
-pub struct ReflectionsArgs {
-    /// Id of the loop
-    #[arg(value_name = "LOOP")]
-    pub id: String,
-    /// Maximum number of listed reflections, the newest ones
-    #[arg(long, default_value_t = 50)]
-    pub limit: usize,
 }
 
 /// Arguments of `memory search`.
@@ -180,7 +174,7 @@ impl MemoryShell<'_> {
     async fn overview(&self, limit: usize, filter: &LearningFilter) -> CliResult {
         let (filter, settings, now) = (filter.clone(), self.settings.clone(), self.now);
         let read = self.read(move |c| {
-            let (counts, by_kind) = (memory::counts(c)?, memory::counts_by_kind(c)?);
+            let (counts, by_kind) = (memory::counts(c)?, memory::counts_by_kind(c, &RepoScope::All)?);
             let listed = if filter.is_empty() { limit } else { ALL };
             let (learnings, _) = memory::list(c, "", listed)?;
             let accepted = learnings.into_iter().filter(|one| filter.accepts(one, &settings, now)).take(limit);
@@ -255,25 +249,6 @@ impl MemoryShell<'_> {
             return print(&format!("no results for {form}\n"));
         }
         print(&format!("results for {form}\n{}", self.table(learnings.iter().map(|one| (one, "")))))
-    }
-
-    /// Lists the reflections of a loop, oldest first.
-    async fn reflections(&self, args: &ReflectionsArgs) -> CliResult {
-        let (id, limit) = (LoopId::new(&args.id), args.limit);
-        let known = id.clone();
-        let read = self.read(move |c| Ok((loops::get(c, &known)?.is_some(), memory::reflections(c, &known, limit)?)));
-        let (exists, found) = read.await?;
-        if !exists {
-            let says = format!("there is no loop {}; `ralph-bot loops list --all` lists all loops", one_line(&args.id));
-            return Err(CliError::Failed(says));
-        }
-        if self.json {
-            return print(&format!("{}\n", serde_json::to_value(&found).map_err(failed)?));
-        }
-        if found.is_empty() {
-            return print("no reflections are stored; those of ended loops are deleted after `retention.days`\n");
-        }
-        print(&found.iter().map(reflection_text).collect::<String>())
     }
 
     async fn forget(&self, args: &ForgetArgs) -> CliResult {
@@ -386,17 +361,6 @@ impl MemoryShell<'_> {
     {
         self.store.write(work).await.map_err(failed)
     }
-}
-
-/// Formats a reflection; parts without a text are left out.
-fn reflection_text(reflection: &Reflection) -> String {
-    let mut text = format!("iteration {}: {}\n", reflection.iteration, one_line(&reflection.approach));
-    for (name, part) in [("failed", &reflection.failed), ("why", &reflection.why), ("next", &reflection.next)] {
-        if !part.trim().is_empty() {
-            text.push_str(&format!("  {name}: {}\n", one_line(part)));
-        }
-    }
-    text
 }
 
 fn unknown(id: &str) -> CliError {

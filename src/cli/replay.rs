@@ -26,9 +26,10 @@ pub use read::settings;
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
-    /// Trace (JSON Lines, one record per iteration) or id of a stored loop; with --compare also a folder of traces
-    #[arg(value_name = "TRACE.jsonl|LOOP")]
-    pub trace: PathBuf,
+    /// Trace (JSON Lines, one record per iteration) or id of a stored loop; with --compare also several, or a folder of
+    /// traces
+    #[arg(value_name = "TRACE.jsonl|LOOP", required = true)]
+    pub traces: Vec<PathBuf>,
     /// Print totals and the point at which the loop would have ended
     #[arg(long)]
     pub summary: bool,
@@ -46,26 +47,29 @@ pub struct ReplayArgs {
 /// Fails on an invalid trace or invalid settings, or if the output cannot be written.
 pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     if let Some([a, b]) = args.compare.as_deref() {
-        return compare::run(&args.trace, [a, b], global.json);
+        return compare::run(named_traces(&args.traces, global, env)?, [a, b], global.json);
     }
-    let (trace, settings) = match loop_id(&args.trace) {
+    let [source] = args.traces.as_slice() else {
+        return Err(CliError::Usage("several traces need --compare".to_owned()));
+    };
+    let (trace, settings) = match loop_id(source) {
         Some(id) => {
-            let stored = loops::stored(id, global, env)?;
+            let stored = loops::stored(&[id], global, env)?.remove(0);
             let named = global.config.as_deref().map(read::settings_of).transpose()?.flatten();
             // By default, the settings of the original run.
             let settings = named.unwrap_or_else(|| stored.settings.policy.supervision());
             (trace_of(&stored), settings)
         }
-        None => (read::trace(&args.trace)?, read::settings(global.config.as_deref(), env)?),
+        None => (read::trace(source)?, read::settings(global.config.as_deref(), env)?),
     };
     let reviews: Vec<(Record, SupervisionReview)> = trace.reviews(&settings).collect();
     for warning in reviews.iter().flat_map(|(_, review)| &review.control.warnings) {
-        anstream::eprintln!("warning: {}: {warning}", args.trace.display());
+        anstream::eprintln!("warning: {}: {warning}", source.display());
     }
     let json = global.json || args.plot.is_none() && !std::io::stdout().is_terminal();
     print(&if json { json_lines(&reviews, args.summary)? } else { table::text(&reviews, args.summary) })?;
     if let Some(file) = &args.plot {
-        let svg = chart::svg(&read::name(&args.trace), &reviews).map_err(CliError::failed)?;
+        let svg = chart::svg(&read::name(source), &reviews).map_err(CliError::failed)?;
         std::fs::write(file, svg)
             .map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
     }
@@ -78,8 +82,29 @@ fn loop_id(trace: &Path) -> Option<&str> {
     (!trace.exists() && !name.contains(['/', '.'])).then_some(name)
 }
 
+/// Trace with the name that a comparison prints.
+struct NamedTrace {
+    /// Name of the file without its extension, or id of the loop.
+    name: String,
+    trace: Trace,
+}
+
+/// Reads the traces in files and folders, and those of stored loops, in order.
+fn named_traces(sources: &[PathBuf], global: &Global, env: &Env) -> Result<Vec<NamedTrace>, CliError> {
+    let ids: Vec<&str> = sources.iter().filter_map(|source| loop_id(source)).collect();
+    let mut stored = if ids.is_empty() { Vec::new() } else { loops::stored(&ids, global, env)? }.into_iter();
+    let mut named = Vec::new();
+    for source in sources {
+        match loop_id(source).and_then(|_| stored.next()) {
+            Some(found) => named.push(NamedTrace { name: found.id.to_string(), trace: trace_of(&found) }),
+            None => named.extend(read::traces(source)?),
+        }
+    }
+    Ok(named)
+}
+
 /// Returns the trace of a stored loop.
-fn trace_of(stored: &Loop) -> Trace {
+pub(super) fn trace_of(stored: &Loop) -> Trace {
     Trace { facts: stored.facts(), records: stored.records() }
 }
 

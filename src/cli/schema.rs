@@ -1,17 +1,20 @@
-//! `ralph-bot schema`: prints the JSON Schemas or the reference of the configuration files.
+//! `ralph-bot schema`: prints the JSON Schemas of the files that people write or exchange, or the reference of the
+//! configuration files.
 
 use clap::{Args, ValueEnum};
 
 use super::{CliError, CliResult, print};
 use crate::config::{reference, schema};
+use crate::domain::supervision::replay;
+use crate::store::memory;
 
 /// Arguments of `schema`.
 #[derive(Debug, Clone, Args)]
 pub struct SchemaArgs {
-    /// Configuration file
-    #[arg(value_enum, default_value_t = ConfigFile::Operator)]
-    pub which: ConfigFile,
-    /// Print the reference of both files as Markdown instead
+    /// File
+    #[arg(value_enum, default_value_t = SchemaFile::Operator)]
+    pub which: SchemaFile,
+    /// Print the reference of both configuration files as Markdown instead
     #[arg(long)]
     pub markdown: bool,
     /// Print the reference of the supervision thresholds as Markdown instead
@@ -19,13 +22,17 @@ pub struct SchemaArgs {
     pub thresholds: bool,
 }
 
-/// Configuration files.
+/// Files with a JSON Schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ConfigFile {
+pub enum SchemaFile {
     /// `ralph-control.yaml`.
     Operator,
     /// `.github/ralph.yml`, `.gitea/ralph.yml`, `.ralph.yml`.
     Repository,
+    /// Line of a trace, as `loops export --trace` writes and `replay` reads it.
+    Trace,
+    /// Line of an export of learnings, as `memory export` writes and `memory import` reads it.
+    Learnings,
 }
 
 /// Prints the schema or the reference.
@@ -40,8 +47,10 @@ pub fn run(args: &SchemaArgs) -> CliResult {
         return print(&reference::thresholds());
     }
     let schema = match args.which {
-        ConfigFile::Operator => schema::operator(),
-        ConfigFile::Repository => schema::repository(),
+        SchemaFile::Operator => schema::operator(),
+        SchemaFile::Repository => schema::repository(),
+        SchemaFile::Trace => replay::schema(),
+        SchemaFile::Learnings => memory::export_schema(),
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| CliError::Failed(error.to_string()))?;
     print(&format!("{text}\n"))

@@ -273,6 +273,7 @@ async fn reflections_of_a_loop_are_printed() {
             why: "the error is the same".into(),
             next: "read the lexer".into(),
             outcome: ReflectionOutcome::Same,
+            edited_by: None,
         };
         let of = id.clone();
         let added = store.write(move |c| memory::add_reflection(c, &Masker::default(), &of, &reflection, Timestamp(1)));

@@ -186,6 +186,35 @@ async fn stored_loop_is_audited() {
     let otherwise = run(&["replay", id, "--json", "--summary", "--config", "other.yaml"]).await;
     assert_eq!(otherwise.lines().count(), as_it_ran.lines().count());
     assert!(!otherwise.contains("\"stuck\""), "{otherwise}");
+
+    // Each line of the exported trace fits the schema, and the report names what happened.
+    let schema = serde_json::from_str(&run(&["schema", "trace"]).await).expect("JSON");
+    let schema = jsonschema::validator_for(&schema).expect("a schema");
+    for line in run(&["loops", "export", id, "--trace"]).await.lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert!(schema.is_valid(&line), "{line}");
+    }
+    assert!(!schema.is_valid(&serde_json::json!({ "errors": "three" })));
+    let report = run(&["loops", "report", id]).await;
+    let redirected = format!("| REDIRECT | {redirects} | 0 | {none} |\n");
+    for part in [&format!("# Report on {id}: "), "\n| stuck: ", redirected.as_str(), ": PAUSE stuck (critical): "] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    let json: Value = serde_json::from_str(&run(&["--json", "loops", "report", id]).await).expect("JSON");
+    assert_eq!(json["course"].as_array().map(Vec::len), Some(paused.iterations.len()));
+
+    // The exported trace and the stored loop give the same comparison of two files.
+    let trace = run(&["loops", "export", id, "--trace"]).await;
+    assert_eq!(trace.lines().count(), paused.records().len() + 1);
+    run(&["loops", "export", id, "--trace", "exported.jsonl"]).await;
+    assert_eq!(std::fs::read_to_string(folder.join("exported.jsonl")).expect("a file"), trace);
+    let both = ["replay", id, "exported.jsonl", "--compare", "ralph-control.yaml", "other.yaml", "--json"];
+    let lines: Vec<Value> = run(&both).await.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [stored, exported, totals] = lines.as_slice() else { panic!("three lines: {lines:?}") };
+    assert_eq!((stored["trace"].as_str(), exported["trace"].as_str()), (Some(id), Some("exported")));
+    assert_eq!((&stored["a"], &stored["b"]), (&exported["a"], &exported["b"]));
+    assert_eq!((&stored["a"]["ended"]["by"], &totals["a"]["loops"]), (&"pause".into(), &2.into()));
+    assert_ne!(stored["a"], stored["b"], "the settings differ");
     process.kill().await.expect("stopped");
 }
 

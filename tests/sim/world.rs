@@ -420,6 +420,7 @@ impl SimWorld {
             refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
+            objective_cosine: None,
         }
     }
 }

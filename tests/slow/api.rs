@@ -135,6 +135,7 @@ async fn answers_fit_the_description(dialect: Dialect) {
                 let what = format!("{method} {path}: {status}");
                 match (status.as_u16(), method.as_str()) {
                     (200, "GET") => assert_fits(&description, &response["application/json"]["schema"], &body, &what),
+                    (204, "DELETE") => assert_eq!(body, Value::Null, "{what}"),
                     (400, "POST") | (404, "DELETE") => {
                         assert_fits(&description, &problem_schema(&description), &body, &what);
                     }
@@ -563,8 +564,11 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
         let remote =
             |more: &[&str]| -> Vec<String> { more.iter().chain(&with_server).map(|word| (*word).to_owned()).collect() };
         let id = done.id.as_str();
-        let printed: [&[&str]; 7] = [
+        let printed: [&[&str]; 10] = [
             &["list"],
+            &["report", id],
+            &["report", id, "--json"],
+            &["export", id, "--trace"],
             &["list", "--all", "--json"],
             &["show", id],
             &["show", id, "--audit"],
@@ -578,7 +582,8 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
             let remote_arguments =
                 loops_of(world, &remote_arguments.iter().map(String::as_str).collect::<Vec<_>>(), &api.token).await;
             assert_eq!(local.0, Some(0), "{}", local.2);
-            assert!(local.1.contains(id) || arguments.contains(&"--prompt"), "{}", local.1);
+            let names_it = !arguments.iter().any(|one| matches!(*one, "--prompt" | "--trace"));
+            assert!(local.1.contains(id) || !names_it, "{}", local.1);
             if arguments.contains(&"--json") && arguments.contains(&"list") {
                 // The age may have grown by a second.
                 let without_age = |text: &str| text.split("\"age_s\"").next().unwrap_or_default().to_owned();
@@ -695,6 +700,7 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
                 why: "commas are not read".into(),
                 next: "read the lexer".into(),
                 outcome: ReflectionOutcome::Same,
+                edited_by: None,
             };
             memory::add_reflection(c, &Masker::default(), &id, &reflection, now)
         });
@@ -736,6 +742,22 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
         let reflections = api.found(&format!("/loops/{}/reflections", done.id)).await;
         let last = reflections["reflections"].as_array().and_then(|all| all.last()).expect("a reflection");
         assert_eq!((&last["iteration"], &last["next"]), (&json!(7), &json!("read the lexer")), "{reflections}");
+        let path = format!("/loops/{}/reflections/7", done.id);
+        let (status, edited) = api.post(&path, &json!({ "next": "ask a maintainer" })).await;
+        assert_eq!(status, StatusCode::OK, "{edited}");
+        assert_eq!((&edited["next"], &edited["why"]), (&json!("ask a maintainer"), &json!("commas are not read")));
+        assert_eq!(edited["edited_by"], "the operator");
+        for (path, body, expected) in [
+            (&path, json!({ "outcome": "done" }), StatusCode::BAD_REQUEST),
+            (&path.replace("/7", "/70"), json!({ "next": "x" }), StatusCode::NOT_FOUND),
+        ] {
+            let (status, problem) = api.post(path, &body).await;
+            assert_eq!(status, expected, "{path}: {problem}");
+        }
+        for expected in [StatusCode::NO_CONTENT, StatusCode::NOT_FOUND] {
+            let (status, problem) = TokenClient::sent(api.request(Method::DELETE, &path)).await;
+            assert_eq!(status, expected, "{problem}");
+        }
         let (status, problem) = api.get("/loops/r-9-zzzzzz/reflections").await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
     })

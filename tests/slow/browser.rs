@@ -151,9 +151,10 @@ async fn dashboard_is_live_accessible_and_without_faults_in_a_browser() {
         let paths = [
             ("home", "/".to_owned()),
             ("loop", format!("/loops/{}", running.id)),
+            ("report", format!("/loops/{}/report", running.id)),
             ("iteration", format!("/loops/{}/iterations/1", running.id)),
             ("backends", "/backends".to_owned()),
-            ("memory", "/memory".to_owned()),
+            ("memory", format!("/memory?loop={}", running.id)),
             ("repositories", "/repositories".to_owned()),
             ("deliveries", "/deliveries".to_owned()),
         ];

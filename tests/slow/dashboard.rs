@@ -41,13 +41,14 @@ on_one_forge!(
 );
 
 /// Routes that read, with `ID` for a loop.
-const READ: [&str; 20] = [
+const READ: [&str; 21] = [
     "/",
     "/?state=paused&person=mira&forge=forge&page=2&waiting=2",
     "/events",
     "/loops/ID",
     "/loops/ID?answer=1",
     "/loops/ID/events",
+    "/loops/ID/report",
     "/loops/ID/audit.json",
     "/loops/ID/iterations/1",
     "/loops/ID/iterations/1?diff=total&line=3",
@@ -65,8 +66,14 @@ const READ: [&str; 20] = [
 ];
 
 /// Routes that change something.
-const CHANGE: [&str; 5] =
-    ["/loops/ID/commands", "/memory/forget", "/memory/proposals/1", "/deliveries/1/retry", "/backends/mine/enable"];
+const CHANGE: [&str; 6] = [
+    "/loops/ID/commands",
+    "/memory/forget",
+    "/memory/reflections/ID/1",
+    "/memory/proposals/1",
+    "/deliveries/1/retry",
+    "/backends/mine/enable",
+];
 
 /// A loop that stops at its limit, because the agent changes the wrong thing.
 fn limited(dialect: Dialect) -> Setup {
@@ -539,9 +546,16 @@ async fn hostile_texts_stay_text(dialect: Dialect) {
             "b",
             "small",
         ];
-        for path in
-            ["/", "/loops/ID", "/loops/ID/iterations/1", "/loops/ID/iterations/2?diff=total", "/memory", "/deliveries"]
-        {
+        for path in [
+            "/",
+            "/loops/ID",
+            "/loops/ID/report",
+            "/loops/ID/iterations/1",
+            "/loops/ID/iterations/2?diff=total",
+            "/memory",
+            "/memory?loop=ID",
+            "/deliveries",
+        ] {
             let page = dashboard.get(&with_id(path, &stopped.id)).await;
             assert_eq!(page.status, 200, "{path}: {}", page.body);
             for payload in HOSTILE_TEXTS.iter().filter(|payload| payload.contains('<')) {
@@ -618,6 +632,7 @@ async fn learnings_are_filtered_on_the_page(dialect: Dialect) {
                 why: "commas".into(),
                 next: "read the lexer".into(),
                 outcome: ReflectionOutcome::Same,
+                edited_by: None,
             };
             memory::add_reflection(c, &Masker::default(), &id, &reflection, now)
         });
@@ -657,6 +672,27 @@ async fn learnings_are_filtered_on_the_page(dialect: Dialect) {
         assert_eq!(to.matches('&').count(), 1, "{to}");
         let page = dashboard.get(&with_id("/memory?loop=ID", &done.id)).await.body;
         assert!(page.contains("Next: read the lexer") && !page.contains("<b>parser"), "{page}");
+        assert!(page.contains("kind=convention\">1 convention</a>"), "{page}");
+
+        // A person corrects the reflection, then removes it; the loop's audit log names both.
+        let address = with_id("/memory/reflections/ID/1", &done.id);
+        let form = |answer: &'static str| {
+            [("csrf", ""), ("answer", answer), ("approach", "by hand"), ("failed", ""), ("next", "use <i>flex</i>")]
+        };
+        assert_eq!(dashboard.post(&address, &form("burn")).await.status, 422);
+        assert_eq!(dashboard.post(&address, &form("save")).await.status, 303);
+        let page = dashboard.get(&with_id("/memory?loop=ID", &done.id)).await.body;
+        assert!(page.contains("Next: use &lt;i&gt;flex") && page.contains("edited by the operator"), "{page}");
+        assert!(!page.contains("Failed: the check"), "{page}");
+        assert_eq!(dashboard.post(&address, &form("remove")).await.status, 303);
+        assert_eq!(dashboard.post(&address, &form("remove")).await.status, 404);
+        let page = dashboard.get(&with_id("/memory?loop=ID", &done.id)).await.body;
+        assert!(!page.contains("use &lt;i&gt;flex"), "{page}");
+        let page = dashboard.get(&with_id("/loops/ID", &done.id)).await.body;
+        for change in ["edited", "removed"] {
+            let line = format!("the operator in the dashboard {change} the reflection on iteration 1");
+            assert!(page.contains(&line), "{line}: {page}");
+        }
         assert!(dashboard.get(&with_id("/loops/ID", &done.id)).await.body.contains("/memory?loop="));
         assert_eq!(dashboard.get("/memory?loop=r-9-zzzzzz").await.status, 404);
     })

@@ -75,11 +75,12 @@ const WRITE: [u16; 5] = [303, 403, 200, 404, 200];
 const OPERATOR: [u16; 5] = [303, 403, 403, 403, 200];
 
 /// Every route of the service. The order matters where a row uses what an earlier one made.
-const ROWS: [RightsRow; 66] = [
+const ROWS: [RightsRow; 71] = [
     get("/", "/?state=limit_reached&page=1", LOGIN),
     get("/", "", LOGIN),
     get("/events", "", LOGIN),
     get("/loops/{id}", "", READ),
+    get("/loops/{id}/report", "", READ),
     get("/loops/{id}/events", "", READ),
     get("/loops/{id}/audit.json", "", READ),
     post("/loops/{id}/commands", "command=/ralph help", [401, 403, 200, 404, 403]),
@@ -98,6 +99,7 @@ const ROWS: [RightsRow; 66] = [
     post("/tokens/{token}/revoke", "", [401, 303, 303, 303, 303]),
     get("/memory", "", LOGIN),
     get("/memory", "/memory?loop={id}", WRITE),
+    post("/memory/reflections/{id}/{number}", "answer=save&approach=x", [401, 404, 303, 404, 403]),
     post("/memory/proposals/{number}", "answer=accept", [401, 404, 303, 404, 403]),
     post("/memory/forget", "id={learning}", [401, 404, 303, 404, 403]),
     get("/backends", "", OPERATOR),
@@ -119,7 +121,14 @@ const ROWS: [RightsRow; 66] = [
     get("/api/v1/loops/{id}/iterations", "", API_READ),
     get("/api/v1/loops/{id}/iterations/{number}", "", API_READ),
     get("/api/v1/loops/{id}/reflections", "", [401, 403, 200, 404, 200]),
+    post("/api/v1/loops/{id}/reflections/{number}", r#"{"next":"x"}"#, [401, 404, 200, 404, 403]),
+    delete(
+        "/api/v1/loops/{id}/reflections/{number}",
+        "/api/v1/loops/{id}/reflections/{reflection}",
+        [401, 404, 204, 404, 403],
+    ),
     get("/api/v1/loops/{id}/audit", "", [401, 403, 200, 404, 200]),
+    get("/api/v1/loops/{id}/report", "", API_READ),
     get("/api/v1/loops/{id}/events", "", API_READ),
     get("/api/v1/events", "", API_LOGIN),
     post("/api/v1/loops/{id}/commands", r#"{"command":"/ralph help"}"#, [401, 403, 200, 404, 403]),
@@ -244,14 +253,16 @@ async fn filled(world: &World, text: &str, id: &LoopId, token: i64) -> String {
     let read = world.engine().store.read(|c| {
         let one = |sql: &str| c.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap_or_default();
         let proposal = one("SELECT CAST(min(id) AS TEXT) FROM proposals WHERE state = 'open'");
-        Ok((proposal, one("SELECT learning FROM learnings ORDER BY id LIMIT 1")))
+        let reflection = one("SELECT CAST(coalesce(min(iteration), 1) AS TEXT) FROM reflections");
+        Ok((proposal, reflection, one("SELECT learning FROM learnings ORDER BY id LIMIT 1")))
     });
-    let (proposal, learning) = read.await.expect("read");
+    let (proposal, reflection, learning) = read.await.expect("read");
     let number = if text.contains("proposals") { proposal } else { "1".to_owned() };
     let pairs = [
         ("{id}", id.to_string()),
         ("{number}", number),
         ("{learning}", learning),
+        ("{reflection}", reflection),
         ("{token}", token.to_string()),
         ("{name}", "mine".to_owned()),
     ];

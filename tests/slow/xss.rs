@@ -43,7 +43,7 @@ const TABLES: [&str; 13] = [
     "access_audit",
 ];
 /// Pages, with `ID` for the loop, `PLAN` for the one that waits with a plan, and `TEXT` for the texts in an address.
-const PAGES: [&str; 31] = [
+const PAGES: [&str; 33] = [
     "/",
     "/?person=TEXT&repository=TEXT&forge=TEXT",
     "/?state=TEXT",
@@ -55,6 +55,7 @@ const PAGES: [&str; 31] = [
     "/audit",
     "/loops/ID",
     "/loops/ID?answer=2",
+    "/loops/ID/report",
     "/loops/PLAN",
     "/loops/ID/iterations/1",
     "/loops/ID/iterations/2",
@@ -62,6 +63,7 @@ const PAGES: [&str; 31] = [
     "/loops/ID/iterations/2?from=100",
     "/memory",
     "/memory?q=TEXT",
+    "/memory?loop=ID",
     "/backends",
     "/repositories",
     "/deliveries",

@@ -20,6 +20,7 @@ use crate::domain::loops::command::PREFIX;
 use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
+use crate::domain::report::loop_report::LoopReport;
 use crate::store::listing::LoopRow;
 use crate::web::api::problem::ApiProblem;
 use crate::web::api::types::{ApiAudit, ApiCommandResult, ApiIterationDetail, ApiLoop, ApiLoopPage, ApiTurn};
@@ -75,6 +76,13 @@ impl RemoteLoops {
             None => self.list(false).await,
             Some(LoopsCommand::List(ListArgs { all })) => self.list(*all).await,
             Some(LoopsCommand::Show(args)) => self.show(args).await,
+            Some(LoopsCommand::Report(args)) => {
+                let report: LoopReport = self.get(&["loops", &args.id, "report"], &[]).await?;
+                print(&text::report(&report, self.json)?)
+            }
+            Some(LoopsCommand::Export(args)) => {
+                super::export(&self.record(&args.id).await?.current, args.file.as_deref(), self.json)
+            }
             Some(LoopsCommand::Pause(args)) => self.steer(&args.id, &pause(args)).await,
             Some(LoopsCommand::Resume(args)) => self.steer(&args.id, &resume(args)).await,
             Some(LoopsCommand::Abort(args)) => {
@@ -117,14 +125,19 @@ impl RemoteLoops {
             let turns = turns.into_iter().map(|turn| session_turn(iteration, turn)).collect::<Result<Vec<_>, _>>()?;
             return print(&text::prompts(&turns, self.json)?);
         }
-        let found: ApiAudit = self.get(&["loops", &args.id, "audit"], &[]).await?;
-        let version = found.version.clone();
-        let record = record(found).map_err(|error| self.other_version(&version, &error))?;
+        let record = self.record(&args.id).await?;
         let now = Clock::System.now();
         match self.json {
             true => print(&text::record_json(&record, None, args.audit, now)?),
             false => print(&text::record_text(&record, None, args.audit, now)),
         }
+    }
+
+    /// Reads the complete record of a loop.
+    async fn record(&self, id: &str) -> Result<LoopRecord, CliError> {
+        let found: ApiAudit = self.get(&["loops", id, "audit"], &[]).await?;
+        let version = found.version.clone();
+        record(found).map_err(|error| self.other_version(&version, &error))
     }
 
     /// Sends a command to a loop and prints the answer.

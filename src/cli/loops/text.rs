@@ -6,6 +6,7 @@ use crate::domain::knowledge::session::SessionTurn;
 use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::control_words;
+use crate::domain::report::loop_report::LoopReport;
 use crate::domain::supervision::oversight::{AuditEntry, InterventionLevel, OversightReport};
 use crate::store::audit::AuditLine;
 use crate::store::calls::CallRecord;
@@ -55,6 +56,14 @@ pub(super) fn prompts(turns: &[SessionTurn], json: bool) -> Result<String, CliEr
         format!("{head}, {}\n\n{}\n", moment(turn.started), printable(&turn.prompt))
     });
     Ok(told.collect::<Vec<_>>().join("\n"))
+}
+
+/// Formats the report on a loop: Markdown, or JSON.
+pub(super) fn report(report: &LoopReport, json: bool) -> Result<String, CliError> {
+    match json {
+        true => Ok(format!("{}\n", serde_json::to_value(report).map_err(failed)?)),
+        false => Ok(report.markdown()),
+    }
 }
 
 /// Formats a loop as JSON. Reports and the log are included only on request.

@@ -2,14 +2,11 @@
 
 use clap::{Args, Subcommand};
 
-use super::{MemoryShell, failed};
+use super::{BY, MemoryShell, failed};
 use crate::cli::{CliError, CliResult, one_line, print};
 use crate::domain::knowledge::memory::{Proposal, ProposalState};
 use crate::process::Masker;
 use crate::store::memory::{StepMemory, proposals};
-
-/// Person in the record of an answer by this command.
-const BY: &str = "the command line";
 
 /// Arguments of `memory proposals`; the default is a list.
 #[derive(Debug, Clone, Args)]

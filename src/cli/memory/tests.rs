@@ -1,13 +1,15 @@
 //! `memory` on real databases.
 
 use super::proposals::AcceptProposalArgs;
+use super::reflections::text as reflection_text;
 use super::*;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{LearningKind, ProposalState, ReflectionFacts, Remark, remembered};
+use crate::domain::knowledge::memory::{LearningKind, ProposalState, Reflection, ReflectionFacts, Remark, remembered};
 use crate::domain::lifecycle::samples::fresh;
 use crate::domain::loops::LoopStart;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 use crate::store::memory::proposals;
+use crate::store::{audit, loops};
 
 fn args(line: &str) -> MemoryArgs {
     parse(line).expect("arguments")
@@ -212,7 +214,47 @@ async fn reflections_of_a_loop_are_listed() {
     let shown: String = newest.iter().map(reflection_text).collect();
     assert!(shown.starts_with("iteration 2: attempt 2") && shown.contains("\niteration 3: attempt 3"), "{shown}");
     assert!(shown.contains("\n  next: ") && !shown.contains('\u{1b}'), "{shown}");
-    assert!(parse("reflections").is_err());
+    for wrong in ["reflections", "reflections edit r-1 2", "reflections remove r-1", "reflections remove r-1 x"] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+
+    // One is corrected and one removed, which the loop's audit log names; the third stays.
+    run(&store, "reflections edit r-1 2 --next another_way").await.expect("edited");
+    run(&store, "reflections remove r-1 1").await.expect("removed");
+    let of = LoopId::new("r-1");
+    let (left, trail) =
+        store.read(move |c| Ok((memory::reflections(c, &of, 9)?, audit::trail(c, &of)?))).await.expect("read");
+    let [second, third] = &left[..] else { panic!("two: {left:?}") };
+    assert_eq!((second.iteration, second.next.as_str()), (2, "another_way"));
+    assert!(second.approach.starts_with("attempt 2") && second.failed == "failing: tests", "{second:?}");
+    assert_eq!((second.edited_by.as_deref(), &third.edited_by), (Some("the command line"), &None));
+    assert!(reflection_text(second).contains("(edited by the command line)"));
+    let reasons: Vec<_> = trail.iter().map(|line| line.entry.reason.as_str()).collect();
+    assert_eq!(
+        reasons,
+        [
+            "the command line edited the reflection on iteration 2",
+            "the command line removed the reflection on iteration 1"
+        ]
+    );
+    for line in ["reflections edit r-1 1 --why x", "reflections remove r-1 1", "reflections remove r-9 2"] {
+        let error = run(&store, line).await.expect_err("there is none");
+        assert!(error.exit_code() == 1 && error.to_string().contains("there is no reflection"), "{line}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn exported_learnings_fit_their_schema() {
+    let (store, _) = setup().await;
+    let (text, _) = store.read(memory::export).await.expect("exported");
+    let schema = jsonschema::validator_for(&memory::export_schema()).expect("a schema");
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 3);
+    for mut line in lines {
+        assert!(schema.is_valid(&line), "{line}");
+        line["learning"]["confidence"] = "high".into();
+        assert!(!schema.is_valid(&line), "{line}");
+    }
 }
 
 #[test]

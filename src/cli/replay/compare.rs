@@ -1,11 +1,11 @@
-//! `--compare`: compares two settings files over a folder of traces.
+//! `--compare`: compares two settings files over traces.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{push_json, read, table};
+use super::{NamedTrace, push_json, read, table};
 use crate::cli::{CliResult, one_line, print};
 use crate::domain::supervision::replay::{Comparison, Trace, TraceOutcome, compare};
 
@@ -27,9 +27,9 @@ struct ComparisonTotals {
     b: Comparison,
 }
 
-pub(super) fn run(traces_path: &Path, files: [&PathBuf; 2], json: bool) -> CliResult {
+pub(super) fn run(named: Vec<NamedTrace>, files: [&PathBuf; 2], json: bool) -> CliResult {
     let settings = [read::settings_of(files[0])?, read::settings_of(files[1])?].map(Option::unwrap_or_default);
-    let (names, traces): (Vec<String>, Vec<Trace>) = read::traces(traces_path)?.into_iter().unzip();
+    let (names, traces): (Vec<String>, Vec<Trace>) = named.into_iter().map(|one| (one.name, one.trace)).unzip();
     let [(of_a, a), (of_b, b)] = settings.map(|settings| compare(&traces, &settings));
     let rows = names.iter().zip(of_a.into_iter().zip(of_b)).map(|(name, (a, b))| ComparisonRow { trace: name, a, b });
     let mut text = String::new();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::NamedTrace;
 use crate::cli::CliError;
 use crate::config::{self, Env, operator_file};
 use crate::domain::supervision::SupervisionSettings;
@@ -28,10 +29,11 @@ pub(super) fn trace(path: &Path) -> Result<Trace, CliError> {
     }
 }
 
-/// Reads the traces of a folder (`*.jsonl`, sorted by name) or of one file, each with its name.
-pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
+/// Reads the traces of a folder (`*.jsonl`, sorted by name) or of one file.
+pub(super) fn traces(path: &Path) -> Result<Vec<NamedTrace>, CliError> {
+    let named = |file: &Path| Ok(NamedTrace { name: name(file), trace: trace(file)? });
     if !path.is_dir() {
-        return Ok(vec![(name(path), trace(path)?)]);
+        return Ok(vec![named(path)?]);
     }
     let unreadable = |error| CliError::Usage(format!("{}: could not read: {error}", path.display()));
     let entries: Result<Vec<_>, _> = std::fs::read_dir(path).map_err(unreadable)?.collect();
@@ -42,7 +44,7 @@ pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
     if files.is_empty() {
         return Err(CliError::Usage(format!("{}: the folder contains no .jsonl file", path.display())));
     }
-    files.iter().map(|file| Ok((name(file), trace(file)?))).collect()
+    files.iter().map(|file| named(file)).collect()
 }
 
 /// Returns the supervision settings of the configuration file; the defaults if there is no file, or if it sets none.

@@ -125,7 +125,7 @@ fn charts_contain_every_series_and_mark() {
 #[test]
 fn traces_of_a_folder_are_sorted_by_name() {
     let (_folder, file) = folder(&[("b.jsonl", &line(1, 0.5)), ("a.jsonl", &line(1, 1.0)), ("notes.txt", "no trace")]);
-    let names: Vec<String> = read::traces(&file("")).unwrap().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = read::traces(&file("")).unwrap().into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["a", "b"]);
 }
 

@@ -37,6 +37,7 @@ mod test_guard;
 mod tests;
 mod waits;
 mod work;
+mod work_texts;
 
 pub use channel_notices::notices;
 

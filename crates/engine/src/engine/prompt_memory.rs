@@ -7,7 +7,7 @@ use crate::domain::knowledge::intelligence::{PromptLearning, SummarySoFar};
 use crate::domain::knowledge::memory::{self, Content, LearningQuery, Reflection};
 use crate::domain::knowledge::session::SessionSummary;
 use crate::domain::loops::{Loop, error_signature};
-use crate::domain::model::task::CheckReport;
+use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::store::memory::{self as store, vectors};
 use crate::store::{StoreError, session};
 
@@ -25,7 +25,7 @@ pub struct PromptMemory {
     pub learnings: Vec<PromptLearning>,
     /// Approaches that failed before, according to the learnings.
     pub failed: Vec<String>,
-    /// Reflections of the loop's latest iterations, oldest first.
+    /// Relevant reflections of the loop's latest iterations, oldest first.
     pub reflections: Vec<String>,
     /// Summaries of earlier ranges of iterations, oldest first.
     pub summaries: Vec<SummarySoFar>,
@@ -43,6 +43,7 @@ impl Engine {
         }
         let now = self.clock.now();
         let mut query = query(current);
+        let situation = query.text.clone();
         if let Some(model) = &self.settings.embedder {
             if let Err(error) = self.embed_learnings().await {
                 tracing::warn!(loop_id = %current.id, %error, "could not embed learnings; lookup uses words only");
@@ -65,7 +66,8 @@ impl Engine {
         });
         let (summaries, decisions) = self.summaries(current).await;
         let learnings = learnings.collect();
-        PromptMemory { learnings, failed, reflections: self.reflections(current).await, summaries, decisions }
+        let reflections = self.reflections(current, &situation).await;
+        PromptMemory { learnings, failed, reflections, summaries, decisions }
     }
 
     /// Embeds learnings that have no vector of the configured model, up to one batch. Returns their number.
@@ -80,6 +82,14 @@ impl Engine {
             self.store.write(move |c| vectors::keep(c, &made)).await?;
         }
         Ok(count)
+    }
+
+    /// Returns the cosine of the embeddings of the task and of the running iteration's work, whose change is `stat`, -1..1;
+    /// `None` without an embedding model, or if the model knows no word of one text.
+    pub fn objective_cosine(&self, current: &Loop, stat: &DiffStat) -> Option<f64> {
+        let model = self.settings.embedder.as_ref()?;
+        let texts = current.compared_texts(stat)?;
+        model.embed(&texts.objective).cosine(&model.embed(&texts.work))
     }
 
     /// Records which learnings are in the prompt of an iteration, so that the iteration's outcome is attributed to
@@ -111,8 +121,9 @@ impl Engine {
         (summaries.filter(|one| !one.text.is_empty()).collect(), decisions)
     }
 
-    /// Returns reflections of completed iterations, limited to the window of the task type.
-    async fn reflections(&self, current: &Loop) -> Vec<String> {
+    /// Returns the reflections of retained iterations that are relevant to `situation`, limited to the window of the task
+    /// type.
+    async fn reflections(&self, current: &Loop, situation: &str) -> Vec<String> {
         let files: HashSet<&str> =
             current.retained_iterations().flat_map(|it| &it.stat.files).map(|file| file.path.as_str()).collect();
         let window = memory::window(current.task_type(), files.len());
@@ -123,7 +134,7 @@ impl Engine {
             Vec::new()
         });
         reflections.retain(|one| current.retained_iterations().any(|iteration| iteration.number == one.iteration));
-        memory::latest(&reflections, window).iter().map(Reflection::line).collect()
+        memory::relevant(reflections, situation, window).iter().map(Reflection::line).collect()
     }
 }
 

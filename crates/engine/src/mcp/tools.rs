@@ -101,9 +101,10 @@ impl Tools {
         let mut tools = vec![
             tool::<SessionQuery>(
                 "search",
-                "Search this task's history: raw turns (prompts and answers), events (tool calls and results, file \
-                 changes, errors, checks, detections, interventions, commands, switches of backend and model) and \
-                 summaries. Words are searched for in full text; all must be there unless you say OR. Filters narrow \
+                "Search this task's history: raw turns (prompts and answers), events (tool calls, results of failed \
+                 ones, file changes, errors, checks, detections, interventions, commands, switches of backend and \
+                 model) and summaries. Results of successful tool calls are not stored: repeat the call if you need \
+                 its result. Words are searched for in full text; all must be there unless you say OR. Filters narrow \
                  it; the paths of files are relative to the work tree. Examples: {\"query\": \"migration lock\", \"tier\": \"summaries\"}; {\"query\": \"\", \
                  \"event_types\": [\"tool_result\"], \"tools\": [\"Bash\"], \"has_error\": true}; {\"query\": \
                  \"timeout\", \"paths\": [\"src/**/*.rs\"], \"iterations\": {\"from\": 3}}.",

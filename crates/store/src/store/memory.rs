@@ -18,11 +18,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use attribution::{LoopCredit, carried, credit_iteration, credit_loop, uplift};
 pub use recall::{LearningSearchResult, Lookup, recall, search};
-pub use reflections::{add_reflection, reflections};
+pub use reflections::{ReflectionRef, add_reflection, edit_reflection, reflections, remove_reflection};
 pub use step_learning::StepMemory;
-pub use transfer::{ImportCounts, export, import, parse};
+pub use transfer::{ImportCounts, export, export_schema, import, parse};
 
 use super::StoreResult;
+use super::scope::RepoScope;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
     AddedLearning, Content, Learning, LearningState, MemorySettings, ParsedQuery, TermMatch, take_in,
@@ -31,7 +32,7 @@ use crate::domain::loops::Estimate;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::words;
 use crate::process::Masker;
-use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, params};
+use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, params, params_from_iter};
 
 /// Number of similar learnings that are compared with a new learning.
 const COMPARED: usize = 12;
@@ -265,12 +266,17 @@ pub fn counts(c: &Connection) -> StoreResult<LearningCounts> {
     })
 }
 
-/// Returns the numbers of learnings that are not archived, by kind and task type.
-pub fn counts_by_kind(c: &Connection) -> StoreResult<Vec<(String, String, u64)>> {
-    let sql = "SELECT kind, task_type, count(*) FROM learnings WHERE state <> 'archived'
-        GROUP BY kind, task_type ORDER BY kind, task_type";
-    let mut statement = c.prepare_cached(sql)?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?.unsigned_abs())))?;
+/// Returns the numbers of learnings of some repositories that are not archived, by kind and task type.
+pub fn counts_by_kind(c: &Connection, scope: &RepoScope) -> StoreResult<Vec<(String, String, u64)>> {
+    let mut values = Vec::new();
+    let visible = scope.condition("l", &mut values);
+    let sql = format!(
+        "SELECT l.kind, l.task_type, count(*) FROM learnings l WHERE l.state <> 'archived' AND {visible}
+         GROUP BY l.kind, l.task_type ORDER BY l.kind, l.task_type"
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?.unsigned_abs()));
+    let rows = statement.query_map(params_from_iter(values), row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

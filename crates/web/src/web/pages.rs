@@ -18,6 +18,7 @@ mod memory_page;
 mod page_def;
 #[cfg(test)]
 mod query_plans;
+mod report_page;
 mod repositories;
 mod search_page;
 #[cfg(test)]
@@ -33,9 +34,10 @@ use super::routes::{WebRoute, router_of};
 use super::{WebState, assets, markup};
 
 /// Rows of all pages, in the order of the navigation.
-static PAGES: [&PageDef; 11] = [
+static PAGES: [&PageDef; 12] = [
     &home::PAGE,
     &loop_page::PAGE,
+    &report_page::PAGE,
     &iteration_page::PAGE,
     &search_page::PAGE,
     &costs_page::PAGE,
@@ -60,6 +62,7 @@ pub(super) fn routes() -> Vec<WebRoute> {
         WebRoute::post("/tokens", tokens_page::make),
         WebRoute::post("/tokens/{token}/revoke", tokens_page::revoke),
         WebRoute::post("/memory/forget", memory_page::forget),
+        WebRoute::post("/memory/reflections/{id}/{number}", memory_page::reflection),
         WebRoute::post("/memory/proposals/{number}", memory_page::answer),
         WebRoute::post("/backends/{name}/enable", backends_page::enable),
         WebRoute::post("/deliveries/{id}/retry", deliveries_page::retry),

@@ -40,7 +40,7 @@ pub use proposal::{
     asks_for_the_same, is_proposed, remark_text, sightings,
 };
 pub use query::{ParsedQuery, correct};
-pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, latest, window};
+pub use reflection::{Reflection, ReflectionChange, ReflectionFacts, ReflectionOutcome, relevant, window};
 pub use retrieve::{
     EMBEDDING_FILES, Embedding, LearningCandidate, LearningQuery, NO_EMBEDDINGS, RankedLearning, Weights, rank, rank_by,
 };

@@ -91,7 +91,7 @@ pub struct SessionTurn {
 pub enum EventKind {
     /// The agent called a tool.
     ToolCall,
-    /// A tool returned a result.
+    /// A tool call failed. Results of successful calls are not stored.
     ToolResult,
     /// A file was created, modified or deleted.
     FileChange,

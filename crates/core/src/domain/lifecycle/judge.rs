@@ -4,6 +4,7 @@
 //! later effect can run an agent.
 
 use super::StepContext;
+use super::work_texts::described;
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::{ChannelEffect, Effect, ForgeEffect, StoreEffect};
@@ -21,7 +22,7 @@ use crate::domain::report::view;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
 use crate::domain::supervision::experience::EarlierLoop;
-use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel};
+use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel, modeled_similarity};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
 
@@ -167,7 +168,7 @@ impl Loop {
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
         let error_signature = error_signature(&iteration.checks);
         let weakened = self.weakened(iteration);
-        let record = Record {
+        let mut record = Record {
             iteration: f64::from(iteration.number),
             completion: iteration.completion,
             quality: quality(outcomes, weakened.len()),
@@ -185,9 +186,6 @@ impl Loop {
                 .filter(|insight| !insight.is_empty()),
             error_signature,
             blockers: iteration.report.blockers.clone(),
-            learnings: iteration.report.learnings.clone(),
-            summary: [&iteration.report.summary, &iteration.report.approach].map(String::as_str).join(" "),
-            files: iteration.stat.files.iter().map(|file| file.path.clone()).collect(),
             tree: iteration.tree.as_ref().map(ToString::to_string),
             change: tree_change(iteration),
             checks: outcomes
@@ -206,8 +204,10 @@ impl Loop {
             tokens_out: iteration.tokens_out as f64,
             cost_usd: iteration.cost.usd(),
             completion_signal: iteration.report.completion_signal,
-            objective_similarity: None,
+            ..described(&iteration.report, &iteration.stat)
         };
+        let modeled = |cosine| modeled_similarity(&self.task.agent_text(), &record, cosine);
+        record.objective_similarity = iteration.objective_cosine.map(modeled);
         record.cleaned()
     }
 

@@ -209,6 +209,7 @@ impl LoopRun {
             refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
+            objective_cosine: None,
         };
         change(&mut facts);
         self.tell(LoopInput::Outcome {
@@ -1160,6 +1161,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                         refused: Vec::new(),
                         bytes: 0,
                         binary_bytes: 0,
+                        objective_cosine: None,
                     }),
                 },
             },

@@ -335,6 +335,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
     current.set_aside = change.set_aside;
     current.refused.clone_from(&change.refused);
     (current.change_bytes, current.binary_bytes) = (change.bytes, change.binary_bytes);
+    current.objective_cosine = change.objective_cosine;
     if let Some(blocked) = change.blocked {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);

@@ -416,4 +416,7 @@ pub struct IterationChange {
     /// Size of the new binary files, in bytes; 0 for a merge.
     #[serde(default)]
     pub binary_bytes: u64,
+    /// Cosine of the embeddings of the task and of the work, -1..1; `None` without an embedding model or without text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective_cosine: Option<f64>,
 }

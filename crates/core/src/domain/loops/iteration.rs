@@ -97,6 +97,9 @@ pub struct Iteration {
     /// Whether the iteration's commit was removed from the branch, because the forge found a secret in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_back: bool,
+    /// Cosine of the embeddings of the task and of the work, -1..1; `None` without an embedding model or without text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective_cosine: Option<f64>,
     /// Record for supervision; `None` until the iteration has ended.
     #[serde(default)]
     pub record: Option<Record>,
@@ -230,6 +233,7 @@ impl Iteration {
             applied: Vec::new(),
             discarded: false,
             taken_back: false,
+            objective_cosine: None,
             record: None,
             judged: None,
             refused_hosts: Vec::new(),

@@ -1,9 +1,10 @@
 //! Mean and standard deviation of samples, updated one sample at a time.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Count, mean and squared deviations of samples.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Dispersion {
     /// Number of samples.

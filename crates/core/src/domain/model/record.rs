@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ids::Ratio;
 
 /// Outcome of a check in a record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckFact {
     /// Name.
     pub name: String,
@@ -20,7 +21,7 @@ pub struct CheckFact {
 }
 
 /// Origin of the change of the work tree in an iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TreeChange {
     /// The origin was not recorded. Comparing the tree hashes of neighboring iterations shows whether the tree changed.
@@ -35,7 +36,7 @@ pub enum TreeChange {
 }
 
 /// Measurements of one iteration. Values are unprocessed; [`Record::cleaned`] clamps them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Record {
     /// 1-based number of the iteration.

@@ -5,6 +5,7 @@
 //! Only records of loops are used. A standstill that an intervention ended is not counted, because its natural length is
 //! unknown. Without earlier loops, the settings apply.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
@@ -22,7 +23,7 @@ const HALF_GAINED: f64 = 50.0;
 const LEAST_PACED: u32 = 3;
 
 /// Statistics of an earlier loop.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct EarlierLoop {
     /// Mean gain of completion per iteration, 0..1.
@@ -56,7 +57,7 @@ impl EarlierLoop {
 }
 
 /// Earlier loops of a repository, oldest first, at most [`REMEMBERED`].
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Experience(Vec<EarlierLoop>);
 

@@ -40,7 +40,7 @@ pub use basis::Basis;
 pub use definition::DetectionRow;
 pub use detection::{Detection, DetectionEvidence, DetectionSeverity};
 pub use detection_input::ControlView;
-pub use deviation::named_places;
+pub use deviation::{ComparedTexts, compared_texts, modeled_similarity, named_places};
 pub use intervention::{Directive, DirectiveLevel, Escalation, EscalationLevel, Intervention, InterventionLevel};
 pub use rank::cause_rank;
 pub use report::{OversightReport, report};

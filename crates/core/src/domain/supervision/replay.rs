@@ -10,6 +10,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -61,6 +62,19 @@ impl Trace {
         Ok(trace)
     }
 
+    /// Formats the trace as JSON Lines, which [`Trace::parse`] reads: the facts, then one record per line.
+    ///
+    /// # Errors
+    /// A value cannot be serialized.
+    pub fn to_lines(&self) -> serde_json::Result<String> {
+        let mut text = serde_json::to_string(&self.facts)? + "\n";
+        for record in &self.records {
+            text.push_str(&serde_json::to_string(record)?);
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
     /// Reviews each iteration in order and returns the reviews.
     pub fn reviews<'a>(
         &self,
@@ -91,6 +105,25 @@ fn object(line: &str) -> Result<Map<String, Value>, String> {
         Value::Array(_) => Err("this is a list; an object is needed".to_owned()),
         _ => Err("this is a single value; an object is needed".to_owned()),
     }
+}
+
+/// Line of a trace. The keys of the facts and of a record differ, so one schema describes both lines.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only the schema of the type is used")]
+struct TraceLine {
+    #[serde(flatten)]
+    facts: TaskFacts,
+    #[serde(flatten)]
+    record: Record,
+}
+
+/// Returns the JSON Schema of a line of a trace.
+pub fn schema() -> Value {
+    let mut schema = schemars::schema_for!(TraceLine);
+    schema.insert("title".to_owned(), "Line of a trace".into());
+    let about = "The optional first line has facts about the task; each other line is the record of an iteration.";
+    schema.insert("description".to_owned(), about.into());
+    schema.to_value()
 }
 
 fn is_header(fields: &Map<String, Value>) -> bool {

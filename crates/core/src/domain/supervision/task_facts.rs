@@ -1,12 +1,13 @@
 //! Facts about a task, used by supervision to judge its loop.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::supervision::experience::Experience;
 
 /// Facts about a task, from the optional first line of a trace. Missing fields take their defaults, and unknown fields are
 /// ignored.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TaskFacts {
     /// Objective of the task, as text.

@@ -65,7 +65,8 @@ impl Engine {
         let blocked = blocked(current, &info, (protected, &named));
         let restored = reported(info.restored.clone());
         let change = self.change(current, &request, info).await?;
-        Ok(committed(ticket, IterationChange { blocked, restored, ..change }))
+        let objective_cosine = self.objective_cosine(current, &change.stat);
+        Ok(committed(ticket, IterationChange { blocked, restored, objective_cosine, ..change }))
     }
 
     /// Returns the change of a commit, with the findings about the complete change of the branch.
@@ -110,6 +111,7 @@ impl Engine {
             // The other side of a merge is on the forge.
             bytes: if merge_parent.is_some() { 0 } else { info.diff.len() as u64 + info.binary_bytes },
             binary_bytes: if merge_parent.is_some() { 0 } else { info.binary_bytes },
+            objective_cosine: None,
         })
     }
 

@@ -172,7 +172,9 @@ impl Engine {
         }
         let all = current.iterations.len();
         let known = self.look_up(current, "reflections", move |c, id| memory::reflections(c, id, all)).await;
-        let Some(noted) = known.into_iter().find(|one| one.iteration == last.number) else { return };
+        // A person's text stays.
+        let open = |one: &Reflection| one.iteration == last.number && one.edited_by.is_none();
+        let Some(noted) = known.into_iter().find(open) else { return };
         let change = match &last.commit {
             Some(commit) => self.workspaces.diff((&current.id, repo), &last.parent, commit, CHANGE_BYTES).await,
             None => Ok(String::new()),

@@ -80,7 +80,7 @@ async fn learnings_stay_in_their_repository() {
 #[tokio::test]
 async fn learnings_are_counted_by_kind_and_task_type() {
     let store = Store::in_memory().expect("opened");
-    assert_eq!(store.read(counts_by_kind).await.expect("counted"), []);
+    assert_eq!(store.read(|c| counts_by_kind(c, &RepoScope::All)).await.expect("counted"), []);
     let rule = |rule: &str| Content::Convention { rule: rule.into(), seen_in: String::new() };
     keep(&store, active(1, strategy("Roll back the database transaction in teardown"))).await;
     keep(&store, active(2, strategy("Truncate the tables after each test"))).await;
@@ -90,9 +90,13 @@ async fn learnings_are_counted_by_kind_and_task_type() {
     let id = gone.id.clone();
     keep(&store, gone).await;
     store.write(move |c| set_state(c, &id, LearningState::Archived, NOW)).await.expect("archived").expect("known");
-    let found = store.read(counts_by_kind).await.expect("counted");
+    let found = store.read(|c| counts_by_kind(c, &RepoScope::All)).await.expect("counted");
     let found: Vec<_> = found.iter().map(|(kind, of, count)| (kind.as_str(), of.as_str(), *count)).collect();
     assert_eq!(found, [("convention", "docs", 1), ("convention", "test-fix", 1), ("strategy", "test-fix", 2)]);
+    let of_second = RepoScope::Only(vec![(ForgeName::new("work"), RepoId(2))]);
+    let found = store.read(move |c| counts_by_kind(c, &of_second)).await.expect("counted");
+    let sum: u64 = found.iter().map(|(_, _, count)| count).sum();
+    assert_eq!((found.len(), sum), (2, 2), "{found:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Export and import of learnings as JSON Lines.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DamagedLearning, get, list, save};
@@ -14,12 +15,19 @@ const PAGE: usize = 1_000;
 /// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 256 * 1024;
 
-/// Line of an export.
-#[derive(Serialize, Deserialize)]
+/// Line of an export of learnings.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ExportLine {
+    /// SHA-256 of the learning's canonical form, in hexadecimal.
     checksum: String,
+    /// Learning.
     learning: Learning,
+}
+
+/// Returns the JSON Schema of a line of an export.
+pub fn export_schema() -> serde_json::Value {
+    schemars::schema_for!(ExportLine).to_value()
 }
 
 /// Result of an import.

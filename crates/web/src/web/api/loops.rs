@@ -22,6 +22,7 @@ use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::LoopId;
+use crate::domain::report::loop_report::LoopReport;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::feed::FeedKind;
 use crate::store::listing::{self, LoopFilter};
@@ -73,6 +74,11 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         "getIteration",
         "Returns an iteration with its prompts, answers, outputs and activities",
     );
+    let report = Operation::get(
+        "/loops/{id}/report",
+        "getReport",
+        "Returns a report on the supervision of a loop: its course, detections, interventions and their effect",
+    );
     let record = Operation::get("/loops/{id}/audit", "getAudit", "Returns everything that is recorded about a loop");
     let of_loop = Operation::get("/loops/{id}/events", "followLoop", "Streams what happens in a loop");
     let all = Operation::get("/events", "follow", "Streams what happens in all loops that the viewer may see");
@@ -81,6 +87,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(one.answers::<ApiLoopDetail>(), get(self::one)),
         ApiRoute::new(iterations.answers::<ApiIterationList>(), get(self::iterations)),
         ApiRoute::new(iteration.answers::<ApiIterationDetail>(), get(self::iteration)),
+        ApiRoute::new(report.answers::<LoopReport>(), get(self::report)),
         ApiRoute::new(record.answers::<ApiAudit>(), get(self::record)),
         ApiRoute::new(followed(of_loop), get(follow_loop)),
         ApiRoute::new(followed(all), get(follow)),
@@ -228,6 +235,16 @@ async fn iteration(
     };
     let checks = found.checks.outcomes.iter().map(|outcome| ApiCheck::of(outcome, right)).collect();
     ok(&state, &ApiIterationDetail { iteration: found.into(), checks, turns, activities })
+}
+
+async fn report(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path(id): Path<String>,
+) -> ApiResult {
+    let (row, _) = visible_loop(&state, &viewer, &id, false).await?;
+    let current = stored(&state, &row.id).await?;
+    ok(&state, &LoopReport::of(&current, state.engine.clock.now()))
 }
 
 async fn record(

@@ -17,12 +17,12 @@ use super::types::{ApiNothing, time};
 use super::visibility::{needs_write, visible_loop};
 use super::{ApiResult, ApiRoute, ok};
 use crate::domain::knowledge::memory::{
-    Learning, LearningFilter, Proposal, ProposalState, Reflection, ReflectionOutcome, correct,
+    Learning, LearningFilter, Proposal, ProposalState, Reflection, ReflectionChange, ReflectionOutcome, correct,
 };
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::RepoScope;
-use crate::store::memory::{self, StepMemory, proposals};
+use crate::store::memory::{self, ReflectionRef, StepMemory, proposals};
 use crate::store::sql::Connection;
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
@@ -114,12 +114,14 @@ struct ApiReflection {
     next: String,
     /// Outcome.
     outcome: ReflectionOutcome,
+    /// Person who edited the reflection; null if it is unedited.
+    edited_by: Option<String>,
 }
 
 impl From<Reflection> for ApiReflection {
     fn from(reflection: Reflection) -> Self {
-        let Reflection { iteration, approach, failed, why, next, outcome } = reflection;
-        Self { iteration, approach, failed, why, next, outcome }
+        let Reflection { iteration, approach, failed, why, next, outcome, edited_by } = reflection;
+        Self { iteration, approach, failed, why, next, outcome, edited_by }
     }
 }
 
@@ -178,6 +180,16 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         "listReflections",
         "Lists what the iterations of a loop noted for later ones",
     );
+    let edit = Operation::post(
+        "/loops/{id}/reflections/{number}",
+        "editReflection",
+        "Changes texts of the reflection on an iteration; omitted texts stay",
+    );
+    let remove = Operation::delete(
+        "/loops/{id}/reflections/{number}",
+        "removeReflection",
+        "Removes the reflection on an iteration, so that no later prompt contains it",
+    );
     let forget = Operation::delete("/memory/{id}", "forgetLearning", "Deletes a learning");
     let listed = Operation::get("/memory/proposals", "listProposals", "Lists proposals of conventions");
     let accept = Operation::post(
@@ -193,6 +205,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(list.query::<MemoryQuery>().answers::<ApiLearningPage>(), get(self::list)),
         ApiRoute::new(reflections.answers::<ApiReflections>(), get(self::reflections)),
+        ApiRoute::new(edit.body::<ReflectionChange>().answers::<ApiReflection>(), post(edit_reflection)),
+        ApiRoute::new(remove, delete(remove_reflection)),
         ApiRoute::new(forget, delete(self::forget)),
         ApiRoute::new(listed.query::<ProposalsQuery>().answers::<ApiProposals>(), get(list_proposals)),
         ApiRoute::new(accept.body::<ApiAcceptance>().answers::<ApiProposal>(), post(self::accept)),
@@ -279,6 +293,46 @@ async fn reflections(
     needs_write(right, &row.repo)?;
     let found = state.engine.store.read(move |c| memory::reflections(c, &row.id, MAX_LIMIT)).await?;
     ok(&state, &ApiReflections { reflections: found.into_iter().map(ApiReflection::from).collect() })
+}
+
+/// Returns the reflection of a path that the viewer may change, and the viewer's name for the audit log.
+async fn changeable(
+    state: &Arc<WebState>,
+    viewer: &Viewer,
+    id: &str,
+    number: &str,
+) -> Result<(ReflectionRef, String), ApiProblem> {
+    let (row, _) = visible_loop(state, viewer, id, false).await?;
+    may_change(state, viewer, &row.repo, ApiProblem::unknown("loop", id)).await?;
+    let iteration = number.parse().map_err(|_| ApiProblem::unknown("reflection", number))?;
+    let by = viewer.account.as_ref().map_or_else(|| "the operator".to_owned(), |(_, user)| user.login.clone());
+    Ok((ReflectionRef { loop_id: row.id, iteration }, by))
+}
+
+async fn edit_reflection(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path((id, number)): Path<(String, String)>,
+    ApiBody(change): ApiBody<ReflectionChange>,
+) -> ApiResult {
+    let (of, by) = changeable(&state, &viewer, &id, &number).await?;
+    let (masker, now) = (state.engine.checks.masker.clone(), state.engine.clock.now());
+    let edited = state.engine.store.write(move |c| memory::edit_reflection(c, &masker, &of, &change, &by, now)).await?;
+    let edited = edited.ok_or_else(|| ApiProblem::unknown("reflection", &number))?;
+    ok(&state, &ApiReflection::from(edited))
+}
+
+async fn remove_reflection(
+    State(state): State<Arc<WebState>>,
+    ApiViewer { viewer, .. }: ApiViewer,
+    Path((id, number)): Path<(String, String)>,
+) -> ApiResult {
+    let (of, by) = changeable(&state, &viewer, &id, &number).await?;
+    let now = state.engine.clock.now();
+    match state.engine.store.write(move |c| memory::remove_reflection(c, &of, &by, now)).await? {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(ApiProblem::unknown("reflection", &number)),
+    }
 }
 
 /// Reads a page of the visible learnings; also returns the next page's cursor.

@@ -1,4 +1,4 @@
-//! Memory page: search and delete learnings, and answer proposals of conventions.
+//! Memory page: search and delete learnings, edit and remove reflections, and answer proposals of conventions.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -16,12 +16,12 @@ use super::layout::{
 use super::loop_page;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
-    Learning, LearningFilter, LearningKind, Proposal, ProposalState, Reflection, correct,
+    Learning, LearningFilter, LearningKind, Proposal, ProposalState, Reflection, ReflectionChange, correct,
 };
 use crate::domain::model::ids::{LoopId, RepoRef};
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreResult;
-use crate::store::memory::{self, StepMemory, proposals};
+use crate::store::memory::{self, ReflectionRef, StepMemory, proposals};
 use crate::store::sql::Connection;
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
@@ -114,6 +114,19 @@ pub(super) struct ForgetForm {
     choice: LearningChoice,
 }
 
+/// Form that edits or removes a reflection.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ReflectionForm {
+    csrf: String,
+    /// `save` or `remove`.
+    answer: String,
+    approach: String,
+    failed: String,
+    why: String,
+    next: String,
+}
+
 /// Form that answers a proposal.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -147,10 +160,21 @@ struct MemoryView<'a> {
     /// Loop whose reflections the page shows; empty for none.
     loop_id: &'a str,
     reflections: Vec<Reflection>,
+    /// Whether the viewer may change the reflections.
+    edits: bool,
+    /// Numbers of learnings that are not archived, by kind.
+    totals: Vec<KindTotal>,
     learnings: Vec<LearningLine>,
     proposals: Vec<ProposalLine>,
     /// Address of the next page; empty on the last page.
     next: String,
+}
+
+/// Number of learnings of a kind.
+#[derive(Debug, Serialize)]
+struct KindTotal {
+    kind: &'static str,
+    count: u64,
 }
 
 /// Learning of a repository.
@@ -200,7 +224,7 @@ async fn content<'a>(
     query: &'a MemoryPageQuery,
 ) -> Result<MemoryView<'a>, PageError> {
     let (words, after, filter) = (query.choice.q.trim().to_owned(), query.after.clone(), query.choice.filter()?);
-    let reflections = reflections_of(state, viewer, query.r#loop.trim()).await?;
+    let (reflections, edits) = reflections_of(state, viewer, query.r#loop.trim()).await?;
     let (settings, now) = (state.engine.settings.memory.clone(), state.engine.clock.now());
     let scope = visible(state, viewer).await?.write;
     let read = state.engine.store.read(move |c| {
@@ -214,9 +238,13 @@ async fn content<'a>(
         let mut open = proposals::proposals(c, false)?;
         open.retain(|proposal| scope.contains(&proposal.repository));
         open.truncate(PROPOSALS_SHOWN);
-        Ok((rows.collect::<StoreResult<Vec<_>>>()?, open))
+        Ok((rows.collect::<StoreResult<Vec<_>>>()?, open, memory::counts_by_kind(c, &scope)?))
     });
-    let (learnings, open) = read.await?;
+    let (learnings, open, counts) = read.await?;
+    let totals = LearningKind::ALL.map(LearningKind::as_str).map(|kind| {
+        let of_kind = counts.iter().filter(|(of, _, _)| of == kind);
+        KindTotal { kind, count: of_kind.map(|(_, _, count)| count).sum() }
+    });
     let settings = &state.engine.settings.memory;
     let mut seen: Vec<&(Learning, Option<String>)> = Vec::new();
     let mut more = false;
@@ -251,20 +279,25 @@ async fn content<'a>(
         task_types: TaskType::ALL.map(TaskType::as_str),
         loop_id: &query.r#loop,
         reflections,
+        edits,
+        totals: totals.into_iter().filter(|total| total.count > 0).collect(),
         next: last.map_or_else(String::new, |(learning, _)| query.choice.address(&learning.id)),
         learnings: learnings.collect(),
         proposals: proposals.collect(),
     })
 }
 
-/// Returns the newest reflections of a loop, oldest first; empty if `id` is empty.
-async fn reflections_of(state: &WebState, viewer: &Viewer, id: &str) -> Result<Vec<Reflection>, PageError> {
+/// Returns the newest reflections of a loop, oldest first, and whether the viewer may change them; empty if `id` is empty.
+async fn reflections_of(state: &WebState, viewer: &Viewer, id: &str) -> Result<(Vec<Reflection>, bool), PageError> {
     if id.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), false));
     }
     let (current, right) = loop_page::seen(state, viewer, &LoopId::new(id), false).await?;
     require(right, ViewRight::Write)?;
-    Ok(state.engine.store.read(move |c| memory::reflections(c, &current.id, REFLECTIONS_SHOWN)).await?)
+    let edits =
+        state.access.may_press(&state.engine, viewer, std::slice::from_ref(&current.place.repo)).await == [true];
+    let read = state.engine.store.read(move |c| memory::reflections(c, &current.id, REFLECTIONS_SHOWN));
+    Ok((read.await?, edits))
 }
 
 /// Returns the learnings after the id `after` for which `shown` returns `true`, ordered by id: up to one more than the page
@@ -327,6 +360,45 @@ pub(super) async fn forget(
     };
     let forgotten = forgotten.await;
     forgotten.unwrap_or_else(|error| error.page(&state, &viewer))
+}
+
+/// Edits or removes a reflection.
+pub(super) async fn reflection(
+    State(state): State<Arc<WebState>>,
+    viewer: Viewer,
+    Path((id, iteration)): Path<(String, u32)>,
+    Form(form): Form<ReflectionForm>,
+) -> Response {
+    let address = format!("/memory?loop={}", segment(&id));
+    let of = ReflectionRef { loop_id: LoopId::new(id), iteration };
+    match change_reflection(&state, &viewer, of, form).await {
+        Ok(()) => (StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response(),
+        Err(error) => error.page(&state, &viewer),
+    }
+}
+
+async fn change_reflection(
+    state: &WebState,
+    viewer: &Viewer,
+    of: ReflectionRef,
+    form: ReflectionForm,
+) -> Result<(), PageError> {
+    require_token(viewer, &form.csrf)?;
+    let (current, _) = loop_page::seen(state, viewer, &of.loop_id, false).await?;
+    require_change(state, viewer, &current.place.repo).await?;
+    let (by, masker, now) = (by(viewer), state.engine.checks.masker.clone(), state.engine.clock.now());
+    let ReflectionForm { answer, approach, failed, why, next, .. } = form;
+    let change = ReflectionChange { approach: Some(approach), failed: Some(failed), why: Some(why), next: Some(next) };
+    let store = &state.engine.store;
+    let found = match answer.as_str() {
+        "save" => {
+            let edit = move |c: &Connection| memory::edit_reflection(c, &masker, &of, &change, &by, now);
+            store.write(edit).await?.is_some()
+        }
+        "remove" => store.write(move |c| memory::remove_reflection(c, &of, &by, now)).await?,
+        _ => return Err(PageError::Invalid("Save the reflection, or remove it.".to_owned())),
+    };
+    if found { Ok(()) } else { Err(PageError::NotFound) }
 }
 
 /// Answers a proposal.

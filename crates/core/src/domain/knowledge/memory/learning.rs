@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use data_encoding::HEXLOWER;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -20,7 +21,7 @@ const ASKED_FOR: &str = "a maintainer asked for this to be changed";
 const MAX_SOURCES: usize = 32;
 
 /// Kind of a learning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LearningKind {
     /// Approach that worked.
@@ -49,7 +50,7 @@ impl LearningKind {
 }
 
 /// State of a learning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LearningState {
     /// The learning needs more sightings.
@@ -72,7 +73,7 @@ impl LearningState {
 }
 
 /// Content of a learning.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
     /// Successful approach, with its tools, resolution and number of iterations.
@@ -146,7 +147,7 @@ impl Content {
 }
 
 /// Sighting of a learning, in an iteration or at the end of a loop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Source {
     /// Loop; empty for rules stated by people or files.
     pub loop_id: LoopId,
@@ -156,7 +157,7 @@ pub struct Source {
 }
 
 /// Learning, with its confidence and evidence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Learning {
     /// Identifier: `l-` and 16 hexadecimal digits, derived from repository, kind, task type and gist. Equal learnings have
     /// the same id.

@@ -1,12 +1,13 @@
 //! Evidence about a learning: successes and failures of the loops whose prompts contained it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Maximum amount of evidence. Beyond it, older evidence loses weight, so that changes have an effect.
 const MAX_EVIDENCE: f64 = 10.0;
 
 /// Weighted number of successes and failures of loops and iterations. The weights are in `Credit`.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LearningEvidence {
     /// Successes.

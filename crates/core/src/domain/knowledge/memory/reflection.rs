@@ -4,9 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::similarity::{Rarity, WordCounts};
 
 /// Minimum number of changed files for including more reflections in a prompt.
 const MANY_FILES: usize = 6;
+/// Minimum similarity of a relevant reflection, relative to the most similar one.
+const RELEVANT_SHARE: f64 = 0.25;
 /// Maximum length of one field, in characters.
 const MAX_TEXT: usize = 400;
 
@@ -41,6 +44,23 @@ pub struct Reflection {
     pub next: String,
     /// Outcome.
     pub outcome: ReflectionOutcome,
+    /// Person who edited the reflection; `None` if it is unedited.
+    #[serde(default)]
+    pub edited_by: Option<String>,
+}
+
+/// Change of a reflection by a person. `None` keeps a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReflectionChange {
+    /// Approach.
+    pub approach: Option<String>,
+    /// Failure.
+    pub failed: Option<String>,
+    /// Cause of the failure.
+    pub why: Option<String>,
+    /// Next step.
+    pub next: Option<String>,
 }
 
 /// Facts for a reflection without a model.
@@ -111,6 +131,21 @@ impl Reflection {
             why: cut(&why),
             next: cut(&next),
             outcome,
+            edited_by: None,
+        }
+    }
+
+    /// Returns the reflection after a change by a person. Texts are cut to 400 characters.
+    #[must_use]
+    pub fn changed(self, change: &ReflectionChange, by: &str) -> Self {
+        let changed = |old: String, new: &Option<String>| new.as_deref().map_or(old, cut);
+        Self {
+            approach: changed(self.approach, &change.approach),
+            failed: changed(self.failed, &change.failed),
+            why: changed(self.why, &change.why),
+            next: changed(self.next, &change.next),
+            edited_by: Some(by.to_owned()),
+            ..self
         }
     }
 
@@ -131,6 +166,11 @@ impl Reflection {
         line
     }
 
+    /// Returns all texts, for comparisons.
+    fn text(&self) -> String {
+        [&self.approach, &self.failed, &self.why, &self.next].map(String::as_str).join(" ")
+    }
+
     /// Returns the conclusion without the outcome, in one line; empty if there is none.
     pub fn insight(&self) -> String {
         let parts = [&self.failed, &self.why, &self.next].map(|text| text.trim_end_matches('.'));
@@ -149,9 +189,23 @@ pub fn window(task_type: TaskType, files: usize) -> usize {
     }
 }
 
-/// Returns the newest `count` reflections, oldest first.
-pub fn latest(reflections: &[Reflection], count: usize) -> &[Reflection] {
-    &reflections[reflections.len().saturating_sub(count)..]
+/// Returns the newest `count` reflections that are relevant to `situation`: the task, its failing checks and its files.
+/// Oldest first.
+///
+/// A reflection is relevant if its similarity to the situation is at least a quarter of the most similar reflection's. The
+/// newest reflection is always relevant, because it describes the current state. If no reflection shares a word with the
+/// situation, for example because the languages differ, all are relevant.
+pub fn relevant(reflections: Vec<Reflection>, situation: &str, count: usize) -> Vec<Reflection> {
+    let words: Vec<WordCounts> = reflections.iter().map(|one| WordCounts::of(&one.text())).collect();
+    let (rarity, situation) = (Rarity::among(&words), WordCounts::of(situation));
+    let similarities: Vec<f64> = words.iter().map(|words| rarity.cosine(words, &situation)).collect();
+    let least = RELEVANT_SHARE * similarities.iter().copied().fold(0.0, f64::max);
+    let last = reflections.len().saturating_sub(1);
+    let rated = reflections.into_iter().zip(similarities).enumerate();
+    let relevant = rated.filter(|(at, (_, similarity))| *at == last || *similarity >= least);
+    let mut relevant: Vec<Reflection> = relevant.map(|(_, (reflection, _))| reflection).collect();
+    relevant.drain(..relevant.len().saturating_sub(count));
+    relevant
 }
 
 fn cut(text: &str) -> String {

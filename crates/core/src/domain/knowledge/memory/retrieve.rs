@@ -32,6 +32,16 @@ pub struct Embedding {
     pub vector: Vec<f32>,
 }
 
+impl Embedding {
+    /// Returns the cosine of two embeddings of the same model, -1..1; `None` if one is empty or the models differ.
+    pub fn cosine(&self, other: &Self) -> Option<f64> {
+        let comparable =
+            self.model == other.model && self.vector.len() == other.vector.len() && !self.vector.is_empty();
+        let product = || self.vector.iter().zip(&other.vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        comparable.then(|| product().clamp(-1.0, 1.0))
+    }
+}
+
 /// Files of an embedding model: vectors, tokenizer, description.
 pub const EMBEDDING_FILES: [&str; 3] = ["model.safetensors", "tokenizer.json", "config.json"];
 /// Reason why a build cannot use an embedding model.

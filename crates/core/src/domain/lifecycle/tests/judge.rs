@@ -1056,3 +1056,19 @@ fn people_are_notified_once_at_each_part_of_the_budget() {
     run.tell(TimerInput::ClockSet { by_ms: 0 });
     assert_eq!(notices(&run), [""; 0]);
 }
+
+#[test]
+fn figure_of_an_embedding_model_reaches_the_record() {
+    let similarity = |cosine: Option<f64>| {
+        let mut run = LoopRun::new();
+        run.working()
+            .agent(AgentEnd::Finished)
+            .committed(|change| change.objective_cosine = cosine)
+            .pushed()
+            .checked(false);
+        run.current.records().last().expect("a record").objective_similarity
+    };
+    assert_eq!(similarity(None), None);
+    let (near, far) = (similarity(Some(0.9)), similarity(Some(0.0)));
+    assert!(near > far && near.is_some_and(|near| near > 0.5), "{near:?} {far:?}");
+}

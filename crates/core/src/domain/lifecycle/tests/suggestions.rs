@@ -50,6 +50,7 @@ impl LoopRun {
             refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
+            objective_cosine: None,
         };
         let applied = applied.iter().map(|comment| CommentId(*comment)).collect();
         let failed = failed.iter().map(|comment| (CommentId(*comment), "the lines changed".to_owned())).collect();

@@ -37,6 +37,8 @@ pub enum AuditEvent {
     AssistantFailed,
     /// An image of the task was fetched, or could not be used.
     ImageFound,
+    /// A person edited or removed a reflection.
+    ReflectionChanged,
 }
 
 /// Entry of the audit log.

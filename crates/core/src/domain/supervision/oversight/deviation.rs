@@ -1,7 +1,8 @@
 //! Deviation: the work has little similarity to the objective, or most of it is outside the task's scope.
 //!
 //! Similarity of words is weak evidence, because the work and the objective can be described with different words. A loop
-//! with improving checks therefore never deviates, and an iteration without text is not judged.
+//! with improving checks therefore never deviates, and an iteration without text is not judged. Where an embedding model is
+//! configured, the service adds its figure ([`modeled_similarity`]).
 
 use std::collections::BTreeSet;
 
@@ -100,21 +101,61 @@ impl DetectionDefinition for DeviationSettings {
 /// cannot be judged.
 fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
     let settings = &input.settings.deviation;
-    let task = cut(&input.facts.task, MAX_TASK);
-    let objective = WordCounts::of(task);
-    let by_words = |text: &str| {
-        let words = WordCounts::of(text);
-        let comparable = objective.len().min(words.len()) >= MIN_WORDS && is_latin(task) == is_latin(text);
-        // All words have equal weights, because a word that is common in the few texts of one loop is relevant to it. Texts
-        // about the same subject share few words: a cosine of 1/8 means half similar.
-        comparable.then(|| Rarity::default().cosine(&words, &objective).cbrt())
-    };
-    let judge = |record: &Record| {
-        let by_texts =
-            || [report_text(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
-        record.objective_similarity.or_else(by_texts)
-    };
+    let objective = Objective::of(&input.facts.task);
+    let judge = |record: &Record| record.objective_similarity.or_else(|| objective.cosine(record).map(f64::cbrt));
     input.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
+}
+
+/// Text of a task with its words.
+struct Objective<'a> {
+    text: &'a str,
+    words: WordCounts,
+}
+
+impl<'a> Objective<'a> {
+    fn of(task: &'a str) -> Self {
+        let text = cut(task, MAX_TASK);
+        Self { text, words: WordCounts::of(text) }
+    }
+
+    /// Returns the cosine of the words of the task and of the more similar text of an iteration, 0..1; `None` if they
+    /// cannot be compared. Texts about the same subject share few words: a cosine of 1/8 means half similar, hence the cube
+    /// root of the similarity.
+    fn cosine(&self, record: &Record) -> Option<f64> {
+        let by_words = |text: &String| {
+            let words = WordCounts::of(text);
+            let comparable = self.words.len().min(words.len()) >= MIN_WORDS && is_latin(self.text) == is_latin(text);
+            // All words have equal weights, because a word that is common in the few texts of one loop is relevant to it.
+            comparable.then(|| Rarity::default().cosine(&words, &self.words))
+        };
+        [report_text(record), changed(record)].iter().filter_map(by_words).reduce(f64::max)
+    }
+}
+
+/// Texts that an embedding model compares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComparedTexts {
+    /// Objective of the task.
+    pub objective: String,
+    /// Report of the agent and changed paths.
+    pub work: String,
+}
+
+/// Returns the texts of the task and of an iteration's work; `None` if one has too few words for a judgement.
+pub fn compared_texts(task: &str, record: &Record) -> Option<ComparedTexts> {
+    let objective = cut(task, MAX_TASK).to_owned();
+    let work = format!("{} {}", report_text(record), changed(record));
+    let comparable = [&objective, &work].iter().all(|text| WordCounts::of(text).len() >= MIN_WORDS);
+    comparable.then_some(ComparedTexts { objective, work })
+}
+
+/// Returns the similarity of an iteration's work and the task, 0..1, from the cosine of a model's embeddings, -1..1. It is
+/// based on the mean of this cosine and the cosine of the words, because the mean separates the task's own work from other work
+/// of the repository better than either.
+pub fn modeled_similarity(task: &str, record: &Record, cosine: f64) -> f64 {
+    let cosine = if cosine.is_nan() { 0.0 } else { cosine.clamp(0.0, 1.0) };
+    let by_words = Objective::of(task).cosine(record);
+    by_words.map_or(cosine, |by_words| (cosine + by_words) / 2.0).cbrt()
 }
 
 /// Whether most letters are basic Latin. Texts in different scripts cannot be compared by their words.

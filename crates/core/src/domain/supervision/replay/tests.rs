@@ -31,6 +31,15 @@ fn first_line_may_contain_task_facts() {
 }
 
 #[test]
+fn written_trace_is_read_unchanged() {
+    let facts = TaskFacts { task: "Fix\nit".to_owned(), scope: vec!["src".to_owned()], ..TaskFacts::default() };
+    let records = replay(&stuck()).into_iter().map(|(record, _)| record).collect();
+    for trace in [Trace { facts, records }, Trace::default()] {
+        assert_eq!(Trace::parse(&trace.to_lines().unwrap()).unwrap(), trace);
+    }
+}
+
+#[test]
 fn invalid_line_is_reported_with_reason() {
     let refusals = [
         refused("{}\n\n{\"errors\": \"three\"}"),

@@ -164,6 +164,7 @@ impl LearningRun {
             refused: Vec::new(),
             bytes: 0,
             binary_bytes: 0,
+            objective_cosine: None,
         };
         let ticket = self.ticket().await;
         self.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::Committed { change: Box::new(change) } }).await;

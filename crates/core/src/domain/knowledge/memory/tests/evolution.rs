@@ -337,7 +337,7 @@ fn reflection_is_made_without_model() {
         (better.insight().as_str(), done.insight().as_str()),
         ("other; the first error is a different one now; raise it more", "raise it more")
     );
-    assert_eq!(latest(&vec![same; 3], 2).len(), 2);
+    assert_eq!(relevant(vec![same; 3], "the parser", 2).len(), 2);
     let windows = [(TaskType::TestFix, 1), (TaskType::Migration, 1), (TaskType::TestFix, 9)].map(|(t, n)| window(t, n));
     assert_eq!(windows, [2, 3, 5]);
 }
@@ -412,4 +412,33 @@ fn redirect_that_was_followed_by_a_gain_is_learnt() {
     let line = learnt(0.45, false).expect("learnt");
     assert!(line.contains("find the cause first, after: the loop is stuck"), "{line}");
     assert_eq!((learnt(0.4, false), learnt(0.45, true)), (None, None), "no gain, and weakened checks");
+}
+
+#[test]
+fn irrelevant_reflections_take_no_place_in_the_window() {
+    let reflection = |iteration: u32, approach: &str, failed: &str| {
+        Reflection::of(&ReflectionFacts {
+            iteration,
+            approach: approach.to_owned(),
+            error_after: Some(failed.to_owned()),
+            ..ReflectionFacts::default()
+        })
+    };
+    let all = || {
+        vec![
+            reflection(1, "escape commas in the csv writer", "csv_quotes: left \"a,b\" right \"a\""),
+            reflection(2, "quote csv fields with line feeds", "csv_quotes: field count differs"),
+            reflection(3, "upgrade the container image", "connection to the registry refused"),
+            reflection(4, "retry the download", "connection to the registry refused"),
+        ]
+    };
+    let situation = "Fields with commas break the csv export\ncheck csv_quotes fails\nsrc/csv/writer.rs";
+    let numbers = |situation: &str, count| -> Vec<u32> {
+        relevant(all(), situation, count).iter().map(|one| one.iteration).collect()
+    };
+    assert_eq!(numbers(situation, 3), [1, 2, 4], "the newest is always included");
+    assert_eq!(numbers(situation, 2), [2, 4]);
+    assert_eq!(numbers("registry connection", 9), [3, 4]);
+    assert_eq!(numbers("取り込みが壊れる", 3), [2, 3, 4], "without a common word, the newest are included");
+    assert_eq!(relevant(Vec::new(), situation, 3), []);
 }

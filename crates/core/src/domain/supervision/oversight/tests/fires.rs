@@ -394,3 +394,21 @@ fn evidence_names_blockers_files_and_efficiency() {
         evidence_of(ReviewedLoop { facts, ..reviewed_loop() }, DetectionKind::ResourceBurn, &trace(&burn, |_, _| {}));
     assert!(text.ends_with(", for 16.4 % of completion, 2.1 % per iteration"), "{text}");
 }
+
+#[test]
+fn model_and_words_decide_together_about_the_objective() {
+    let task = "Fix the failing authentication tests in the login service";
+    let similarity = |summary: &str, cosine| {
+        let record = Record { summary: summary.to_owned(), ..Record::default() };
+        modeled_similarity(task, &record, cosine)
+    };
+    let synonyms = "Repaired credential verification at sign-on";
+    assert!(similarity(synonyms, 0.5) > 0.5 && similarity(synonyms, 0.1) < 0.5);
+    let same_words = "The login service checks the authentication token";
+    assert!(similarity(same_words, 0.1) > 0.5, "{}", similarity(same_words, 0.1));
+    assert!(similarity("認証を直した", 0.2) > 0.5, "words of different scripts do not count");
+    assert_eq!((similarity(synonyms, f64::NAN), similarity(synonyms, -1.0)), (0.0, 0.0));
+    let texts = |summary: &str| compared_texts(task, &Record { summary: summary.to_owned(), ..Record::default() });
+    assert!(texts(same_words).is_some_and(|texts| texts.objective == task && texts.work.starts_with(same_words)));
+    assert_eq!(texts(""), None);
+}
