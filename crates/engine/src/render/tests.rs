@@ -218,6 +218,19 @@ fn templates_of_other_states_match_snapshots() {
             looked_at: Vec::new(),
             holding: vec!["cargo test".into(), "cargo clippy".into()],
             flaky: Vec::new(),
+            proposed: Vec::new(),
+            repository_file: ".ralph.yml".into(),
+            who_may: "people with write access".into(),
+        }))
+    });
+    insta::assert_snapshot!("needs_criteria_proposed", {
+        let line = |command: &str, result: &str| ProposedLine { command: command.into(), result: result.into() };
+        renderer.render(&View::NeedsCriteria(NeedsCriteriaView {
+            loop_id: loop_id(),
+            looked_at: vec!["this issue: no `ralph` block or completion criteria".into()],
+            holding: Vec::new(),
+            flaky: Vec::new(),
+            proposed: vec![line("sh check.sh", "fails (exit code 1)"), line("grep -c '`' a | tee <b>", "passes")],
             repository_file: ".ralph.yml".into(),
             who_may: "people with write access".into(),
         }))
@@ -228,6 +241,7 @@ fn templates_of_other_states_match_snapshots() {
             looked_at: Vec::new(),
             holding: vec!["cargo test".into()],
             flaky: vec!["cargo test".into()],
+            proposed: Vec::new(),
             repository_file: ".ralph.yml".into(),
             who_may: "people with write access".into(),
         }))

@@ -113,7 +113,7 @@ impl Metrics {
             iterations: d.labeled(C, "ralph_iterations_total", &["outcome"], "Judged iterations: complete, incomplete, failed", Counter::default),
             iteration_seconds: d.histogram("ralph_iteration_duration_seconds", "Time from the start of an iteration to the end of its checks", durations()),
             escalations: d.labeled(C, "ralph_escalations_total", &["cause", "level"], "Loops that paused, reached a limit, failed or were ended, and need a person; without reminders", Counter::default),
-            checks: d.labeled(C, "ralph_check_runs_total", &["phase", "outcome"], "Runs of all checks of a loop: in the tree before the first change (baseline), after an iteration, in a fresh checkout (clean), in another with the tests of the base (clean_base_tests), in one of the base (clean_base), and of setup commands (setup)", Counter::default),
+            checks: d.labeled(C, "ralph_check_runs_total", &["phase", "outcome"], "Runs of all checks of a loop: in the tree before the first change (baseline), after an iteration, in a fresh checkout (clean), in another with the tests of the base (clean_base_tests), in one of the base (clean_base), of proposed checks (proposals), and of setup commands (setup)", Counter::default),
             check_seconds: d.labeled(H, "ralph_check_run_duration_seconds", &["phase"], "Duration of a run of all checks of a loop", durations),
             agent_runs: d.labeled(C, "ralph_agent_runs_total", &["backend", "outcome"], "Runs of agents", Counter::default),
             agent_seconds: d.labeled(H, "ralph_agent_run_duration_seconds", &["backend"], "Duration of agents' runs", durations),

@@ -50,6 +50,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         spent: LoopUsage::default(),
         checks: Vec::new(),
         checks_from: None,
+        proposed: Vec::new(),
         branch,
         base_branch: base_branch.unwrap_or_default(),
         base: None,

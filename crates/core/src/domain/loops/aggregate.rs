@@ -16,6 +16,7 @@ use super::merging::{MergeInProgress, MergeWith};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::planning::Planning;
+use super::proposed_check::ProposedCheck;
 use super::refused_change::RefusedChange;
 use super::remarks::PublishedProposal;
 use super::run_options::RunOptions;
@@ -232,6 +233,9 @@ pub struct Loop {
     pub checks: Vec<Check>,
     /// Source of the checks.
     pub checks_from: Option<CheckSource>,
+    /// Commands that were last proposed as checks, in the order of the list that people see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proposed: Vec<ProposedCheck>,
     /// Branch that the loop pushes to.
     pub branch: String,
     /// Branch that it started from.
