@@ -300,7 +300,7 @@ fn program(script: &str, keys: &str) -> String {
 }
 
 /// Returns the set-up of a repository whose facts exceed the context block.
-fn with_long_guide(dialect: Dialect, config: &str, agent: &str) -> Setup {
+pub(super) fn with_long_guide(dialect: Dialect, config: &str, agent: &str) -> Setup {
     let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
     let mut setup = Setup::new(dialect).config(config).agent(agent).file("AGENTS.md", &guide);
     for n in 0..40 {

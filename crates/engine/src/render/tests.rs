@@ -510,6 +510,7 @@ fn prompt_view(text: &str) -> PromptView {
             path: "/run/images/image-1.png".into(),
         }],
         checks: vec![PromptCheck { name: "tests".into(), command: "cargo test".into(), rule: "exit code 0".into() }],
+        blockers: vec![text.into()],
         failing: vec![PromptFailure { name: "tests".into(), why: "exit code 101".into(), output: text.into() }],
         guidance: vec![word("")],
         reviews: vec![word("src/parse.rs"), word("")],
@@ -694,6 +695,7 @@ fn hostile_text_cannot_end_its_frame_in_a_prompt() {
 fn first_prompt_has_only_required_sections() {
     let first = PromptView {
         failing: vec![],
+        blockers: vec![],
         guidance: vec![],
         reviews: vec![],
         ci: vec![],
