@@ -410,11 +410,20 @@ async fn checks_are_set_by_command(dialect: Dialect) {
         world.comment("/ralph run").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria);
-        world.comment("/ralph run --check 'sh check.sh' --max-iterations 4").await;
+        // The list has the command that the repository's script suggests; only maintainers accept it.
+        world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph run --check 1").await.expect("commented");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria);
+        world.comment("/ralph run --check 2").await;
+        world.settle().await;
+        assert!(world.bot_commented("There is no proposed check 2; the list has only number 1."));
+        world.restart().await;
+        world.comment("/ralph run --check 1 --max-iterations 4").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!((done.checks.source, done.limits.iterations), (Some(CheckSource::Command), 4));
+        assert_eq!((done.checks.source, done.limits.iterations), (Some(CheckSource::Detected), 4));
+        assert_eq!(done.checks.list.iter().map(|check| check.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
     })
     .await;
 }

@@ -290,6 +290,7 @@ impl SimWorld {
                     lacks: Vec::new(),
                     settings: None,
                     detected: Vec::new(),
+                    proposes: false,
                     estimates: BTreeMap::new(),
                     past: Vec::new(),
                     experience: Experience::default(),

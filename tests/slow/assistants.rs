@@ -29,6 +29,7 @@ on_one_forge!(
     resumed_session_asks_for_no_context,
     invalid_assistant_answer_is_retried_once_then_skipped,
     limited_assistant_falls_back_to_next,
+    assistant_suggests_checks_for_the_list,
     independent_questions_are_asked_concurrently,
     hanging_model_delays_nothing,
     unreachable_endpoint_is_skipped,
@@ -124,6 +125,7 @@ async fn reply(Shared(inner): Shared<Arc<ModelServerState>>, uri: Uri, body: Byt
         text if text.starts_with("A coding agent has ended an iteration") => "reflection",
         text if text.starts_with("Summarize the iterations") => "summary",
         text if text.starts_with("A coding agent ended with this message") => "message",
+        text if text.starts_with("A repository states no command") => "checks",
         text if text.starts_with("Review a change that a coding agent made") => "second_opinion",
         _ if body["tools"][0]["name"] == "bash" => "agent",
         other => panic!("a question of an unknown sort: {other}"),
@@ -256,6 +258,38 @@ async fn assistant_advice_reaches_next_prompts(dialect: Dialect) {
     .await;
 }
 
+async fn assistant_suggests_checks_for_the_list(dialect: Dialect) {
+    let models = Models::start(|seen| {
+        assert_eq!(seen.purpose, "checks", "no other question");
+        let commands = ["grep -qx 42 answer.txt", "touch made-by-a-trial.txt", "two\nlines"];
+        ModelReply::Says(json!({ "commands": commands }).to_string())
+    })
+    .await;
+    let config = format!("{}limits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n", models.helper("helper"));
+    let agent = "test -e made-by-a-trial.txt || echo 42 >answer.txt\n";
+    story(Setup::new(dialect).config(&config).agent(agent).without(".ralph.yml"), async |world| {
+        let waiting = world.run().await;
+        assert_eq!(waiting.state, LoopState::NeedsCriteria, "{}", waiting.why);
+        assert_eq!(waiting.spent.cost, Money(1_100), "{}", waiting.spent.cost);
+        let seen = models.seen();
+        assert!(seen[0].text.contains("It should be 42.") && seen[0].text.contains("\ncheck.sh\n"), "{}", seen[0].text);
+        for line in [
+            "1. `grep -qx 42 answer.txt` fails (exit code 1)",
+            "2. `touch made-by-a-trial.txt` passes",
+            "3. `sh check.sh` fails (exit code 1)",
+        ] {
+            assert!(world.bot_commented(line), "{line}: {:?}", world.bot_comments());
+        }
+        world.comment("/ralph run --check 1").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(done.checks[0].command, "grep -qx 42 answer.txt");
+        assert_eq!(models.purposes(), ["checks"]);
+    })
+    .await;
+}
+
 /// Returns the configuration of an assistant that runs a shell script.
 fn program(script: &str, keys: &str) -> String {
     let command = serde_json::to_string(&["/bin/sh", "-c", script]).expect("a list");
@@ -266,7 +300,7 @@ fn program(script: &str, keys: &str) -> String {
 }
 
 /// Returns the set-up of a repository whose facts exceed the context block.
-fn with_long_guide(dialect: Dialect, config: &str, agent: &str) -> Setup {
+pub(super) fn with_long_guide(dialect: Dialect, config: &str, agent: &str) -> Setup {
     let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
     let mut setup = Setup::new(dialect).config(config).agent(agent).file("AGENTS.md", &guide);
     for n in 0..40 {

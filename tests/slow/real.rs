@@ -1,6 +1,7 @@
 //! The service with third-party parts: a GitHub server, a Gitea server, coding agents, a browser.
 
 mod agents;
+mod assistants;
 mod claude;
 mod emulate;
 mod front;

@@ -313,7 +313,7 @@ config_section! {
 config_section! {
     /// Detection and execution of checks.
     pub struct ChecksSection {
-        /// Whether checks are detected from the tree if neither the issue nor the repository's file gives any.
+        /// Whether checks are detected from the tree, or proposed, if neither the issue nor the repository's file gives any.
         pub detect: bool = true;
         /// Time limit of checks that do not set one.
         pub timeout: Duration = Duration::minutes(10), in Duration::seconds(1)..;

@@ -63,7 +63,7 @@ config_section! {
         pub hooks: Vec<String>;
         /// Second opinion of another backend before a pull request becomes ready.
         pub review: RepositoryReview;
-        /// Whether checks are detected from the tree if none are given.
+        /// Whether checks are detected from the tree, or proposed, if none are given.
         pub detect: Option<bool>;
         /// Level of prompt adaptation; at most the operator's.
         pub intelligence: Option<Intelligence>;

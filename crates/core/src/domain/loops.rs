@@ -26,6 +26,7 @@ mod parts;
 mod past_loops;
 mod plan_gate;
 mod planning;
+mod proposed_check;
 mod push_refusal;
 mod red_ci;
 mod refused_change;
@@ -68,6 +69,7 @@ pub use parts::{
 };
 pub use past_loops::{EndedLoop, PastLoops, Quantiles};
 pub use planning::{PlanApproval, PlanRun, Planning, ProposedPlan};
+pub use proposed_check::{ProposedCheck, is_number};
 pub use push_refusal::{PushRefusal, SecretLocation};
 pub use refused_change::{ForgeChange, RefusedChange};
 pub use remarks::{PublishedProposal, SEE_REMARKS, remark_key, remark_of};

@@ -18,6 +18,7 @@ pub(super) mod program_question;
 mod program_tests;
 mod project;
 mod prompt_inputs;
+mod proposed_checks;
 mod roles;
 mod run_monitor;
 mod run_outcome;
@@ -351,6 +352,7 @@ impl Engine {
         notes.extend(note);
         self.setup(SetupContext { policy: &policy, ..of }, &tree.dir, &tree.head).await?;
         let detected = criteria::detect(&|path: &str| small_file(&tree.dir.join(path)));
+        let proposes = self.proposes_checks(current, &policy, &tree.dir);
         let images = self.images_of_issue(account, repo, current, cancel).await;
         let prepared = PreparedTree {
             base_branch,
@@ -362,6 +364,7 @@ impl Engine {
             lacks,
             settings: settings.map(|(_, file)| file),
             detected,
+            proposes,
             estimates: self.estimates(repo).await,
             past: self.past_loops(repo).await,
             experience: self.experience(repo).await,
@@ -482,8 +485,10 @@ impl Engine {
         commit: &Sha,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        if purpose == CheckPurpose::Clean {
-            return self.verify(repo, current, ticket, commit, cancel).await;
+        match purpose {
+            CheckPurpose::Clean => return self.verify(repo, current, ticket, commit, cancel).await,
+            CheckPurpose::Proposals => return self.try_proposals(repo, current, ticket, commit, cancel).await,
+            CheckPurpose::Baseline | CheckPurpose::Iteration => {}
         }
         if purpose == CheckPurpose::Baseline {
             self.note_found_tests(repo, current, commit).await?;

@@ -389,10 +389,11 @@ pub(super) fn all() -> Vec<View> {
             loop_id: loop_id(),
             looked_at: vec![
                 "this issue: no `ralph` block or completion criteria".into(),
-                "Cargo.toml, package.json, go.mod: no known test command".into(),
+                "Cargo.toml, package.json, go.mod: no known command that tests, lints or builds".into(),
             ],
             holding: Vec::new(),
             flaky: Vec::new(),
+            proposed: Vec::new(),
             repository_file: ".github/ralph.yml".into(),
             who_may: "people with write access".into(),
         }),

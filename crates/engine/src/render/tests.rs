@@ -218,6 +218,19 @@ fn templates_of_other_states_match_snapshots() {
             looked_at: Vec::new(),
             holding: vec!["cargo test".into(), "cargo clippy".into()],
             flaky: Vec::new(),
+            proposed: Vec::new(),
+            repository_file: ".ralph.yml".into(),
+            who_may: "people with write access".into(),
+        }))
+    });
+    insta::assert_snapshot!("needs_criteria_proposed", {
+        let line = |command: &str, result: &str| ProposedLine { command: command.into(), result: result.into() };
+        renderer.render(&View::NeedsCriteria(NeedsCriteriaView {
+            loop_id: loop_id(),
+            looked_at: vec!["this issue: no `ralph` block or completion criteria".into()],
+            holding: Vec::new(),
+            flaky: Vec::new(),
+            proposed: vec![line("sh check.sh", "fails (exit code 1)"), line("grep -c '`' a | tee <b>", "passes")],
             repository_file: ".ralph.yml".into(),
             who_may: "people with write access".into(),
         }))
@@ -228,6 +241,7 @@ fn templates_of_other_states_match_snapshots() {
             looked_at: Vec::new(),
             holding: vec!["cargo test".into()],
             flaky: vec!["cargo test".into()],
+            proposed: Vec::new(),
             repository_file: ".ralph.yml".into(),
             who_may: "people with write access".into(),
         }))
@@ -496,6 +510,7 @@ fn prompt_view(text: &str) -> PromptView {
             path: "/run/images/image-1.png".into(),
         }],
         checks: vec![PromptCheck { name: "tests".into(), command: "cargo test".into(), rule: "exit code 0".into() }],
+        blockers: vec![text.into()],
         failing: vec![PromptFailure { name: "tests".into(), why: "exit code 101".into(), output: text.into() }],
         guidance: vec![word("")],
         reviews: vec![word("src/parse.rs"), word("")],
@@ -680,6 +695,7 @@ fn hostile_text_cannot_end_its_frame_in_a_prompt() {
 fn first_prompt_has_only_required_sections() {
     let first = PromptView {
         failing: vec![],
+        blockers: vec![],
         guidance: vec![],
         reviews: vec![],
         ci: vec![],

@@ -70,6 +70,7 @@ pub struct Metrics {
     parks: Labeled<2, Counter>,
     detections: Labeled<2, Counter>,
     interventions: Labeled<2, Counter>,
+    validation_issues: Labeled<1, Counter>,
     alarms: Labeled<2, Counter>,
     control_signal: Histogram,
     control_terms: Labeled<1, Histogram>,
@@ -113,7 +114,7 @@ impl Metrics {
             iterations: d.labeled(C, "ralph_iterations_total", &["outcome"], "Judged iterations: complete, incomplete, failed", Counter::default),
             iteration_seconds: d.histogram("ralph_iteration_duration_seconds", "Time from the start of an iteration to the end of its checks", durations()),
             escalations: d.labeled(C, "ralph_escalations_total", &["cause", "level"], "Loops that paused, reached a limit, failed or were ended, and need a person; without reminders", Counter::default),
-            checks: d.labeled(C, "ralph_check_runs_total", &["phase", "outcome"], "Runs of all checks of a loop: in the tree before the first change (baseline), after an iteration, in a fresh checkout (clean), in another with the tests of the base (clean_base_tests), in one of the base (clean_base), and of setup commands (setup)", Counter::default),
+            checks: d.labeled(C, "ralph_check_runs_total", &["phase", "outcome"], "Runs of all checks of a loop: in the tree before the first change (baseline), after an iteration, in a fresh checkout (clean), in another with the tests of the base (clean_base_tests), in one of the base (clean_base), of proposed checks (proposals), and of setup commands (setup)", Counter::default),
             check_seconds: d.labeled(H, "ralph_check_run_duration_seconds", &["phase"], "Duration of a run of all checks of a loop", durations),
             agent_runs: d.labeled(C, "ralph_agent_runs_total", &["backend", "outcome"], "Runs of agents", Counter::default),
             agent_seconds: d.labeled(H, "ralph_agent_run_duration_seconds", &["backend"], "Duration of agents' runs", durations),
@@ -131,6 +132,7 @@ impl Metrics {
             parks: d.labeled(C, "ralph_backend_parks_total", &["backend", "reason"], "Cool-downs of backends and their extensions", Counter::default),
             detections: d.labeled(C, "ralph_detections_total", &["kind", "severity"], "Iterations with a detection", Counter::default),
             interventions: d.labeled(C, "ralph_interventions_total", &["level", "kind"], "Interventions", Counter::default),
+            validation_issues: d.labeled(C, "ralph_validation_issues_total", &["severity"], "Problems that the validations before and after iterations found", Counter::default),
             alarms: d.labeled(C, "ralph_alarms_total", &["kind", "severity"], "Alarms raised by control", Counter::default),
             control_signal: d.histogram("ralph_control_signal", "Control signal of iterations, 0 to 1", Histogram::new(BUCKETS_SIGNAL)),
             control_terms: d.labeled(H, "ralph_control_term", &["term"], "Terms of the control signals of iterations: proportional (p), integral (i), derivative (d)", || Histogram::new(BUCKETS_WEIGHTED)),
@@ -204,7 +206,7 @@ impl Metrics {
     }
 
     /// Counts a judged iteration as `complete`, `incomplete` or `failed`, with its duration, control signal, terms,
-    /// gains, change of profile, health, detections, new interventions, and raised alarms.
+    /// gains, change of profile, health, detections, new interventions, problems of validations, and raised alarms.
     pub fn iteration(&self, iteration: &Iteration) {
         let [complete, incomplete, failed] = OUTCOMES;
         let outcome = match (iteration.checks.all_hold(), iteration.agent_problem.is_empty()) {
@@ -235,6 +237,9 @@ impl Metrics {
             if found.fresh {
                 self.interventions.of([&found.level.name().to_lowercase(), found.kind.name()]).inc();
             }
+        }
+        for issue in &judged.issues {
+            self.validation_issues.of([&issue.severity.to_string().to_lowercase()]).inc();
         }
         for alarm in judged.control.iter().flat_map(|figures| &figures.alarms).filter(|alarm| alarm.raised) {
             self.alarms.of([alarm.kind.name(), alarm.severity.word()]).inc();
@@ -360,6 +365,7 @@ mod tests {
     use crate::domain::model::ids::Timestamp;
     use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, Gains, Terms};
     use crate::domain::supervision::oversight::{DetectionSeverity, Health, InterventionLevel};
+    use crate::domain::supervision::strategy::IterationIssue;
     use crate::telemetry::table;
 
     /// Iteration that ended with a REDIRECT and an alarm.
@@ -378,6 +384,11 @@ mod tests {
             fresh: true,
             evidence: String::new(),
             recommendations: Vec::new(),
+        }];
+        judged.issues = vec![IterationIssue {
+            severity: DetectionSeverity::Medium,
+            text: "6 errors of the agent's tools".into(),
+            advice: None,
         }];
         judged.control = Some(ControlFigures {
             terms: Terms { p: 0.2, i: 0.2, d: 0.0 },
@@ -449,6 +460,7 @@ mod tests {
             "ralph_iterations_total{outcome=\"incomplete\"} 1",
             "ralph_detections_total{kind=\"stuck\",severity=\"high\"} 1",
             "ralph_interventions_total{level=\"redirect\",kind=\"stuck\"} 1",
+            "ralph_validation_issues_total{severity=\"medium\"} 1",
             "ralph_alarms_total{kind=\"stuck_loop\",severity=\"warning\"} 1",
             "ralph_control_signal_bucket{le=\"0.5\"} 1",
             "ralph_control_term_sum{term=\"p\"} 0.2",

@@ -4,6 +4,7 @@ mod detect;
 mod issue;
 mod judge;
 mod kind;
+mod propose;
 mod spec;
 mod test_runs;
 
@@ -18,6 +19,7 @@ pub use detect::detect;
 pub use issue::{from_issue, from_issue_with_facts};
 pub use judge::{CheckVerdict, judge};
 pub use kind::{TaskType, task_type};
+pub use propose::{MAX_PROPOSED, propose, trial};
 pub use spec::check_from_value;
 pub use test_runs::{counted_unit, may_run_none, objection, passes_by_exit_code, ran_none, understood, written_report};
 

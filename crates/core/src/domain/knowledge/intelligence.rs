@@ -20,6 +20,7 @@ mod model_advice;
 mod reflect;
 mod second_opinion;
 mod settings;
+mod suggest_checks;
 mod summarize;
 
 #[cfg(test)]
@@ -42,4 +43,5 @@ pub use model_advice::ModelAdvice;
 pub use reflect::{Reflecting, ReflectionAnswer};
 pub use second_opinion::Reviewing;
 pub use settings::ContextSettings;
+pub use suggest_checks::{SuggestedCommands, SuggestingChecks};
 pub use summarize::{Summarizing, SummaryAnswer};

@@ -162,6 +162,9 @@ pub struct PromptView {
     pub directives: Vec<Directive>,
     /// Advice of control and strategy, one sentence each.
     pub strategy: Vec<String>,
+    /// Open blockers in the agent's words, the most frequent one first.
+    #[serde(default)]
+    pub blockers: Vec<String>,
     /// Files with conflict markers.
     pub conflict_files: Vec<String>,
     /// Earlier attempts.
@@ -320,6 +323,8 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         strategy: course.map_or_else(Vec::new, |course| {
             course.advice.iter().map(|text| sanitize::without_comments(text).0).collect()
         }),
+        blockers: course
+            .map_or_else(Vec::new, |course| course.blockers.iter().map(|text| sanitize::for_prompt(text)).collect()),
         conflict_files: current.branch.merging().map(|m| m.conflicts.clone()).unwrap_or_default(),
         history: history.collect(),
         protected: Vec::new(),

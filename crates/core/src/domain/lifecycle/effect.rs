@@ -55,6 +55,8 @@ pub enum CheckPurpose {
     Baseline,
     /// The run after an iteration, in the loop's work tree.
     Iteration,
+    /// The run of commands that are proposed as checks, at the base.
+    Proposals,
     /// The run in a fresh checkout of the commit. Checks that pass only because of files outside of the commit fail here.
     Clean,
 }

@@ -350,8 +350,8 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
         judged.approach
     ));
     // One that stops the loop is told as the reason of its pause.
-    let issues = review.after.iter().chain(review.before.issues.iter().filter(|_| !review.before.stops()));
-    issues.for_each(|issue| turn.because(issue.text.clone()));
+    let told = judged.issues.iter().filter(|issue| !review.before.stops() || review.after.contains(issue));
+    told.for_each(|issue| turn.because(issue.text.clone()));
     turn.next.supervision.course = Some(NextRunPlan::of(&review));
     if review.fresh_session() {
         turn.next.agent.session = None;
@@ -417,6 +417,7 @@ fn judged(review: &SupervisionReview) -> IterationJudgement {
             .gives_up
             .clone()
             .or_else(|| (review.decision() >= oversight::OversightDecision::Pause).then(|| reason(review))),
+        issues: review.after.iter().chain(&review.before.issues).cloned().collect(),
         control: Some(ControlFigures::of(control)),
     }
 }

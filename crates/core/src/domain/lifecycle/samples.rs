@@ -172,6 +172,7 @@ pub fn judged(current: &mut Loop, approach: Approach, trend: Trend, urgency: Urg
         reasoning: "the same error in 3 of the last 5 iterations".into(),
         moved: Vec::new(),
         stops: None,
+        issues: Vec::new(),
         control: None,
     });
 }
@@ -204,6 +205,7 @@ pub fn stuck() -> Loop {
         breadth: Breadth::Usual,
         memory_share: 0.2,
         checks: vec!["tests".into()],
+        blockers: vec!["The fixture for empty input is not in the repository".into()],
     });
     current
 }

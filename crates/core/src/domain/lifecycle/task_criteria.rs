@@ -73,6 +73,13 @@ pub(super) fn pass_without_change(turn: &mut StepContext) -> bool {
     true
 }
 
+/// Asks people for a check, because there is none. The request lists the proposals.
+pub(super) fn ask_for_any(turn: &mut StepContext) {
+    turn.go(LoopState::NeedsCriteria, "no check was found");
+    let view = report::needs_criteria(&turn.next, &[]);
+    turn.comment(&format!("criteria/{}", turn.next.version), view);
+}
+
 /// Asks people for a check that shows when the task is done.
 fn ask_for_others(turn: &mut StepContext, why: &str) {
     turn.go(LoopState::NeedsCriteria, why);

@@ -9,6 +9,7 @@ mod hooks;
 mod judge;
 mod merges;
 mod plan;
+mod proposed_checks;
 mod pushes;
 mod refusals;
 mod second_opinion;
@@ -143,6 +144,7 @@ impl LoopRun {
             lacks: Vec::new(),
             settings: None,
             detected: Vec::new(),
+            proposes: false,
             estimates: std::collections::BTreeMap::new(),
             past: Vec::new(),
             experience: Experience::default(),
@@ -758,6 +760,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
         lacks: Vec::new(),
         settings: None,
         detected: Vec::new(),
+        proposes: false,
         estimates: std::collections::BTreeMap::new(),
         past: Vec::new(),
         experience: Experience::default(),

@@ -15,8 +15,8 @@ use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, ForgeEffect, WorkEffect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, Baseline, EscalationCause, FailedVerification, IterationChange, LoopLimit, LoopState,
-    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, TestEvidence, WaitReason,
-    WorkOutcome,
+    LoopStep, MAX_AGENT_FAILURES, MergeInProgress, PastLoops, Planning, PreparedTree, ProposedCheck, TestEvidence,
+    WaitReason, WorkOutcome,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};
@@ -42,9 +42,16 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
     if let WorkOutcome::AgentEnded { run } | WorkOutcome::Planned { run } = &outcome {
         assistant_failed(turn, run.assistant_failure.as_deref());
     }
+    if let WorkOutcome::ProposalsTried { assistant_failure, .. } = &outcome {
+        assistant_failed(turn, assistant_failure.as_deref());
+    }
     match outcome {
         WorkOutcome::Prepared { tree } => prepared(turn, *tree),
         WorkOutcome::Checked { report } => checked(turn, report),
+        WorkOutcome::ProposalsTried { report, .. } => {
+            turn.next.checks.proposed = ProposedCheck::all_of(report);
+            task_criteria::ask_for_any(turn);
+        }
         WorkOutcome::Verified { report, tests } => match turn.next.run.step {
             LoopStep::Verify => verified(turn, report, Some(*tests)),
             _ => turn.because("a verification that was not requested was ignored"),
@@ -120,7 +127,9 @@ pub(super) fn book(turn: &mut StepContext, outcome: &WorkOutcome) -> Money {
             turn.next.supervision.opinions.charge(run);
             run.cost
         }
-        WorkOutcome::AgentLost { cost, .. } | WorkOutcome::AskedAtEnd { cost } => *cost,
+        WorkOutcome::AgentLost { cost, .. }
+        | WorkOutcome::AskedAtEnd { cost }
+        | WorkOutcome::ProposalsTried { cost, .. } => *cost,
         WorkOutcome::Prepared { .. }
         | WorkOutcome::Checked { .. }
         | WorkOutcome::Verified { .. }
@@ -206,9 +215,12 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     }
     turn.next.knowledge.experience = if adapts { tree.experience } else { Default::default() };
     if turn.next.checks.list.is_empty() {
-        turn.go(LoopState::NeedsCriteria, "no check was found");
-        let view = report::needs_criteria(&turn.next, &[]);
-        return turn.comment(&format!("criteria/{}", turn.next.version), view);
+        // The base stays the same, so its results do, too.
+        if tree.proposes && turn.next.checks.proposed.is_empty() {
+            let purpose = CheckPurpose::Proposals;
+            return turn.work(LoopStep::Baseline, |ticket| WorkEffect::Check { ticket, purpose, commit: tree.head });
+        }
+        return task_criteria::ask_for_any(turn);
     }
     if turn.next.checks.baseline.is_none() {
         turn.push(ForgeEffect::Status { fresh: false });

@@ -209,6 +209,14 @@ pub enum WorkOutcome {
     Prepared { tree: Box<PreparedTree> },
     /// The checks of an iteration or of the baseline finished.
     Checked { report: CheckReport },
+    /// The proposed checks finished.
+    ProposalsTried {
+        report: CheckReport,
+        /// Cost of the question to an assistant.
+        cost: Money,
+        /// Reason why the assistant gave no usable answer.
+        assistant_failure: Option<String>,
+    },
     /// The checks of a commit finished in a fresh checkout.
     Verified { report: CheckReport, tests: Box<TestEvidence> },
     /// The agent run for a plan ended. The plan is in the report or in the last message of the run.
@@ -359,6 +367,9 @@ pub struct PreparedTree {
     pub settings: Option<RepositorySettings>,
     /// Checks detected in the tree.
     pub detected: Vec<Check>,
+    /// Whether commands can be proposed if there is no check.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proposes: bool,
     /// Usual iterations, time and cost in this repository, by task type.
     #[serde(default)]
     pub estimates: BTreeMap<TaskType, Estimate>,

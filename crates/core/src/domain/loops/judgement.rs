@@ -10,7 +10,7 @@ use crate::domain::supervision::control::{
 use crate::domain::supervision::oversight::{
     AuditEntry, AuditEvent, Basis, DetectionKind, DetectionSeverity, Health, InterventionLevel, cause_rank,
 };
-use crate::domain::supervision::strategy::Approach;
+use crate::domain::supervision::strategy::{Approach, IterationIssue};
 
 /// Result of supervision for one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct IterationJudgement {
     pub moved: Vec<String>,
     /// Reason to stop the loop; `None` if it continues.
     pub stops: Option<String>,
+    /// Problems that the validations after this iteration and before the next one found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issues: Vec<IterationIssue>,
     /// Additional figures of control; `None` in judgements that were stored without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<ControlFigures>,
@@ -218,6 +221,7 @@ mod tests {
             reasoning: String::new(),
             moved: Vec::new(),
             stops: None,
+            issues: Vec::new(),
             control: None,
         }
     }

@@ -27,6 +27,9 @@ pub struct NextRunPlan {
     /// Names of the failing checks. Those that most others depend on come first.
     #[serde(default)]
     pub checks: Vec<String>,
+    /// Open blockers in the agent's words, the most frequent one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<String>,
 }
 
 impl NextRunPlan {
@@ -36,10 +39,15 @@ impl NextRunPlan {
         let mut advice = control.prompt_adjustments.clone();
         advice.extend(review.plan.adjustments.iter().cloned());
         advice.extend(review.after.iter().filter_map(|issue| issue.advice.clone()));
-        let checks = review.plan.priorities.iter().filter_map(|priority| match priority {
-            WorkPriority::Check(name) => Some(name.clone()),
-            WorkPriority::Blocker(_) | WorkPriority::Review(_) => None,
-        });
+        let (mut checks, mut blockers) = (Vec::new(), Vec::new());
+        for priority in &review.plan.priorities {
+            match priority {
+                WorkPriority::Check(name) => checks.push(name.clone()),
+                WorkPriority::Blocker(text) => blockers.push(text.clone()),
+                // The prompt has the comments themselves.
+                WorkPriority::Review(_) => {}
+            }
+        }
         Self {
             directives: review.verdict.directives.clone(),
             advice,
@@ -47,7 +55,8 @@ impl NextRunPlan {
             model: review.model(),
             breadth: control.actuation.breadth,
             memory_share: control.actuation.memory_share,
-            checks: checks.collect(),
+            checks,
+            blockers,
         }
     }
 

@@ -16,6 +16,7 @@ use super::merging::{MergeInProgress, MergeWith};
 use super::next_run::NextRunPlan;
 use super::past_loops::PastLoops;
 use super::planning::Planning;
+use super::proposed_check::ProposedCheck;
 use super::refused_change::RefusedChange;
 use super::remarks::PublishedProposal;
 use super::run_options::RunOptions;
@@ -161,6 +162,9 @@ pub struct LoopChecks {
     pub list: Vec<Check>,
     /// Source of the checks.
     pub source: Option<CheckSource>,
+    /// Commands that were last proposed as checks, in the order of the list that people see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proposed: Vec<ProposedCheck>,
     /// Results before the first iteration; `None` until the checks ran.
     pub baseline: Option<Baseline>,
     /// Last iteration that was measured by other checks than the current ones. Results up to it are not compared with later ones;

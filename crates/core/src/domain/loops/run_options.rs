@@ -13,7 +13,7 @@ const CONFIRM_MIN: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunOptions {
-    /// Commands of the checks, in order; at most 16.
+    /// Commands of the checks, in order; at most 16. In a command of a person, a number means the proposal with this number.
     pub checks: Vec<String>,
     /// Maximum number of iterations, 1..=1000.
     pub max_iterations: Option<u32>,

@@ -31,11 +31,17 @@ pub fn transition(judged: &IterationJudgement) -> String {
 
 /// Describes the active alarms except severity `Info`, most severe first.
 pub fn alarms(judged: &IterationJudgement) -> Vec<String> {
-    let active = judged.control.iter().flat_map(|figures| &figures.alarms);
-    active.filter(|alarm| alarm.severity > AlarmSeverity::Info).map(alarm).collect()
+    active_alarms(judged).map(alarm).collect()
 }
 
-fn alarm(alarm: &KeptAlarm) -> String {
+/// Returns the active alarms except severity `Info`, most severe first.
+pub fn active_alarms(judged: &IterationJudgement) -> impl Iterator<Item = &KeptAlarm> {
+    let active = judged.control.iter().flat_map(|figures| &figures.alarms);
+    active.filter(|alarm| alarm.severity > AlarmSeverity::Info)
+}
+
+/// Describes an alarm.
+pub fn alarm(alarm: &KeptAlarm) -> String {
     let KeptAlarm { kind, severity, message, since, acknowledged, .. } = alarm;
     let seen = if *acknowledged { ", acknowledged" } else { "" };
     format!("{} ({}, since iteration {since}{seen}): {message}", kind.name(), severity.word())
@@ -113,6 +119,7 @@ mod tests {
             reasoning: String::new(),
             moved: Vec::new(),
             stops: None,
+            issues: Vec::new(),
             control: Some(ControlFigures {
                 terms: Terms { p: 0.225, i: 0.18, d: -0.02 },
                 gains: Gains { kp: 0.5, ki: 0.15, kd: 0.25 },

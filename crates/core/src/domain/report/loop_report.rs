@@ -110,7 +110,7 @@ pub struct ReportedDetection {
 impl LoopReport {
     /// Creates the report of a loop in its current state.
     pub fn of(current: &Loop, now: Timestamp) -> Self {
-        let totals = current.supervision.as_ref().map(|known| report(&known.overseer)).unwrap_or_default();
+        let totals = current.supervision.state.as_ref().map(|known| report(&known.overseer)).unwrap_or_default();
         let detections = totals.detections.iter().map(|(kind, iterations)| DetectionTotal {
             kind: *kind,
             title: kind.title().to_owned(),
@@ -125,8 +125,8 @@ impl LoopReport {
         Self {
             id: current.id.clone(),
             title: current.task.title.clone(),
-            repository: current.place.repo.to_string(),
-            issue: current.place.issue.0,
+            repository: current.issue.repo.to_string(),
+            issue: current.issue.issue.0,
             state: current.state,
             reason: current.why.clone(),
             health: current.judged().map(|judged| judged.health),

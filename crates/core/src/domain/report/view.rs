@@ -12,8 +12,8 @@ mod progress;
 use serde::{Deserialize, Serialize};
 
 pub use ask::{
-    CommandReply, ConfirmReason, HelpSetting, HelpView, NeedsConfirmView, NeedsCriteriaView, RepositoryFileErrorView,
-    UnseenLine, WaitingView, WhoMayView,
+    CommandReply, ConfirmReason, HelpSetting, HelpView, NeedsConfirmView, NeedsCriteriaView, ProposedLine,
+    RepositoryFileErrorView, UnseenLine, WaitingView, WhoMayView,
 };
 pub use ending::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,

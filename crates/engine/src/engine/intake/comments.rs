@@ -233,6 +233,9 @@ impl Engine {
             }
             (None | Some((_, IssueRole::Issue, false)), command, Some(now)) => {
                 let Some((options, wishes)) = command.starts() else { return taken(done("answered")) };
+                if let Err(problem) = options.commands(&[]) {
+                    return refused(problem, None);
+                }
                 let existing = match now.is_pull {
                     true => match self.existing_pull(account, &place.repo, place.issue, options).await? {
                         PullAccess::Usable(pull) => Some(pull),

@@ -264,7 +264,10 @@ impl Engine {
         let checks = match (given.is_empty(), policy.checks.is_empty()) {
             (false, _) => given,
             (true, false) => policy.checks.clone(),
-            (true, true) => criteria::detect(&files),
+            (true, true) => match criteria::detect(&files) {
+                detected if detected.is_empty() => criteria::trial(criteria::propose(&files)),
+                detected => detected,
+            },
         };
         let view = self.workspaces.agent_view(&current.id, repo);
         let report = self

@@ -16,7 +16,7 @@ use super::layout::{
     segment,
 };
 use super::{answers, charts, data, live};
-use crate::domain::loops::{Iteration, Loop};
+use crate::domain::loops::{Iteration, KeptAlarm, Loop};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::report::view::{CommandReply, StatusView, View};
 use crate::domain::report::{self, control_words};
@@ -173,9 +173,20 @@ struct IterationLine<'a> {
     d: Option<String>,
     gains: Option<String>,
     profile: Option<String>,
-    alarms: Vec<String>,
+    alarms: Vec<AlarmLine>,
+    health: Option<&'static str>,
+    /// Time of the judgement.
+    ended_at: Option<i64>,
     found: Vec<FoundLine>,
     strategy: Option<&'a str>,
+}
+
+/// Active alarm of an iteration.
+#[derive(Debug, Serialize)]
+struct AlarmLine {
+    text: String,
+    /// Time when the alarm was raised; `None` if its iteration is unknown.
+    raised_at: Option<i64>,
 }
 
 /// Detection in an iteration.
@@ -407,9 +418,23 @@ fn line<'a>(current: &Loop, iteration: &'a Iteration, now: Timestamp) -> Iterati
         d: judged.map(|judged| format!("{:+.2}", judged.d)),
         gains: judged.map(control_words::gains),
         profile: judged.map(|judged| judged.profile.clone()),
-        alarms: judged.map(control_words::alarms).unwrap_or_default(),
+        alarms: judged
+            .into_iter()
+            .flat_map(control_words::active_alarms)
+            .map(|alarm| alarm_line(current, alarm))
+            .collect(),
+        health: judged.map(|judged| judged.health.word()),
+        ended_at: iteration.ended_at.map(|at| at.0),
         found: found.collect(),
         strategy: judged.map(|judged| judged.reasoning.as_str()),
+    }
+}
+
+fn alarm_line(current: &Loop, alarm: &KeptAlarm) -> AlarmLine {
+    let since = current.iterations.iter().find(|iteration| u64::from(iteration.number) == alarm.since);
+    AlarmLine {
+        text: control_words::alarm(alarm),
+        raised_at: since.and_then(|iteration| iteration.ended_at).map(|at| at.0),
     }
 }
 

@@ -295,7 +295,7 @@ async fn reflections_of(state: &WebState, viewer: &Viewer, id: &str) -> Result<(
     let (current, right) = loop_page::seen(state, viewer, &LoopId::new(id), false).await?;
     require(right, ViewRight::Write)?;
     let edits =
-        state.access.may_press(&state.engine, viewer, std::slice::from_ref(&current.place.repo)).await == [true];
+        state.access.may_press(&state.engine, viewer, std::slice::from_ref(&current.issue.repo)).await == [true];
     let read = state.engine.store.read(move |c| memory::reflections(c, &current.id, REFLECTIONS_SHOWN));
     Ok((read.await?, edits))
 }
@@ -385,7 +385,7 @@ async fn change_reflection(
 ) -> Result<(), PageError> {
     require_token(viewer, &form.csrf)?;
     let (current, _) = loop_page::seen(state, viewer, &of.loop_id, false).await?;
-    require_change(state, viewer, &current.place.repo).await?;
+    require_change(state, viewer, &current.issue.repo).await?;
     let (by, masker, now) = (by(viewer), state.engine.checks.masker.clone(), state.engine.clock.now());
     let ReflectionForm { answer, approach, failed, why, next, .. } = form;
     let change = ReflectionChange { approach: Some(approach), failed: Some(failed), why: Some(why), next: Some(next) };

@@ -155,7 +155,7 @@ fn validation_rejects_invalid_checks() {
 }
 
 #[test]
-fn tree_yields_one_check_per_language() {
+fn tree_yields_the_checks_of_its_languages() {
     const PYTEST: &str = "python3 -m pytest";
     let cases: &[(&[(&str, &str)], &[&str])] = &[
         (&[], &[]),
@@ -165,7 +165,16 @@ fn tree_yields_one_check_per_language() {
         (&[("package.json", r#"{"scripts":{"test":"jest"}}"#)], &["npm test"]),
         (&[("package.json", r#"{"scripts":{"test":"echo \"Error: no test specified\" && exit 1"}}"#)], &[]),
         (&[("package.json", r#"{"scripts":{"test":""}}"#)], &[]),
-        (&[("package.json", r#"{"scripts":{"build":"x"}}"#)], &[]),
+        (&[("package.json", r#"{"scripts":{"start":"x"}}"#)], &[]),
+        // Without tests, the commands that build and lint verify the tree.
+        (&[("package.json", r#"{"scripts":{"build":"x"}}"#)], &["npm run build"]),
+        (
+            &[("package.json", r#"{"scripts":{"build":"x","lint":"eslint ."}}"#), ("yarn.lock", "")],
+            &["yarn run lint", "yarn run build"],
+        ),
+        (&[("package.json", r#"{"scripts":{"build":"x","test":"jest"}}"#)], &["npm test"]),
+        (&[("package.json", r#"{"scripts":{"lint":"eslint --fix ."}}"#)], &[]),
+        (&[("package.json", "{}"), ("tsconfig.json", "{}")], &["npx --no-install tsc --noEmit"]),
         (&[("package.json", "{ not json")], &[]),
         (&[("package.json", r#"{"scripts":{"test":"x"}}"#), ("pnpm-lock.yaml", "")], &["pnpm test"]),
         (&[("package.json", r#"{"scripts":{"test":"x"}}"#), ("yarn.lock", "")], &["yarn test"]),
@@ -179,12 +188,19 @@ fn tree_yields_one_check_per_language() {
         (&[("tox.ini", "")], &[PYTEST]),
         (&[("setup.cfg", "[tool:pytest]")], &[PYTEST]),
         (&[("setup.cfg", "[flake8]")], &[]),
+        (&[("pyproject.toml", "[tool.ruff]\n[tool.mypy]")], &["mypy .", "ruff check ."]),
+        (&[("pyproject.toml", "[build-system]\n[tool.ruff]")], &[PYTEST]),
+        (&[(".flake8", ""), ("ruff.toml", ""), (".ruff.toml", "")], &["flake8", "ruff check ."]),
         (&[("go.mod", "module x")], &["go test ./..."]),
         (&[("Makefile", "all:\n\techo\ntest: all\n\tx")], &["make test"]),
         (&[("Makefile", "check:\n\tx")], &["make check"]),
         (&[("Makefile", "lint test: all\n\tx")], &["make test"]),
         (&[("Makefile", "test := x\ntests:\n\ttest: y")], &[]),
         (&[("Makefile", "check:\n\ntest:\n")], &["make test"]),
+        (&[("Makefile", "build:\n\tx\n")], &["make build"]),
+        (&[("Makefile", "all: build\nbuild:\n\tx\nlint:\n\ty\n")], &["make lint", "make build"]),
+        (&[("Makefile", "all:\n\tx\n")], &["make all"]),
+        (&[("Makefile", "install:\n\tx\n")], &[]),
         // The makefile usually calls the language's runner.
         (&[("go.mod", ""), ("Makefile", "test:\n\tgo test")], &["go test ./..."]),
         (
@@ -199,6 +215,33 @@ fn tree_yields_one_check_per_language() {
         assert_eq!(commands, *expected, "of {tree:?}");
         assert!(checks.iter().all(|check| check.source == CheckSource::Detected && validate(check).is_ok()));
     }
+}
+
+#[test]
+fn tree_without_checks_yields_proposed_commands() {
+    let cases: &[(&[(&str, &str)], &[&str])] = &[
+        (&[], &[]),
+        (&[("README.md", "x")], &[]),
+        (&[("check.sh", "exit 1")], &["sh check.sh"]),
+        (&[("scripts/test.sh", "#!/usr/bin/env bash\nx")], &["bash scripts/test.sh"]),
+        (&[("Justfile", "test := 'x'\n@lint path='.': fmt\n  x\nbuild:\n  y\n")], &["just lint", "just build"]),
+        (&[("mvnw", ""), ("pom.xml", "")], &["./mvnw -q -B test"]),
+        (&[("pubspec.yaml", "")], &["dart test", "dart analyze"]),
+        (
+            &[("test.sh", ""), ("Rakefile", ""), (".rubocop.yml", ""), ("mkdocs.yml", "")],
+            &["sh test.sh", "bundle exec rake", "bundle exec rubocop"],
+        ),
+    ];
+    for (tree, expected) in cases {
+        let tree: HashMap<&str, &str> = tree.iter().copied().collect();
+        let commands = propose(&|path: &str| tree.get(path).map(|text| (*text).to_owned()));
+        assert_eq!(commands, *expected, "of {tree:?}");
+    }
+    let suggested = ["make docs", "sh test.sh", "make docs", "a", "b"].map(str::to_owned);
+    let checks = trial(suggested);
+    let commands: Vec<&str> = checks.iter().map(|check| check.command.as_str()).collect();
+    assert_eq!(commands, ["make docs", "sh test.sh", "a"]);
+    assert!(checks.iter().all(|check| check.source == CheckSource::Detected && validate(check).is_ok()));
 }
 
 #[test]

@@ -21,14 +21,23 @@ pub enum JobKind {
     Summary,
     /// Report extracted from the agent's last message.
     Message,
+    /// Commands that could serve as checks.
+    Checks,
     /// Second opinion about finished work.
     SecondOpinion,
 }
 
 impl JobKind {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Prompt, Self::Context, Self::Reflection, Self::Summary, Self::Message, Self::SecondOpinion];
+    pub const ALL: [Self; 7] = [
+        Self::Prompt,
+        Self::Context,
+        Self::Reflection,
+        Self::Summary,
+        Self::Message,
+        Self::Checks,
+        Self::SecondOpinion,
+    ];
 
     /// Returns the name used in the store, logs and metrics.
     pub fn as_str(self) -> &'static str {
@@ -38,6 +47,7 @@ impl JobKind {
             Self::Reflection => "reflection",
             Self::Summary => "summary",
             Self::Message => "message",
+            Self::Checks => "checks",
             Self::SecondOpinion => "second_opinion",
         }
     }
@@ -45,7 +55,7 @@ impl JobKind {
     /// Whether a loop asks questions of this kind.
     pub fn is_asked(self, intelligence: Intelligence) -> bool {
         match self {
-            Self::Context | Self::Summary => intelligence.asks(),
+            Self::Context | Self::Summary | Self::Checks => intelligence.asks(),
             Self::Prompt | Self::Reflection | Self::Message => intelligence == Intelligence::Full,
             Self::SecondOpinion => true,
         }
@@ -56,7 +66,7 @@ impl JobKind {
         match self {
             Self::Prompt => 1_200,
             Self::Context | Self::Summary => 800,
-            Self::Reflection | Self::Message => 600,
+            Self::Reflection | Self::Message | Self::Checks => 600,
             Self::SecondOpinion => 4_000,
         }
     }
@@ -66,7 +76,7 @@ impl JobKind {
         match self {
             Self::Prompt => 0.03,
             Self::Reflection => 0.02,
-            Self::Context | Self::Summary | Self::Message => 0.01,
+            Self::Context | Self::Summary | Self::Message | Self::Checks => 0.01,
             Self::SecondOpinion => 1.0,
         }
     }
@@ -75,7 +85,7 @@ impl JobKind {
     pub fn timeout_s(self) -> u64 {
         match self {
             Self::Prompt => 60,
-            Self::Context | Self::Reflection | Self::Summary | Self::Message => 30,
+            Self::Context | Self::Reflection | Self::Summary | Self::Message | Self::Checks => 30,
             Self::SecondOpinion => 600,
         }
     }

@@ -31,7 +31,7 @@ impl ContextSettings {
         match kind {
             JobKind::Context => self.model.as_deref(),
             JobKind::Summary => self.summary_model.as_deref(),
-            JobKind::Prompt | JobKind::Reflection | JobKind::Message | JobKind::SecondOpinion => None,
+            JobKind::Prompt | JobKind::Reflection | JobKind::Message | JobKind::Checks | JobKind::SecondOpinion => None,
         }
     }
 

@@ -75,6 +75,7 @@ impl CollectedEvents {
             // A merge contains the changes of the other side.
             WorkOutcome::Committed { change } if before.branch.merging().is_none() => self.committed(&change.stat),
             WorkOutcome::Prepared { .. }
+            | WorkOutcome::ProposalsTried { .. }
             | WorkOutcome::Planned { .. }
             | WorkOutcome::AgentLost { .. }
             | WorkOutcome::AskedAtEnd { .. }

@@ -580,10 +580,16 @@ fn blocking_check_comes_first() {
 #[test]
 fn warning_is_reported_once_with_evidence() {
     let mut run = LoopRun::started();
+    let mut notified = Vec::new();
     let warnings = ["a", "b", "c"].map(|error| {
         run.idles(counted(2, 8, &format!("error: {error}"))).is(LoopState::Running, LoopStep::Agent);
+        notified.push(run.effects.iter().find_map(|effect| match effect {
+            Effect::Channel(ChannelEffect::Warn { notice }) => Some((notice.level, notice.cause.clone())),
+            _ => None,
+        }));
         run.next_prompt().directives
     });
+    assert_eq!(notified, [None, Some((EscalationLevel::Warning, "warn_no_change".to_owned())), None]);
     let [none, one, again] = &warnings;
     assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
     let evidence = "WARNING: Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";

@@ -2,7 +2,8 @@
 
 use super::arguments::{CommandArguments, Problem, unknown_option};
 use super::{nearest, shown, values};
-use crate::domain::loops::{Loop, RunOptions};
+use crate::domain::checks::criteria;
+use crate::domain::loops::{Loop, RunOptions, is_number};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckSource;
 
@@ -59,15 +60,21 @@ impl RunOptions {
         if let Some(budget) = self.budget {
             target.limits.cost = budget;
         }
-        if !self.checks.is_empty() {
-            target.checks.list = self.to_checks();
-            target.checks.source = Some(CheckSource::Command);
+        let commands = self.commands(&target.checks.proposed).unwrap_or_default();
+        if !commands.is_empty() {
+            // Accepted proposals are about the repository, as detected checks are, so they cannot show that the task is done already.
+            let from = match self.checks.iter().all(|check| is_number(check)) {
+                true => CheckSource::Detected,
+                false => CheckSource::Command,
+            };
+            target.checks.list = commands.iter().map(|command| criteria::plain(command, from)).collect();
+            target.checks.source = Some(from);
             target.checks.baseline = None;
             target.checks.guard.base = None;
         }
         let earlier = std::mem::take(&mut target.settings.options);
         target.settings.options = Self {
-            checks: if self.checks.is_empty() { earlier.checks } else { self.checks.clone() },
+            checks: if commands.is_empty() { earlier.checks } else { commands },
             backend: self.backend.clone().or(earlier.backend),
             base: self.base.clone().or(earlier.base),
             max_iterations: self.max_iterations.or(earlier.max_iterations),
@@ -79,6 +86,9 @@ impl RunOptions {
 
     /// Returns the reason why the options are invalid for a loop; `None` if they are valid.
     pub fn rejection(&self, current: &Loop, now: Timestamp) -> Option<String> {
+        if let Err(problem) = self.commands(&current.checks.proposed) {
+            return Some(problem);
+        }
         let spent = &current.spent;
         if let Some(iterations) = self.max_iterations.filter(|n| *n <= spent.iterations) {
             let used = spent.iterations;

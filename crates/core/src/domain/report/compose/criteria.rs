@@ -1,9 +1,9 @@
 //! Describes a loop's checks, and fills the request for a check.
 
 use super::who_may;
-use crate::domain::loops::Loop;
+use crate::domain::loops::{Loop, ProposedCheck};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
-use crate::domain::report::view::{NeedsCriteriaView, PlannedCheck, View};
+use crate::domain::report::view::{NeedsCriteriaView, PlannedCheck, ProposedLine, View};
 
 fn source_words(source: CheckSource) -> &'static str {
     match source {
@@ -57,10 +57,19 @@ pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
         }
         looked_at.push("the repository's file on the default branch: no checks".into());
         if current.settings.policy.detect_checks {
-            looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile: no known test command".into());
+            looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile: no known command that tests, lints or builds".into());
         }
     }
+    let line = |proposal: &ProposedCheck| ProposedLine {
+        command: proposal.command.clone(),
+        result: if proposal.holds { "passes".into() } else { format!("fails ({})", proposal.why) },
+    };
+    let proposed = match problems.is_empty() && holding.is_empty() {
+        true => current.checks.proposed.iter().map(line).collect(),
+        false => Vec::new(),
+    };
     View::NeedsCriteria(NeedsCriteriaView {
+        proposed,
         loop_id: current.id.clone(),
         looked_at,
         holding,

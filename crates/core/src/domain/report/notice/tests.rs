@@ -225,12 +225,18 @@ fn channels_receive_selected_levels() {
 }
 
 #[test]
-fn redirect_notifies_warning_channels() {
+fn warning_and_redirect_notify_only_channels_of_their_level() {
+    for (level, cause) in [(InterventionLevel::Warn, "warn_stuck"), (InterventionLevel::Redirect, "redirect_stuck")] {
+        warned_channels(level, cause);
+    }
+}
+
+fn warned_channels(level: InterventionLevel, cause: &str) {
     let found = JudgedDetection {
         kind: DetectionKind::Stuck,
         severity: oversight::DetectionSeverity::High,
         basis: None,
-        level: InterventionLevel::Redirect,
+        level,
         fresh: true,
         evidence: "the same error 4 times".into(),
         recommendations: vec!["Find the cause first".into()],
@@ -245,9 +251,11 @@ fn redirect_notifies_warning_channels() {
         effects,
         [Effect::Channel(ChannelEffect::Notify { channel: "all".into(), notice: Box::new(notice.clone()) })]
     );
-    assert_eq!(effects[0].key(), "notify/all/raised/redirect_stuck");
+    assert_eq!((notice.level, effects[0].key()), (EscalationLevel::Warning, format!("notify/all/raised/{cause}")));
     assert_ne!(notice.dedup_key(), Notice { cause: "stuck".into(), ..notice.clone() }.dedup_key());
-    insta::assert_snapshot!("slack_warning", pretty(ChannelKind::Slack, &notice, None));
+    if level == InterventionLevel::Redirect {
+        insta::assert_snapshot!("slack_warning", pretty(ChannelKind::Slack, &notice, None));
+    }
 }
 
 #[test]

@@ -18,10 +18,22 @@ pub struct NeedsCriteriaView {
     /// Commands of checks that failed once and passed once without a change; may be empty.
     #[serde(default)]
     pub flaky: Vec<String>,
+    /// Commands that were proposed as checks, in the order of their numbers; may be empty.
+    #[serde(default)]
+    pub proposed: Vec<ProposedLine>,
     /// Path of the repository's file on this forge.
     pub repository_file: String,
     /// Description of the people who may reply.
     pub who_may: String,
+}
+
+/// Row of the list of proposed checks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProposedLine {
+    /// Command.
+    pub command: String,
+    /// Result before any change ("passes", "fails (exit code 1)").
+    pub result: String,
 }
 
 /// Request to confirm the task's text.

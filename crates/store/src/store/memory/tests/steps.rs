@@ -120,6 +120,7 @@ impl LearningRun {
             lacks: Vec::new(),
             settings: None,
             detected: Vec::new(),
+            proposes: false,
             estimates: std::collections::BTreeMap::new(),
             past: Vec::new(),
             experience: Experience::default(),

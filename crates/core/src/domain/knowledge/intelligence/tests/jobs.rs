@@ -63,6 +63,7 @@ fn questions_frame_data_and_close_schemas() {
         ask(&Reflecting::on(done, "-a\n+b"), "c0ffee"),
         ask(&Summarizing::of(&[done]).expect("there is one"), "c0ffee"),
         ask(&MessageAnalysis::of("END c0ffee\nAll is well."), "c0ffee"),
+        ask(&SuggestingChecks::of(&current, &["build.zig".to_owned()]), "c0ffee"),
         ask(&Reviewing::of(&current, "-a\n+b", false, true), "c0ffee"),
     ];
     for (asked, kind) in asks.iter().zip(JobKind::ALL) {
