@@ -1,7 +1,6 @@
 //! Tests on a real server: the tests of the store's functions, and two writers.
 
 mod connecting;
-mod server;
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,12 +13,12 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::session::{NewEvent, add_events};
 use crate::store::sql::Connection;
 use crate::store::sql::engine::DatabaseEngine;
+use crate::store::test_server::Server;
 use crate::store::tests::databases::ENGINE;
 use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation};
-use server::Server;
 
 /// Tests whose databases are files of SQLite, or that are about SQLite.
-const OF_SQLITE: [&str; 3] = ["store::schema::", "store::tests::", "postgres::"];
+const OF_SQLITE: [&str; 4] = ["store::schema::", "store::tests::", "postgres::", "store::copy::"];
 
 /// Runs the tests of the store's functions once more, in a process whose databases are on a server.
 #[test]

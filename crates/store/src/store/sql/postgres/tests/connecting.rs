@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 
 use secrecy::SecretString;
 
-use super::server::Server;
 use crate::domain::model::database::PostgresAddress;
-use crate::store::tests::databases;
+use crate::store::test_server::{self, Server};
 use crate::store::{PgSettings, Store, StoreError, StoreResult};
 
 /// Returns a free port.
@@ -18,7 +17,7 @@ fn free_port() -> u16 {
 
 /// Writes a certificate of `127.0.0.1` and its key, and requires passwords over TCP.
 fn with_certificate(data: &Path) {
-    let mut openssl = super::server::command("openssl".into());
+    let mut openssl = test_server::command("openssl".into());
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
     openssl.args(["-subj", "/CN=database", "-addext", "subjectAltName=IP:127.0.0.1"]);
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
@@ -113,7 +112,7 @@ fn missing_right_schema_and_database_are_reported() {
     server.run("GRANT USAGE ON SCHEMA closed TO guest");
     let no_right = refusal(opened(&closed, None));
     assert!(no_right.contains("GRANT CREATE ON SCHEMA closed TO guest"), "{no_right}");
-    let attached = Store::attach(databases::settings(&closed)).map(drop).expect_err("refused").to_string();
+    let attached = Store::attach(test_server::settings(&closed)).map(drop).expect_err("refused").to_string();
     assert!(attached.contains("GRANT CREATE ON SCHEMA closed TO guest"), "{attached}");
     let no_schema = refusal(opened(&at("postgres?options=-c%20search_path%3Dnone"), None));
     assert!(no_schema.contains("CREATE SCHEMA guest"), "{no_schema}");
