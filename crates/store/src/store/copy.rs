@@ -199,12 +199,16 @@ fn tables() -> StoreResult<Vec<Table>> {
         JOIN pragma_table_list l ON l.schema = 'main' AND l.name = s.name
         WHERE l.type = 'table' AND s.name NOT LIKE 'sqlite%' ORDER BY s.rowid";
     let mut statement = connection.prepare(sql)?;
-    let names = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
-    names.map(|found| Table::of(&connection, found?)).collect()
+    let mut rows = statement.query([])?;
+    let mut tables = Vec::new();
+    while let Some(row) = rows.next()? {
+        tables.push(Table::of(&connection, row.get(0)?, row.get(1)?)?);
+    }
+    Ok(tables)
 }
 
 impl Table {
-    fn of(c: &Connection, (name, is_never_reused): (String, bool)) -> StoreResult<Self> {
+    fn of(c: &Connection, name: String, is_never_reused: bool) -> StoreResult<Self> {
         let mut statement = c.prepare("SELECT name, pk, type = 'INTEGER' FROM pragma_table_info(?1) ORDER BY cid")?;
         let found = statement.query_map([&name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let found: Vec<(String, i64, bool)> = found.collect::<Result<_, _>>()?;
