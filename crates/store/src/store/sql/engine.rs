@@ -41,6 +41,9 @@ pub(in crate::store) trait DatabaseEngine {
     /// never used again.
     fn continue_ids(&self, table: &str, column: &str, last: i64, is_never_reused: bool) -> StoreResult<()>;
 
+    /// Returns the server's time in milliseconds since 1970; `None` if the database is a file, which has no clock.
+    fn server_time(&self) -> StoreResult<Option<i64>>;
+
     /// Returns the sizes of the database and its log, in bytes; 0 if unknown.
     fn sizes(&self) -> StoreResult<(u64, u64)>;
 

@@ -143,6 +143,11 @@ impl DatabaseEngine for PgConnection {
         self.batch(&format!("SELECT setval(pg_get_serial_sequence('{table}', '{column}'), {next})"))
     }
 
+    fn server_time(&self) -> StoreResult<Option<i64>> {
+        // The time of the statement, because a transaction may have waited for the write lock.
+        self.number("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)::text").map(Some)
+    }
+
     fn sizes(&self) -> StoreResult<(u64, u64)> {
         let size = self.number("SELECT pg_database_size(current_database())::text")?;
         Ok((u64::try_from(size).unwrap_or_default(), 0))

@@ -76,7 +76,7 @@ pub(in crate::store) fn open_alone(path: &Path, patience: Duration) -> StoreResu
         return Err(failure("the file does not exist; `ralph-bot serve` creates it"));
     }
     check_writable(path)?;
-    let lock = schema::claim(path, patience).map_err(unusable)?;
+    let lock = schema::claim(path, patience)?;
     let opened = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).and_then(|connection| {
         configure(&connection)?;
         Ok(connection)
@@ -103,7 +103,7 @@ pub(in crate::store) fn create_alone(path: &Path, patience: Duration) -> StoreRe
         }
     }
     check_writable(path)?;
-    let lock = schema::claim(path, patience).map_err(unusable)?;
+    let lock = schema::claim(path, patience)?;
     let part = tempfile::Builder::new().prefix(".ralph-copy-").tempfile_in(folder_of(path));
     let part = part.map_err(|error| failure(error.to_string()))?;
     let opened = Connection::open_with_flags(part.path(), OpenFlags::SQLITE_OPEN_READ_WRITE).and_then(|connection| {
@@ -185,6 +185,10 @@ impl DatabaseEngine for Connection {
             self.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)", (table, last))?;
         }
         Ok(())
+    }
+
+    fn server_time(&self) -> StoreResult<Option<i64>> {
+        Ok(None)
     }
 
     fn sizes(&self) -> StoreResult<(u64, u64)> {
