@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CliError, CliResult, Global, attach, block_on, load, print, table};
 use crate::app;
+use crate::cli::{CliError, CliResult, Global, attach, block_on, load, print, table};
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::store::{CopiedTable, DatabaseAddress, copy_database};
 
@@ -98,7 +98,9 @@ mod tests {
     fn target_is_a_server_a_file_or_a_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ralph-control.yaml");
-        std::fs::write(&file, "backends: {}\n").expect("written");
+        let text = "forges: [{ name: w, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, updates: poll }]\n\
+                    backends: { mine: { type: script, command: [sh] } }\n";
+        std::fs::write(&file, text).expect("written");
         let global = Global { config: Some(file), json: false, color: Color::Never };
         let env = Env::of([("P", "hunter2")]);
         let shown = |to: &str, password: Option<&str>| {

@@ -23,6 +23,7 @@ pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
+mod paging;
 mod schema;
 mod scope;
 pub mod session;

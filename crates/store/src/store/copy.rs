@@ -15,9 +15,9 @@ use rusqlite::types::Value;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use super::schema::SchemaLock;
-use super::sql::{Connection, Database, OptionalExtension, Row, params_from_iter, postgres, sqlite};
-use super::{DatabaseAddress, Mode, StoreResult, failure, listing, memory, session, unusable, with_path};
+use crate::store::schema::SchemaLock;
+use crate::store::sql::{Connection, Database, OptionalExtension, params_from_iter, postgres, sqlite};
+use crate::store::{DatabaseAddress, Mode, StoreResult, failure, listing, memory, session, unusable, with_path};
 
 /// Number of rows that are read and written at a time.
 const PAGE: usize = 64;
@@ -39,7 +39,7 @@ pub struct CopiedTable {
 ///
 /// # Errors
 /// `Unusable` if both are files, if a process uses one of the databases, or if the target has rows or exists; the errors of
-/// [`Store::attach`](super::Store::attach) for the source and for a target with tables. After an error the target has no rows.
+/// [`Store::attach`](crate::store::Store::attach) for the source and for a target with tables. After an error the target has no rows.
 pub fn copy_database(from: &DatabaseAddress, to: &DatabaseAddress) -> StoreResult<Vec<CopiedTable>> {
     copy_within(from, to, PATIENCE)
 }
@@ -99,29 +99,6 @@ fn copy_rows(source: &LockedDatabase, target: &LockedDatabase, tables: &[Table])
         }
     }
     Ok(copied)
-}
-
-/// Calls `each` for the rows of a table in the order of their ids. It returns the id of its row.
-pub(super) fn for_each_row(
-    c: &Connection,
-    table: &str,
-    columns: &str,
-    mut each: impl FnMut(&Row<'_>) -> StoreResult<i64>,
-) -> StoreResult<()> {
-    let mut statement =
-        c.prepare_cached(&format!("SELECT {columns} FROM {table} WHERE id > ?1 ORDER BY id LIMIT {PAGE}"))?;
-    let mut after = i64::MIN;
-    loop {
-        let mut count = 0;
-        let mut rows = statement.query([after])?;
-        while let Some(row) = rows.next()? {
-            after = each(&row)?;
-            count += 1;
-        }
-        if count < PAGE {
-            return Ok(());
-        }
-    }
 }
 
 /// Database that no other process uses. The connection closes before the lock is released.

@@ -1,6 +1,6 @@
 //! Read model of loops for lists: one small row per loop. Saving a loop updates its row, so lists need not read whole loops.
 
-use super::copy::for_each_row;
+use super::paging::for_each_row;
 pub use super::scope::RepoScope;
 use super::{StoreError, StoreResult, costs, installation};
 use crate::domain::knowledge::session::terms;

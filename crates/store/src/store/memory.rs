@@ -23,7 +23,7 @@ pub use step_learning::StepMemory;
 pub use transfer::{ImportCounts, export, import, parse};
 
 use super::StoreResult;
-use super::copy::for_each_row;
+use super::paging::for_each_row;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
     AddedLearning, Content, Learning, LearningState, MemorySettings, ParsedQuery, TermMatch, take_in,

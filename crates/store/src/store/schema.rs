@@ -14,7 +14,7 @@ use std::time::Duration;
 use failpoint::kill_point;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::MIGRATIONS;
+use super::{MIGRATIONS, StoreResult, failure, unusable};
 use crate::clock::Stopwatch;
 
 /// Time between two attempts to acquire the lock.
@@ -45,14 +45,13 @@ pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaLock, 
 /// Reason why a database cannot be used alone.
 pub(super) const IN_USE: &str = "a process of ralph-bot uses it; stop the service first";
 
-/// Acquires the exclusive lock on a database's folder, so that no other process uses the database. The error is a message for
-/// the operator.
-pub(super) fn claim(path: &Path, patience: Duration) -> Result<SchemaLock, String> {
-    let file = lock_of(path)?;
+/// Acquires the exclusive lock on a database's folder, so that no other process uses the database.
+pub(super) fn claim(path: &Path, patience: Duration) -> StoreResult<SchemaLock> {
+    let file = lock_of(path).map_err(failure)?;
     let waited = Stopwatch::start();
-    while !taken(file.try_lock())? {
+    while !taken(file.try_lock()).map_err(failure)? {
         if waited.elapsed() >= patience {
-            return Err(IN_USE.to_owned());
+            return Err(unusable(IN_USE));
         }
         std::thread::sleep(LOCK_RETRY);
     }

@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 5] = [
 const START: Duration = Duration::from_secs(30);
 
 /// Server in a temporary folder, with a socket.
-pub struct Server {
+pub struct PostgresServer {
     folder: tempfile::TempDir,
     process: Child,
     port: u16,
@@ -44,7 +44,7 @@ pub fn command(program: PathBuf) -> Command {
 /// Number of the user `nobody` on Debian.
 const NOBODY: u32 = 65_534;
 
-impl Server {
+impl PostgresServer {
     /// Starts a server; returns `None` and records the skipped test if the machine has none.
     pub fn start() -> Option<Self> {
         Self::start_with(&[], |_| {})
@@ -122,7 +122,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         // SIGQUIT ends all processes of the server at once.
         let id = rustix::process::Pid::from_child(&self.process);

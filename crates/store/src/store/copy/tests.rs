@@ -8,7 +8,7 @@ use crate::domain::model::ids::{LoopId, Money, Number, Timestamp};
 use crate::process::Masker;
 use crate::store::listing::{LoopFilter, RepoScope};
 use crate::store::session::{NewEvent, NewTurn};
-use crate::store::test_server::{self, Server};
+use crate::store::test_server::{self, PostgresServer};
 use crate::store::{PgSettings, Store, StoreError, loops};
 
 /// Tables with rows of the service's own functions, whose texts are searched.
@@ -159,7 +159,7 @@ fn assert_usable(address: &DatabaseAddress) {
 
 #[test]
 fn database_is_equal_after_a_move_to_a_server_and_back() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let from = filled(folder.path());
     let to: DatabaseAddress = server.schema().into();
@@ -192,7 +192,7 @@ fn on_server(settings: &PgSettings, sql: &str) {
 
 #[test]
 fn target_with_rows_or_of_another_version_is_refused_and_unchanged() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let from = filled(folder.path());
     let before = state(&from);
@@ -221,7 +221,7 @@ fn target_with_rows_or_of_another_version_is_refused_and_unchanged() {
 
 #[test]
 fn unusable_addresses_are_refused() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let from = filled(folder.path());
     let missing = refusal(&(&folder.path().join("missing.db")).into(), &server.schema().into());
@@ -249,7 +249,7 @@ fn unusable_addresses_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn database_of_a_running_process_is_refused() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let settings = server.schema();
     let file = folder.path().join("ralph.db");
@@ -269,7 +269,7 @@ async fn database_of_a_running_process_is_refused() {
 
 #[test]
 fn changed_row_of_the_target_is_noticed_and_nothing_is_kept() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let from = filled(folder.path());
     let settings = server.schema();

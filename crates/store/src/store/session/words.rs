@@ -1,11 +1,11 @@
 //! Entries of the full-text indexes: for a new row, and for all rows of a copied database.
 
-use super::packed::indexed;
-use super::{EVENT_COLUMNS, TURN_COLUMNS, event, scope, turn};
 use crate::domain::knowledge::session::{SessionEvent, SessionSummary, SessionTurn};
 use crate::domain::model::ids::LoopId;
 use crate::store::StoreResult;
-use crate::store::copy::for_each_row;
+use crate::store::paging::for_each_row;
+use crate::store::session::packed::indexed;
+use crate::store::session::{EVENT_COLUMNS, TURN_COLUMNS, event, scope, turn};
 use crate::store::sql::{Connection, params};
 
 /// Adds a turn to the index; its texts have at most the indexed length.
