@@ -13,6 +13,7 @@ pub mod local;
 pub mod loops;
 pub mod mcp;
 pub mod memory;
+pub mod migrate;
 pub mod replay;
 pub mod sandbox_attempts;
 pub mod sandbox_exec;
@@ -98,6 +99,8 @@ pub enum CliCommand {
     SandboxAttempts(sandbox_attempts::SandboxAttemptsArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
+    /// Move the data to another database while the service is stopped
+    Migrate(migrate::MigrateArgs),
     /// Write a configuration file and set up the forge
     Init(init::InitArgs),
     /// Show a complete loop on this machine, without a forge or an agent
@@ -190,6 +193,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         CliCommand::SandboxExec(args) => sandbox_exec::run(&args),
         CliCommand::SandboxAttempts(args) => sandbox_attempts::run(&args),
         CliCommand::Backup(args) => backup::run(&args, &cli.global, env),
+        CliCommand::Migrate(args) => migrate::run(&args, &cli.global, env),
         CliCommand::Init(args) => init::run(&args, &cli.global, env),
         #[cfg(feature = "demo")]
         CliCommand::Demo(args) => demo::run(&args, &cli.global, env),
@@ -295,6 +299,7 @@ mod tests {
         Loops(loops::LoopsArgs),
         Replay(replay::ReplayArgs),
         Backup(backup::BackupArgs),
+        Migrate(migrate::MigrateArgs),
         Audit(audit::AuditArgs),
     }
 
@@ -323,6 +328,8 @@ mod tests {
         assert!(matches!(parse("replay traces r-1-aaaaaa --compare a.yaml b.yaml"),
             Ok(Every::Replay(a)) if a.traces.len() == 2 && a.compare.as_ref().map(Vec::len) == Some(2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
+        assert!(matches!(parse("migrate --to postgres://r@db/r --password-env P"),
+            Ok(Every::Migrate(a)) if a.to == "postgres://r@db/r" && a.password_env.as_deref() == Some("P")));
         assert!(matches!(parse("audit"), Ok(Every::Audit(a)) if a.limit == 100 && a.login.is_none()));
         assert!(matches!(parse("audit --login ann --limit 5 --before 7"),
             Ok(Every::Audit(a)) if a.login.as_deref() == Some("ann") && a.limit == 5 && a.before == Some(7)));
@@ -337,6 +344,8 @@ mod tests {
             "loops resume",
             "loops resume a --timeout soon",
             "backup",
+            "migrate",
+            "migrate --to x --password-env P --password-file f",
             "replay",
             "replay t --compare a.yaml",
         ] {

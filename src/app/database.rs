@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::store::{DatabaseAddress, PgSettings, Store, StoreError, StoreResult, installation};
 
 /// Name of the database file in the data folder.
-const FILE: &str = "ralph.db";
+pub const FILE: &str = "ralph.db";
 /// Name of the file in the data folder with the id of the installation.
 const INSTALLATION: &str = "installation";
 /// Key of the installation's id in the database.

@@ -1,6 +1,6 @@
 //! Drives the real state machine and store against the world. The seed determines the schedule and the faults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect, SEEN_QUEUE, WorkEffect};
@@ -31,6 +31,11 @@ const AMBIGUITY_MS: i64 = 10_000;
 const MOST_STEPS: usize = 20_000;
 /// Maximum number of concurrent loops.
 const SLOTS: u32 = 1;
+
+/// Rare branches that at least one of all seeds must reach.
+pub const SOMETIMES: [&str; 2] = [LOST_AT_HEARTBEAT, OLD_TOKEN];
+const LOST_AT_HEARTBEAT: &str = "lease lost at a heartbeat";
+const OLD_TOKEN: &str = "outcome with an old token";
 
 /// Running effect of a process.
 struct RunningEffect {
@@ -63,6 +68,8 @@ pub struct Sim {
     round: BTreeMap<u64, u32>,
     steps: usize,
     crashes: usize,
+    /// Rare branches that the run reached, of [`SOMETIMES`].
+    pub reached: BTreeSet<&'static str>,
     /// Whether inputs, timers, forge effects and work may be pending; avoids queries that were empty before.
     stirred: [bool; 4],
 }
@@ -89,6 +96,7 @@ impl Sim {
             round: BTreeMap::new(),
             steps: 0,
             crashes: 0,
+            reached: BTreeSet::new(),
             stirred: [true; 4],
         }
     }
@@ -218,9 +226,10 @@ impl Sim {
 
     /// Renews the leases of the running effects.
     fn renew(&self, by_ms: i64) {
-        let (owner, until) = (self.owner(), self.now().plus_ms(by_ms));
+        let owner = self.owner();
+        let now = self.now();
         let held: Vec<_> = self.flights.iter().map(|flight| (flight.claimed.lease(), flight.claimed.fence)).collect();
-        self.write(move |c| leases::renew(c, &owner, &held, until));
+        self.write(move |c| leases::renew(c, &owner, &held, now, by_ms));
     }
 
     /// Advances the time while only heartbeats happen.
@@ -429,16 +438,37 @@ impl Sim {
         let (fence, state) = self.write(find);
         let ours = fence == flight.claimed.fence && state == "running";
         self.note(|| format!("a late outcome of {} counts: {ours}", flight.claimed.key));
+        if !ours && self.rng.chance(50) {
+            self.lose_at_heartbeat(&flight);
+            assert_eq!(self.write(find), (fence, state), "work under a lost lease changed its row");
+            return;
+        }
         let Some(receipt) = flight.done else { return };
         let recorded = self.record(flight.claimed, &flight.owner, receipt);
         match recorded {
             Ok(()) => assert!(ours, "an outcome under an old fence was taken"),
             Err(StoreError::Fenced { .. }) => {
                 assert!(!ours, "an outcome under the newest fence was refused");
+                self.reached.insert(OLD_TOKEN);
                 assert_eq!(self.write(find), (fence, state), "a refused outcome changed its row");
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Sends a heartbeat under an old fence. The process finds its lease lost, and cannot give its work back.
+    fn lose_at_heartbeat(&mut self, flight: &RunningEffect) {
+        let held = vec![(flight.claimed.lease(), flight.claimed.fence)];
+        let owner = flight.owner.clone();
+        let now = self.now();
+        let lost = self.write(move |c| leases::renew(c, &owner, &held, now, LEASE_MS));
+        assert_eq!(lost, [flight.claimed.lease()], "a lease under an old fence was renewed");
+        self.note(|| format!("a heartbeat finds the lease of {} lost", flight.claimed.key));
+        let claimed = flight.claimed.clone();
+        let owner = flight.owner.clone();
+        let returned = self.try_write(move |c| outbox::reschedule(c, &claimed, &owner, now, true, "lost"));
+        assert!(matches!(returned, Err(StoreError::Fenced { .. })), "work under an old fence was given back");
+        self.reached.insert(LOST_AT_HEARTBEAT);
     }
 
     fn known(&self, claimed: &ClaimedEffect) -> StoreState {

@@ -8,17 +8,19 @@ use std::time::Duration;
 use fake_forge::{Dialect, FakeAppKey};
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
+use ralph_bot::store::test_server::PostgresServer;
 use ralph_bot::store::{self, Store, loops};
 use rusqlite::{Connection, params};
 
 use crate::harness::databases::{dump, migrations, restore_dump, schema_version};
 use crate::harness::deliveries::{deliver, kept_back, post, signed_with};
-use crate::harness::parts::{command, setting};
+use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup, UpdateMode, World, on_one_forge, prepared_story, story};
 
 on_one_forge!(
     backup_under_load_is_restored_on_another_path_and_the_loop_goes_on,
     moved_service_goes_on_and_finds_what_it_missed,
+    loop_resumes_on_another_engine_and_back,
     secret_is_replaced_without_losing_a_delivery,
     restored_backup_of_a_loop_that_has_gone_on_ends_well,
     replaced_token_is_used_after_a_restart,
@@ -146,6 +148,53 @@ async fn moved_service_goes_on_and_finds_what_it_missed(dialect: Dialect) {
         let notes: String = (1..=done.spent.iterations).map(|number| format!("{number}\n")).collect();
         assert_eq!(world.file(&done.branch.name, "notes.txt").await, Some(notes), "no iteration is lost or repeated");
         assert!(!old.exists(), "nothing is written where the old host had its data");
+    })
+    .await;
+}
+
+/// Runs `ralph-bot migrate` with the operator's file of the world, whose service is stopped.
+async fn migrate(world: &World, to: &str) -> serde_json::Value {
+    let file = world.folder.path().join("ralph-control.yaml");
+    std::fs::write(&file, world.config_text("127.0.0.1:0", false)).expect("written");
+    let mut migrate = command(env!("CARGO_BIN_EXE_ralph-bot"));
+    migrate.arg("--json").arg("--config").arg(&file).args(["migrate", "--to", to]);
+    migrate.current_dir(world.folder.path()).env_clear().envs(world.environment());
+    serde_json::from_slice(&output(&mut migrate).await).expect("JSON")
+}
+
+/// The steps of docs/guides/postgresql.md and RUNBOOK.md: the second iteration runs on a server, the third on a file again.
+async fn loop_resumes_on_another_engine_and_back(dialect: Dialect) {
+    let Some(server) = PostgresServer::start() else { return };
+    story(Setup::new(dialect).agent(SLOW), async |world| {
+        world.label().await;
+        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop().await;
+        let data = world.folder.path().join("data");
+        let there = migrate(world, &server.address()).await;
+        std::fs::create_dir(data.join("moved")).expect("a folder");
+        std::fs::rename(data.join("ralph.db"), data.join("moved/ralph.db")).expect("moved away");
+        let before = world.setup.config.clone();
+        world.setup.config.push_str(&format!("database: {}\n", server.address()));
+        world.restart().await;
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert!(!data.join("ralph.db").exists(), "the service runs on the server");
+        world.stop().await;
+        let back = migrate(world, &data.display().to_string()).await;
+        world.setup.config = before;
+        world.restart().await;
+        world.comment("/ralph guide Once more, please.").await;
+        world.settle().await;
+        let more = world.the_loop().await;
+        assert_eq!((&more.id, more.state, more.spent.iterations), (&done.id, LoopState::Review, 3), "{}", more.why);
+        let notes = world.file(&more.branch, "notes.txt").await;
+        assert_eq!(notes.as_deref(), Some("1\n2\n3\n"), "no iteration is lost or repeated");
+        for moved in [there, back] {
+            let tables = moved["tables"].as_array().expect("tables");
+            let loops = tables.iter().find(|table| table["name"] == "loops").expect("a table");
+            assert_eq!(loops["rows"], 1, "{moved}");
+        }
     })
     .await;
 }

@@ -22,6 +22,7 @@ on_one_forge!(
     roles_in_three_processes_complete_a_loop,
     two_services_on_one_database_do_work_once,
     stop_during_a_run_is_graceful,
+    failed_heartbeat_ends_the_agent_before_the_service_asks,
     processes_of_killed_runner_are_ended,
     start_with_large_backlog_is_fast,
     failing_fsync_loses_no_delivery,
@@ -99,6 +100,35 @@ async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
     assert!(all.iter().all(|l| l.iterations.iter().all(|i| i.attempt == 1)), "an iteration was taken for lost");
     assert!(stop(&mut one).await.success(), "{}", service.log());
     assert!(stop(&mut two).await.success(), "{}", service.log());
+    service.finish().await;
+}
+
+/// The database is locked for longer than a heartbeat waits. The agent ends while the service cannot ask for its lease yet, and
+/// the lost run is repeated once.
+async fn failed_heartbeat_ends_the_agent_before_the_service_asks(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let folder = service.world.folder.path();
+    let runs = folder.join("runs");
+    service.world.write_agent(&format!(
+        "echo run >>{runs}\nif [ \"$(wc -l <{runs})\" = 1 ]; then sleep 600; fi\necho 42 >answer.txt\n",
+        runs = runs.display()
+    ));
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    service.until("the agent's run", async || runs.exists()).await;
+    let instance = service.instance().await;
+    assert!(!process::survivors(&instance).is_empty(), "the agent runs");
+    let lock = rusqlite::Connection::open(folder.join("data/ralph.db")).expect("opened");
+    lock.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    service.until("the agent's end", async || process::survivors(&instance).is_empty()).await;
+    lock.execute_batch("COMMIT").expect("released");
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
+    let attempts: Vec<u32> = done.iterations.iter().map(|iteration| iteration.attempt).collect();
+    assert_eq!(attempts, [2], "{}", service.log());
+    assert_eq!(std::fs::read_to_string(&runs).expect("runs").lines().count(), 2);
+    assert!(service.has_logged("the lease is lost; the work is stopped"), "{}", service.log());
+    assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }
 

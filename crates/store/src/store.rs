@@ -11,6 +11,7 @@ pub mod access_audit;
 pub mod audit;
 pub mod calls;
 pub mod channel_messages;
+mod copy;
 pub mod costs;
 pub mod feed;
 pub mod forge_posts;
@@ -22,10 +23,13 @@ pub mod listing;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
+mod paging;
 mod schema;
 mod scope;
 pub mod session;
 pub mod sql;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_server;
 #[cfg(test)]
 mod tests;
 pub mod timers;
@@ -40,7 +44,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use schema::SchemaShare;
+pub use copy::{CopiedTable, copy_database};
+use schema::SchemaLock;
 pub use sql::postgres::PgSettings;
 pub use sql::sqlite::backup_file;
 use sql::{Connection, Database, postgres, sqlite};
@@ -178,7 +183,7 @@ struct StoreInner {
     failed: CancellationToken,
     unclean: bool,
     /// Shared lock that prevents processes of newer versions from changing the schema; `None` for an in-memory database.
-    _schema: Option<SchemaShare>,
+    _schema: Option<SchemaLock>,
 }
 
 /// Address of a database, which decides the engine.
@@ -205,7 +210,7 @@ impl From<PgSettings> for DatabaseAddress {
 /// Connection for writing, the lock on the schema of a file, and whether the last process ended without closing the file.
 struct OpenedDatabase {
     connection: Connection,
-    schema: Option<SchemaShare>,
+    schema: Option<SchemaLock>,
     unclean: bool,
 }
 

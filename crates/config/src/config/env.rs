@@ -48,6 +48,12 @@ impl Env {
         Self(variables.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
     }
 
+    /// Returns the environment with another value of `name`.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
     /// Returns the value of `name`; `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)

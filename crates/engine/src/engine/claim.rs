@@ -13,6 +13,10 @@ use crate::store::outbox::ClaimedEffect;
 struct HeldLease {
     fence: i64,
     cancel: CancellationToken,
+    /// Whether the heartbeat renews the lease: until it was lost, and until the outcome is written.
+    is_renewed: bool,
+    /// Whether a heartbeat found the lease lost.
+    is_lost: bool,
 }
 
 /// Leases of the effects on which this process works, by name.
@@ -27,7 +31,10 @@ impl HeldLeases {
     /// Holds the lease of an effect that was claimed.
     pub(super) fn hold(&self, effect: ClaimedEffect) -> HeldClaim {
         let cancel = CancellationToken::new();
-        self.lock().insert(effect.lease(), HeldLease { fence: effect.fence, cancel: cancel.clone() });
+        self.lock().insert(
+            effect.lease(),
+            HeldLease { fence: effect.fence, cancel: cancel.clone(), is_renewed: true, is_lost: false },
+        );
         HeldClaim { effect, cancel, held: self.clone() }
     }
 
@@ -36,16 +43,23 @@ impl HeldLeases {
         self.lock().contains_key(lease)
     }
 
-    /// Returns names and fencing numbers of all held leases.
-    pub(super) fn list(&self) -> Vec<(String, i64)> {
-        self.lock().iter().map(|(name, lease)| (name.clone(), lease.fence)).collect()
+    /// Returns names and fencing numbers of the leases that the heartbeat renews.
+    pub(super) fn renewed(&self) -> Vec<(String, i64)> {
+        let held = self.lock();
+        let renewed = held.iter().filter(|(_, lease)| lease.is_renewed);
+        renewed.map(|(name, lease)| (name.clone(), lease.fence)).collect()
     }
 
-    /// Cancels the work under a lease that another process has taken over; returns `false` if the work has ended.
-    pub(super) fn cancel(&self, name: &str, fence: i64) -> bool {
-        let held = self.lock();
-        let lease = held.get(name).filter(|lease| lease.fence == fence);
-        lease.inspect(|lease| lease.cancel.cancel()).is_some()
+    /// Cancels the work under a lost lease; returns `false` if the work has ended or its outcome is being written.
+    pub(super) fn lose(&self, name: &str, fence: i64) -> bool {
+        let mut held = self.lock();
+        let Some(lease) = held.get_mut(name).filter(|lease| lease.fence == fence && lease.is_renewed) else {
+            return false;
+        };
+        lease.is_renewed = false;
+        lease.is_lost = true;
+        lease.cancel.cancel();
+        true
     }
 }
 
@@ -56,6 +70,20 @@ pub(super) struct HeldClaim {
     /// Cancelled when the work is to stop.
     pub(super) cancel: CancellationToken,
     held: HeldLeases,
+}
+
+impl HeldClaim {
+    /// Ends the heartbeats of the lease, before the outcome is written. The process still claims no other work under the lease.
+    pub(super) fn end_heartbeats(&self) {
+        if let Some(lease) = self.held.lock().get_mut(&self.effect.lease()).filter(|l| l.fence == self.effect.fence) {
+            lease.is_renewed = false;
+        }
+    }
+
+    /// Whether a heartbeat found the lease lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.held.lock().get(&self.effect.lease()).is_none_or(|lease| lease.fence != self.effect.fence || lease.is_lost)
+    }
 }
 
 impl Deref for HeldClaim {
@@ -105,13 +133,24 @@ mod tests {
     fn lease_is_held_until_its_newest_claim_ends() {
         let held = HeldLeases::default();
         let first = held.hold(effect(1));
-        assert_eq!(held.list(), [("s/work".to_owned(), 1)]);
+        assert_eq!(held.renewed(), [("s/work".to_owned(), 1)]);
         let second = held.hold(effect(2));
         drop(first);
         assert!(held.contains("s/work"), "an older claim does not end the newer one");
-        assert!(!held.cancel("s/work", 1) && !second.cancel.is_cancelled());
-        assert!(held.cancel("s/work", 2) && second.cancel.is_cancelled());
+        assert!(!held.lose("s/work", 1) && !second.cancel.is_cancelled() && !second.is_lost());
+        assert!(held.lose("s/work", 2) && second.cancel.is_cancelled() && second.is_lost());
+        assert_eq!(held.renewed(), [], "a lost lease is not renewed");
         drop(second);
-        assert_eq!(held.list(), []);
+        assert!(!held.contains("s/work"));
+    }
+
+    #[test]
+    fn heartbeats_end_before_the_outcome_is_written() {
+        let held = HeldLeases::default();
+        let claim = held.hold(effect(1));
+        claim.end_heartbeats();
+        assert_eq!(held.renewed(), []);
+        assert!(held.contains("s/work"), "the process claims no other work under the lease");
+        assert!(!held.lose("s/work", 1) && !claim.is_lost(), "a late heartbeat does not stop an outcome");
     }
 }

@@ -280,6 +280,7 @@ impl Engine {
         outcome: Result<Receipt, EffectError>,
     ) -> Box<dyn FnMut(&Connection) -> StoreResult<()> + Send> {
         self.effect_span(&claimed, &outcome);
+        claimed.end_heartbeats();
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
         let origin = format!("effect/{}/{}", claimed.id, claimed.fence);

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use failpoint::kill_point;
 use tokio::sync::Notify;
@@ -260,43 +259,54 @@ async fn watch(engine: Arc<Engine>) {
     }
 }
 
-/// Renews the leases of the running work. If renewal fails for a whole lease, the service stops, because another process may have
-/// taken over. On a full disk it continues, because no process can take over; afterwards, work that was taken over is cancelled.
+/// Renews the leases of the running work. A lease that was not renewed, for whatever reason, counts as lost: the work is
+/// cancelled, which ends its processes, and only then asks the store whether another process has taken over. On a full disk the
+/// work continues, because no process can take over.
 async fn heartbeat(engine: Arc<Engine>) {
     let lease = engine.settings.lease;
-    let mut missed = Duration::ZERO;
+    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     while !engine.stopping.is_cancelled() {
         if let Err(error) = engine.follow_clock_changes().await {
             tracing::error!(%error, "leases could not be adjusted to a change of the clock");
         }
-        let (owner, held) = (engine.owner.name(), engine.held.list());
-        let until = engine.clock.now().plus_ms(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
-        let names = held.clone();
-        match engine.store.write(move |c| leases::renew(c, &owner, &names, until)).await {
-            Ok(lost) => {
-                kill_point("K38");
-                missed = Duration::ZERO;
-                for (name, fence) in held.iter().filter(|(name, _)| lost.contains(name)) {
-                    if engine.held.cancel(name, *fence) {
-                        tracing::warn!(name, "another process has taken over; the work is cancelled");
-                    }
-                }
-            }
-            Err(error @ StoreError::Full { .. }) => tracing::error!(%error, "the leases could not be renewed"),
-            Err(error) => {
-                missed += lease / 3;
-                tracing::error!(%error, "the leases could not be renewed");
-                if missed >= lease {
-                    tracing::error!(
-                        "the leases of this process have expired; the service stops and has to be restarted"
-                    );
-                    engine.stopping.cancel();
-                }
+        let held = engine.held.renewed();
+        for (name, fence) in not_renewed(&engine, held, lease_ms).await {
+            if engine.held.lose(&name, fence) {
+                tracing::warn!(name, "the lease is lost; the work is stopped");
             }
         }
         tokio::select! {
             () = tokio::time::sleep(lease / 3) => {}
             () = engine.stopping.cancelled() => {}
+        }
+    }
+}
+
+/// Renews leases, given by name and fencing number; returns those that were not renewed within a third of the lease.
+async fn not_renewed(engine: &Engine, held: Vec<(String, i64)>, lease_ms: i64) -> Vec<(String, i64)> {
+    if held.is_empty() {
+        return held;
+    }
+    let owner = engine.owner.name();
+    let names = held.clone();
+    let now = engine.clock.now();
+    let renewing = engine.store.write(move |c| leases::renew(c, &owner, &names, now, lease_ms));
+    match tokio::time::timeout(engine.settings.lease / 3, renewing).await {
+        Ok(Ok(lost)) => {
+            kill_point("K38");
+            held.into_iter().filter(|(name, _)| lost.contains(name)).collect()
+        }
+        Ok(Err(error @ StoreError::Full { .. })) => {
+            tracing::error!(%error, "the leases could not be renewed");
+            Vec::new()
+        }
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the leases could not be renewed");
+            held
+        }
+        Err(_) => {
+            tracing::error!("the leases could not be renewed in time");
+            held
         }
     }
 }

@@ -54,7 +54,7 @@ use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::process::{self, Cookie, untrusted};
 use crate::store::outbox::{self, ClaimedEffect};
-use crate::store::{StoreError, leases, loops};
+use crate::store::{StoreError, loops};
 use crate::workspace::{PrepareTree, TreeInfo, WorkspaceError};
 
 /// Maximum size of a file that is read to detect checks, in bytes.
@@ -76,7 +76,7 @@ impl Engine {
     pub(super) async fn do_work(&self, claimed: HeldClaim) -> Result<(), StoreError> {
         let context = effect_context(&claimed);
         let outcome = self.work(&claimed, &claimed.cancel).instrument(context.clone()).await;
-        if self.stopping.is_cancelled() && claimed.cancel.is_cancelled() {
+        if claimed.is_lost() || self.stopping.is_cancelled() && claimed.cancel.is_cancelled() {
             return self.hand_over(claimed, true).await;
         }
         self.record(claimed, outcome).instrument(context).await
@@ -87,6 +87,9 @@ impl Engine {
     pub(super) async fn do_work_and_claim(&self, claimed: HeldClaim) -> Result<Option<HeldClaim>, StoreError> {
         let context = effect_context(&claimed);
         let outcome = self.work(&claimed, &claimed.cancel).instrument(context.clone()).await;
+        if claimed.is_lost() {
+            return self.hand_over(claimed, true).await.map(|()| None);
+        }
         if self.stopping.is_cancelled() {
             let ended = match claimed.cancel.is_cancelled() {
                 true => self.hand_over(claimed, true).await,
@@ -97,16 +100,14 @@ impl Engine {
         self.record_and_claim(claimed, outcome).instrument(context).await
     }
 
-    /// Releases the work at shutdown; the next process starts it again. `began` states whether it may have taken effect.
+    /// Releases the work at shutdown, or after a failed heartbeat if no other process has taken the lease. Its next owner starts
+    /// it again. `began` states whether it may have taken effect.
     pub(super) async fn hand_over(&self, claimed: HeldClaim, began: bool) -> Result<(), StoreError> {
-        let (owner, now) = (self.owner.name(), self.clock.now());
-        let given = self
-            .store
-            .write(move |c| {
-                outbox::reschedule(c, &claimed, &owner, now, began, "the service stopped")?;
-                leases::release(c, &claimed.lease(), &owner, claimed.fence)
-            })
-            .await;
+        claimed.end_heartbeats();
+        let why = if claimed.is_lost() { "the lease was lost" } else { "the service stopped" };
+        let owner = self.owner.name();
+        let now = self.clock.now();
+        let given = self.store.write(move |c| outbox::reschedule(c, &claimed, &owner, now, began, why)).await;
         match given {
             Err(StoreError::Fenced { .. }) => Ok(()),
             other => other,

@@ -1,5 +1,6 @@
 //! Read model of loops for lists: one small row per loop. Saving a loop updates its row, so lists need not read whole loops.
 
+use super::paging::for_each_row;
 pub use super::scope::RepoScope;
 use super::{StoreError, StoreResult, costs, installation};
 use crate::domain::knowledge::session::terms;
@@ -346,10 +347,23 @@ pub(super) fn save(c: &Connection, new: &LoopRow) -> StoreResult<()> {
         }
         None => {}
     }
-    let [title, reason, person, place] = texts;
+    index(c, id, texts)
+}
+
+/// Adds the texts of a row to the full-text index.
+fn index(c: &Connection, id: i64, [title, reason, person, place]: [String; 4]) -> StoreResult<()> {
     let sql = "INSERT INTO loop_summaries_words (rowid, title, reason, person, place) VALUES (?1, ?2, ?3, ?4, ?5)";
     c.prepare_cached(sql)?.execute(params![id, title, reason, person, place])?;
     Ok(())
+}
+
+/// Fills the empty full-text index of a copied database.
+pub(super) fn index_all(c: &Connection) -> StoreResult<()> {
+    for_each_row(c, "loop_summaries s", LoopRow::COLUMNS, |row| {
+        let id: i64 = row.get(0)?;
+        index(c, id, LoopRow::read(row)?.texts())?;
+        Ok(id)
+    })
 }
 
 /// Creates the loops' rows and the daily costs that an earlier version did not store. Does nothing once they are complete.
@@ -411,4 +425,4 @@ fn save_unreadable(c: &Connection, id: &str, why: &str) -> StoreResult<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

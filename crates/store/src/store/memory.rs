@@ -23,6 +23,7 @@ pub use step_learning::StepMemory;
 pub use transfer::{ImportCounts, export, export_schema, import, parse};
 
 use super::StoreResult;
+use super::paging::for_each_row;
 use super::scope::RepoScope;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
@@ -183,9 +184,24 @@ pub(super) fn save(c: &Connection, learning: &Learning) -> StoreResult<()> {
         unindex(c, row, &before)?;
         vectors::outdate(c, row)?;
     }
-    let sql = "INSERT INTO learnings_words (rowid, words) VALUES (?1, ?2)";
-    c.prepare_cached(sql)?.execute(params![row, new.join(" ")])?;
+    index(c, row, &new)?;
     count(c, &new, 1)
+}
+
+/// Adds the words of a row to the full-text index.
+fn index(c: &Connection, row: i64, words: &[String]) -> StoreResult<()> {
+    let sql = "INSERT INTO learnings_words (rowid, words) VALUES (?1, ?2)";
+    c.prepare_cached(sql)?.execute(params![row, words.join(" ")])?;
+    Ok(())
+}
+
+/// Fills the empty full-text index of a copied database.
+pub(super) fn index_all(c: &Connection) -> StoreResult<()> {
+    for_each_row(c, "learnings", "id, data", |row| {
+        let id: i64 = row.get(0)?;
+        index(c, id, &words_of(&row.get::<_, String>(1)?))?;
+        Ok(id)
+    })
 }
 
 /// Removes a row from the full-text index.

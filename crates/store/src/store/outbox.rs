@@ -1,7 +1,8 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
-use super::{StoreResult, leases};
+use super::leases::{self, LeaseToken};
+use super::{StoreError, StoreResult};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
@@ -49,6 +50,11 @@ impl ClaimedEffect {
     /// Returns the name of the effect's lease.
     pub fn lease(&self) -> String {
         lease_name(&self.subject, &self.queue)
+    }
+
+    /// Returns the acquisition of the effect's lease by `owner`.
+    pub fn token(&self, owner: &str) -> LeaseToken {
+        LeaseToken { name: self.lease(), owner: owner.to_owned(), fence: self.fence }
     }
 }
 
@@ -117,12 +123,13 @@ pub fn claim(
                              AND NOT (e.state = 'ready' AND e.attempts = 0 AND e.not_before > ?2
                                       AND (e.key IN ('status', 'label') AND e.not_before > ?2 + ?3
                                            OR e.receipt LIKE 'locked: %')))
-           AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
+           AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?6)
          ORDER BY o.id LIMIT ?5",
     )?;
+    let lease_time = leases::time(c, now)?;
     let mut after = 0;
     loop {
-        let mut rows = statement.query(params![queue, now.0, PUT_OFF_MS, after, CLAIM_PAGE])?;
+        let mut rows = statement.query(params![queue, now.0, PUT_OFF_MS, after, CLAIM_PAGE, lease_time.0])?;
         let mut count = 0;
         while let Some(row) = rows.next()? {
             let (id, key): (i64, String) = (row.get(0)?, row.get(3)?);
@@ -161,7 +168,7 @@ pub fn claim(
                 claimed_at: now,
             };
             drop(rows);
-            let Some(fence) = leases::take(c, &claimed.lease(), owner, now, now.plus_ms(lease_ms))? else {
+            let Some(fence) = leases::take(c, &claimed.lease(), owner, now, lease_ms)? else {
                 return Ok(None);
             };
             let sql = "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
@@ -207,9 +214,10 @@ pub fn finish(
     receipt: &str,
     now: Timestamp,
 ) -> StoreResult<()> {
-    leases::check(c, &claimed.lease(), owner, claimed.fence)?;
-    let sql = "UPDATE outbox SET state = ?2, receipt = ?3, ended_at = ?4 WHERE id = ?1";
-    c.prepare_cached(sql)?.execute(params![claimed.id, ended.as_str(), receipt, now.0])?;
+    claimed.token(owner).check(c)?;
+    let sql = "UPDATE outbox SET state = ?2, receipt = ?3, ended_at = ?4 WHERE id = ?1 AND fence = ?5";
+    let changed = c.prepare_cached(sql)?.execute(params![claimed.id, ended.as_str(), receipt, now.0, claimed.fence])?;
+    unless_taken(claimed, changed)?;
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
@@ -223,11 +231,17 @@ pub fn reschedule(
     began: bool,
     why: &str,
 ) -> StoreResult<()> {
-    leases::check(c, &claimed.lease(), owner, claimed.fence)?;
+    claimed.token(owner).check(c)?;
     let sql = "UPDATE outbox SET state = 'ready', not_before = ?2, receipt = ?3,
-        attempts = CASE WHEN ?4 THEN attempts ELSE attempts - 1 END WHERE id = ?1";
-    c.prepare_cached(sql)?.execute(params![claimed.id, not_before.0, why, began])?;
+        attempts = CASE WHEN ?4 THEN attempts ELSE attempts - 1 END WHERE id = ?1 AND fence = ?5";
+    let changed = c.prepare_cached(sql)?.execute(params![claimed.id, not_before.0, why, began, claimed.fence])?;
+    unless_taken(claimed, changed)?;
     leases::release(c, &claimed.lease(), owner, claimed.fence)
+}
+
+/// Returns `Fenced` if a write of the holder changed no row.
+fn unless_taken(claimed: &ClaimedEffect, changed: usize) -> StoreResult<()> {
+    if changed == 0 { Err(StoreError::Fenced { name: claimed.lease() }) } else { Ok(()) }
 }
 
 /// Makes a loop's postponed effects due now, unless they may have happened already.
@@ -251,6 +265,7 @@ pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<(
 
 /// Returns the loops with started work and an expired lease.
 pub fn lost_work(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopId>> {
+    let now = leases::time(c, now)?;
     let mut statement = c.prepare_cached(
         "SELECT DISTINCT o.loop_id FROM outbox o WHERE o.lane = 'work' AND o.state = 'running' AND o.loop_id IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?1)",

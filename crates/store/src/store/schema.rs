@@ -14,7 +14,7 @@ use std::time::Duration;
 use failpoint::kill_point;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::MIGRATIONS;
+use super::{MIGRATIONS, StoreResult, failure, unusable};
 use crate::clock::Stopwatch;
 
 /// Time between two attempts to acquire the lock.
@@ -23,15 +23,15 @@ const LOCK_RETRY: Duration = Duration::from_millis(50);
 pub(super) const NEWER: &str = "a newer version of ralph-bot has used it, and there is no way back: install that version again, or stop the \
                      service and restore the backup that was made before the upgrade (RUNBOOK.md, Roll back)";
 
-/// Shared lock on the schema of a database; released when it is dropped or the process ends.
+/// Lock on the schema of a database; released when it is dropped or the process ends.
 #[derive(Debug)]
-pub(super) struct SchemaShare {
+pub(super) struct SchemaLock {
     _file: File,
 }
 
 /// Acquires the shared lock for a command beside the service, and checks the schema's version. The error is a message for
 /// the operator.
-pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare, String> {
+pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaLock, String> {
     let file = lock_of(path)?;
     match file.try_lock_shared() {
         Ok(()) => {}
@@ -39,12 +39,28 @@ pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaShare,
         Err(TryLockError::Error(error)) => return Err(format!("its lock cannot be taken: {error}")),
     }
     check(connection)?;
-    Ok(SchemaShare { _file: file })
+    Ok(SchemaLock { _file: file })
+}
+
+/// Reason why a database cannot be used alone.
+pub(super) const IN_USE: &str = "a process of ralph-bot uses it; stop the service first";
+
+/// Acquires the exclusive lock on a database's folder, so that no other process uses the database.
+pub(super) fn claim(path: &Path, patience: Duration) -> StoreResult<SchemaLock> {
+    let file = lock_of(path).map_err(failure)?;
+    let waited = Stopwatch::start();
+    while !taken(file.try_lock()).map_err(failure)? {
+        if waited.elapsed() >= patience {
+            return Err(unusable(IN_USE));
+        }
+        std::thread::sleep(LOCK_RETRY);
+    }
+    Ok(SchemaLock { _file: file })
 }
 
 /// Runs the missing migrations and returns the shared lock. Waits at most `patience` for processes with an older schema. The
 /// error is a message for the operator.
-pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> Result<SchemaShare, String> {
+pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> Result<SchemaLock, String> {
     let file = lock_of(path)?;
     let waited = Stopwatch::start();
     let mut announced = false;
@@ -52,7 +68,7 @@ pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duratio
         if taken(file.try_lock_shared())? {
             if version(connection)? >= MIGRATIONS.len() as u32 {
                 migrate(connection)?;
-                return Ok(SchemaShare { _file: file });
+                return Ok(SchemaLock { _file: file });
             }
             unlock(&file)?;
         }
@@ -104,7 +120,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
 }
 
 /// Checks that the schema is from this version. The error is a message for the operator.
-fn check(connection: &Connection) -> Result<(), String> {
+pub(super) fn check(connection: &Connection) -> Result<(), String> {
     let ours = MIGRATIONS.len() as u32;
     match version(connection)? {
         0 => Err("the file is not a database of ralph-bot".to_owned()),

@@ -11,6 +11,7 @@ mod running;
 mod search;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::ops::RangeInclusive;
 
@@ -28,6 +29,7 @@ pub use everywhere::{
 pub use retention::{RemovedRows, SessionRetention, apply_retention};
 pub use running::{NewRunningTurn, RunBatch, add_batch, begin_turn, cut_turn, end_turn, running_turn};
 pub use search::search;
+pub(super) use words::index_all;
 
 /// Maximum size of a stored prompt or answer, in bytes; a longer one keeps its start and end.
 const MAX_TEXT: usize = 1 << 20;
@@ -100,9 +102,7 @@ pub fn add_turn(c: &Connection, id: &LoopId, new: &NewTurn) -> StoreResult<bool>
         turn.ended.0,
     ];
     let Some(added) = insert.insert(row)? else { return Ok(false) };
-    let words = "INSERT INTO session_turns_words (rowid, scope, prompt, response) VALUES (?1, ?2, ?3, ?4)";
-    let answer = format!("{}\n{}", turn.response, turn.error.as_deref().unwrap_or_default());
-    c.prepare_cached(words)?.execute(params![added, scope(id), turn.prompt, answer])?;
+    words::index_turn(c, added, id, turn)?;
     Ok(true)
 }
 
@@ -112,13 +112,12 @@ pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResu
         "INSERT INTO session_events (loop_id, iteration, kind, tool, path, text, failed, at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
-    let mut words = c.prepare_cached("INSERT INTO session_events_words (rowid, scope, text) VALUES (?1, ?2, ?3)")?;
-    let scope = scope(id);
     for NewEvent { event, text } in events {
         let SessionEvent { iteration, kind, tool, path, failed, at, .. } = event;
         let added = insert.insert(params![id.as_str(), iteration, kind.as_str(), tool, path, text, failed, at.0])?;
-        let searched = [tool.as_deref(), path.as_deref(), Some(&event.text)].into_iter().flatten();
-        words.execute(params![added, scope, searched.collect::<Vec<_>>().join("\n")])?;
+        if let Some(added) = added {
+            words::index_event(c, added, id, event)?;
+        }
     }
     Ok(())
 }
@@ -137,26 +136,17 @@ pub fn add_summary(c: &Connection, id: &LoopId, summary: &SessionSummary) -> Sto
     let data = serde_json::to_string(summary)?;
     let failed = !summary.errors.is_empty();
     let row = params![id.as_str(), summary.from, summary.to, data, failed, summary.made_at.0];
-    let added = c.prepare(insert)?.insert(row)?;
-    let text = summary_text(summary);
-    let words = "INSERT INTO session_summaries_words (rowid, scope, text) VALUES (?1, ?2, ?3)";
-    c.execute(words, params![added, scope(id), text])?;
-    Ok(())
-}
-
-/// Returns the text of a summary for the full-text index.
-fn summary_text(summary: &SessionSummary) -> String {
-    let errors = summary.errors.iter().map(|error| error.signature.as_str());
-    let parts = summary.decisions.iter().chain(&summary.files).map(String::as_str).chain(errors);
-    std::iter::once(summary.text.as_str()).chain(parts).collect::<Vec<_>>().join("\n")
+    match c.prepare(insert)?.insert(row)? {
+        Some(added) => words::index_summary(c, added, id, summary),
+        None => Ok(()),
+    }
 }
 
 /// Returns the turns of some iterations, in order.
 pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<SessionTurn>> {
     let mut statement = c.prepare_cached(
-        "SELECT iteration, attempt, role, prompt, response, backend, model, tokens_in, tokens_out, tokens_cached, cost,
-             estimated, error, learnings, started_at, ended_at
-         FROM session_turns WHERE loop_id = ?1 AND iteration BETWEEN ?2 AND ?3 ORDER BY iteration, attempt, started_at, id",
+        &format!("SELECT {TURN_COLUMNS}
+         FROM session_turns WHERE loop_id = ?1 AND iteration BETWEEN ?2 AND ?3 ORDER BY iteration, attempt, started_at, id"),
     )?;
     let mut rows = statement.query(params![id.as_str(), iterations.start(), iterations.end()])?;
     let mut turns = Vec::new();
@@ -165,6 +155,11 @@ pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> St
     }
     Ok(turns)
 }
+
+/// Columns of [`turn`].
+const TURN_COLUMNS: &str =
+    "iteration, attempt, role, prompt, response, backend, model, tokens_in, tokens_out, tokens_cached, cost,
+    estimated, error, learnings, started_at, ended_at";
 
 fn turn(row: &Row<'_>) -> StoreResult<SessionTurn> {
     let count = |at: usize| row.get::<_, i64>(at).map(|count| count.max(0) as u64);
@@ -195,10 +190,10 @@ fn role(name: &str) -> StoreResult<TurnRole> {
 
 /// Returns the events of some iterations, in order.
 pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<SessionEvent>> {
-    let mut statement = c.prepare_cached(
-        "SELECT iteration, kind, tool, path, text, failed, at FROM session_events
-         WHERE loop_id = ?1 AND iteration BETWEEN ?2 AND ?3 ORDER BY iteration, id",
-    )?;
+    let mut statement = c.prepare_cached(&format!(
+        "SELECT {EVENT_COLUMNS} FROM session_events
+         WHERE loop_id = ?1 AND iteration BETWEEN ?2 AND ?3 ORDER BY iteration, id"
+    ))?;
     let mut rows = statement.query(params![id.as_str(), iterations.start(), iterations.end()])?;
     let mut events = Vec::new();
     while let Some(row) = rows.next()? {
@@ -220,6 +215,9 @@ pub fn of_iteration(c: &Connection, id: &LoopId, number: u32) -> StoreResult<OfI
 pub(super) fn stored_text(stored: ValueRef<'_>) -> StoreResult<String> {
     packed::text(stored)
 }
+
+/// Columns of [`event`].
+const EVENT_COLUMNS: &str = "iteration, kind, tool, path, text, failed, at";
 
 /// Reads an event from seven columns: iteration, kind, tool, path, text, failed, at.
 pub(super) fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {

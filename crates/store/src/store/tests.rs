@@ -161,9 +161,7 @@ async fn failing_job_does_not_affect_others_of_its_commit() {
 #[tokio::test]
 async fn expired_lease_rejects_late_work() {
     let store = Store::in_memory().expect("opened");
-    let take = |owner: &'static str, now: i64| {
-        store.write(move |c| leases::take(c, "l", owner, Timestamp(now), Timestamp(now + 10)))
-    };
+    let take = |owner: &'static str, now: i64| store.write(move |c| leases::take(c, "l", owner, Timestamp(now), 10));
     assert_eq!(take("a", 0).await.expect("asked"), Some(1));
     assert_eq!(take("b", 9).await.expect("asked"), None, "it is held");
     assert_eq!(take("b", 10).await.expect("asked"), Some(2), "it has ended");
@@ -171,7 +169,7 @@ async fn expired_lease_rejects_late_work() {
     assert!(matches!(check("a", 1).await, Err(StoreError::Fenced { .. })));
     check("b", 2).await.expect("held");
     let renew = |owner: &'static str, fence: i64| {
-        store.write(move |c| leases::renew(c, owner, &[("l".to_owned(), fence)], Timestamp(99)))
+        store.write(move |c| leases::renew(c, owner, &[("l".to_owned(), fence)], Timestamp(89), 10))
     };
     assert_eq!(renew("a", 1).await.expect("asked"), ["l"], "another owner has taken it");
     assert!(renew("b", 2).await.expect("asked").is_empty(), "nobody took it");

@@ -39,6 +39,7 @@ use crate::mcp;
 use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
 use crate::store::calls::{self, CallDecision};
+use crate::store::leases::LeaseToken;
 use crate::store::outbox::ClaimedEffect;
 use crate::store::{StoreError, WriteGroup};
 use crate::workspace::AgentView;
@@ -56,6 +57,8 @@ struct AgentRunInputs<'a> {
     ticket: u64,
     iteration: u32,
     attempt: u32,
+    /// Acquisition of the lease under which the run writes.
+    lease: LeaseToken,
     purpose: RunPurpose,
     prompt_inputs: PromptInputs,
     /// Images of the task that the loop has not recorded yet.
@@ -101,6 +104,7 @@ impl Engine {
             ticket,
             iteration,
             attempt,
+            lease: claimed.token(&self.owner.name()),
             purpose: if plans { RunPurpose::Plan } else { RunPurpose::Iteration },
             prompt_inputs,
             images: images.clone(),

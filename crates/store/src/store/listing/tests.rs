@@ -9,11 +9,11 @@ use crate::store::sql::params;
 use crate::store::tests::databases;
 use crate::store::{Store, loops};
 
-fn repo(id: i64, name: &str) -> RepoRef {
+pub(in crate::store) fn repo(id: i64, name: &str) -> RepoRef {
     RepoRef { forge: ForgeName::new("gh"), id: RepoId(id), owner: "acme".into(), name: name.into() }
 }
 
-fn start(repo: RepoRef, issue: u64, title: &str, by: &str) -> LoopStart {
+pub(in crate::store) fn start(repo: RepoRef, issue: u64, title: &str, by: &str) -> LoopStart {
     LoopStart {
         request: String::new(),
         existing: None,

@@ -419,7 +419,7 @@ fn summary_text(c: &Connection, row: i64) -> StoreResult<Option<LocatedText>> {
     let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
     let Some((id, data)) = c.prepare_cached(sql)?.query_row([row], read).optional()? else { return Ok(None) };
     let summary: SessionSummary = serde_json::from_str(&data)?;
-    let text = super::summary_text(&summary);
+    let text = super::words::summary_text(&summary);
     let id = LoopId::new(id);
     let at = summary.made_at;
     Ok(Some(LocatedText { id, iteration: Some(summary.to), place: SearchedText::Summary, text, at }))

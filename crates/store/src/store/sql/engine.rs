@@ -37,6 +37,13 @@ pub(in crate::store) trait DatabaseEngine {
     /// Returns the query for the last id of a table whose ids are never used again.
     fn last_id(&self, table: &str) -> String;
 
+    /// Lets a table assign values of its number column after `last`. `is_never_reused` states whether numbers of deleted rows are
+    /// never used again.
+    fn continue_ids(&self, table: &str, column: &str, last: i64, is_never_reused: bool) -> StoreResult<()>;
+
+    /// Returns the server's time in milliseconds since 1970; `None` if the database is a file, which has no clock.
+    fn server_time(&self) -> StoreResult<Option<i64>>;
+
     /// Returns the sizes of the database and its log, in bytes; 0 if unknown.
     fn sizes(&self) -> StoreResult<(u64, u64)>;
 

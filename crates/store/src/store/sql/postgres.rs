@@ -22,6 +22,7 @@ use ::postgres::SimpleQueryMessage;
 use super::engine::DatabaseEngine;
 use crate::store::{Mode, StoreError, StoreResult};
 pub(super) use connection::{PgConnection, PgStatement};
+pub(in crate::store) use schema::ROWID_TABLES;
 pub use settings::PgSettings;
 pub(super) use values::{PgRow, value};
 
@@ -37,6 +38,23 @@ pub(in crate::store) fn open(settings: &PgSettings, mode: Mode, patience: Durati
         Mode::Beside => schema::check(&mut client, schema)?,
         Mode::Own | Mode::Memory => schema::update(&mut client, schema, patience)?,
     }
+    connection.take(client, schema);
+    Ok(connection)
+}
+
+/// Connects to a database that no other process uses while the connection exists. Creates its tables if `creates` is set and it
+/// has none.
+pub(in crate::store) fn open_alone(
+    settings: &PgSettings,
+    creates: bool,
+    patience: Duration,
+) -> StoreResult<PgConnection> {
+    let connection = PgConnection::unconnected(settings.clone());
+    let (mut client, schema) = settings.connect()?;
+    schema::claim(&mut client, schema, creates, patience)?;
+    // The connection waits for the other database, in a transaction.
+    let unlimited = client.batch_execute("SET idle_in_transaction_session_timeout = 0");
+    unlimited.map_err(|error| failures::classified(&error))?;
     connection.take(client, schema);
     Ok(connection)
 }
@@ -112,6 +130,22 @@ impl DatabaseEngine for PgConnection {
 
     fn last_id(&self, table: &str) -> String {
         format!("(SELECT last FROM last_ids WHERE name = '{table}')")
+    }
+
+    fn continue_ids(&self, table: &str, column: &str, last: i64, is_never_reused: bool) -> StoreResult<()> {
+        if is_never_reused {
+            self.batch(&format!(
+                "INSERT INTO last_ids (name, last) VALUES ('{table}', {last})
+                 ON CONFLICT (name) DO UPDATE SET last = greatest(last_ids.last, excluded.last)"
+            ))?;
+        }
+        let next = last.max(1);
+        self.batch(&format!("SELECT setval(pg_get_serial_sequence('{table}', '{column}'), {next})"))
+    }
+
+    fn server_time(&self) -> StoreResult<Option<i64>> {
+        // The time of the statement, because a transaction may have waited for the write lock.
+        self.number("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)::text").map(Some)
     }
 
     fn sizes(&self) -> StoreResult<(u64, u64)> {

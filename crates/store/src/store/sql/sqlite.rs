@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use failpoint::kill_point;
 use rusqlite::{Connection, OpenFlags};
+use tempfile::NamedTempFile;
 
 use super::engine::DatabaseEngine;
 use crate::clock::Stopwatch;
 use crate::process::private;
-use crate::store::schema::{self, SchemaShare};
-use crate::store::{Mode, StoreError, StoreResult, failure, with_path};
+use crate::store::schema::{self, SchemaLock};
+use crate::store::{Mode, StoreError, StoreResult, failure, unusable, with_path};
 
 /// Oldest SQLite version without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -37,7 +38,7 @@ pub(in crate::store) fn open(
     path: &Path,
     mode: Mode,
     patience: Duration,
-) -> StoreResult<(Connection, Option<SchemaShare>)> {
+) -> StoreResult<(Connection, Option<SchemaLock>)> {
     let failed = |error: rusqlite::Error| failure(error.to_string());
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(failure(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
@@ -67,6 +68,59 @@ pub(in crate::store) fn open(
         }
     };
     Ok((connection, schema))
+}
+
+/// Opens an existing database that no other process uses while the lock exists.
+pub(in crate::store) fn open_alone(path: &Path, patience: Duration) -> StoreResult<(Connection, SchemaLock)> {
+    if !path.is_file() {
+        return Err(failure("the file does not exist; `ralph-bot serve` creates it"));
+    }
+    check_writable(path)?;
+    let lock = schema::claim(path, patience)?;
+    let opened = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).and_then(|connection| {
+        configure(&connection)?;
+        Ok(connection)
+    });
+    let connection = opened.map_err(|error| failure(error.to_string()))?;
+    schema::check(&connection).map_err(failure)?;
+    Ok((connection, lock))
+}
+
+/// New database under a temporary name, which no other process uses while the lock exists.
+pub(in crate::store) struct NewDatabase {
+    pub connection: Connection,
+    pub lock: SchemaLock,
+    pub part: NamedTempFile,
+}
+
+/// Creates a database with the newest schema under a temporary name in the folder of `path`; [`publish`] gives it its name.
+pub(in crate::store) fn create_alone(path: &Path, patience: Duration) -> StoreResult<NewDatabase> {
+    // SQLite would apply a log with this name to the new file.
+    for existing in [path.to_path_buf(), log_of(path)] {
+        if std::fs::symlink_metadata(&existing).is_ok() {
+            let detail = format!("{} already exists; choose another file, or move it away", existing.display());
+            return Err(unusable(detail));
+        }
+    }
+    check_writable(path)?;
+    let lock = schema::claim(path, patience)?;
+    let part = tempfile::Builder::new().prefix(".ralph-copy-").tempfile_in(folder_of(path));
+    let part = part.map_err(|error| failure(error.to_string()))?;
+    let opened = Connection::open_with_flags(part.path(), OpenFlags::SQLITE_OPEN_READ_WRITE).and_then(|connection| {
+        connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY")?;
+        Ok(connection)
+    });
+    let mut connection = opened.map_err(|error| failure(error.to_string()))?;
+    schema::migrate(&mut connection).map_err(failure)?;
+    Ok(NewDatabase { connection, lock, part })
+}
+
+/// Gives a complete database file its name, which must not exist.
+pub(in crate::store) fn publish(part: NamedTempFile, to: &Path) -> StoreResult<()> {
+    let failed = |error: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: error.to_string() };
+    part.as_file().sync_all().map_err(failed)?;
+    part.persist_noclobber(to).map_err(|error| failed(error.error))?;
+    std::fs::File::open(folder_of(to)).and_then(|folder| folder.sync_all()).map_err(failed)
 }
 
 /// Opens a connection for reads.
@@ -125,12 +179,22 @@ impl DatabaseEngine for Connection {
         format!("(SELECT seq FROM sqlite_sequence WHERE name = '{table}')")
     }
 
+    fn continue_ids(&self, table: &str, _: &str, last: i64, is_never_reused: bool) -> StoreResult<()> {
+        if is_never_reused {
+            self.execute("DELETE FROM sqlite_sequence WHERE name = ?1", [table])?;
+            self.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)", (table, last))?;
+        }
+        Ok(())
+    }
+
+    fn server_time(&self) -> StoreResult<Option<i64>> {
+        Ok(None)
+    }
+
     fn sizes(&self) -> StoreResult<(u64, u64)> {
         let path = PathBuf::from(self.path().unwrap_or_default());
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-        let mut log = path.clone().into_os_string();
-        log.push("-wal");
-        Ok((size(&path), size(Path::new(&log))))
+        Ok((size(&path), size(&log_of(&path))))
     }
 
     fn problems(&self) -> StoreResult<Vec<String>> {
@@ -158,14 +222,22 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     let failed = |e: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: e.to_string() };
     // Write the copy under a temporary name, readable only by its owner, because it contains issues of private repositories.
     // If the process dies, only this file remains.
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder).map_err(failed)?;
+    let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder_of(to)).map_err(failed)?;
     let into = source.execute("VACUUM INTO ?1", [part.path().display().to_string()]);
     into.map_err(|e| with_path(e.into(), to))?;
     kill_point("K34");
-    part.as_file().sync_all().map_err(failed)?;
-    part.persist_noclobber(to).map_err(|e| failed(e.error))?;
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+    publish(part, to)
+}
+
+/// Returns the name of a database's write-ahead log.
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.to_path_buf().into_os_string();
+    log.push("-wal");
+    log.into()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Runs work and repeats it while it fails, because another process may be creating the same database at the same time.
@@ -181,8 +253,7 @@ fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
 
 /// Checks that a database can be written at `path`, because SQLite only reports that it cannot open the file.
 fn check_writable(path: &Path) -> StoreResult<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    for place in [folder, path] {
+    for place in [folder_of(path), path] {
         match rustix::fs::access(place, rustix::fs::Access::WRITE_OK) {
             Err(rustix::io::Errno::NOENT) | Ok(()) => {}
             Err(why) => return Err(failure(format!("{} cannot be written: {why}", place.display()))),

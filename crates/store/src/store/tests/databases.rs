@@ -3,11 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ::postgres::{Config, NoTls};
-
-use crate::domain::model::database::PostgresAddress;
 use crate::store::sql::{Connection, Database, postgres as engine, sqlite};
-use crate::store::{Mode, PgSettings};
+use crate::store::{Mode, PgSettings, test_server};
 
 /// Environment variable with the address of a server, on which each database of a test gets a new schema.
 pub(in crate::store) const ENGINE: &str = "RALPH_TEST_STORE";
@@ -31,20 +28,5 @@ pub(in crate::store) fn database() -> Connection {
 pub(in crate::store) fn postgres() -> Option<PgSettings> {
     #[expect(clippy::disallowed_methods, reason = "a switch of the tests, no part of the service's configuration")]
     let server = std::env::var(ENGINE).ok()?;
-    Some(new_schema(&server))
-}
-
-/// Creates a schema on a server and returns its address.
-pub(in crate::store) fn new_schema(server: &str) -> PgSettings {
-    let name = format!("t{}", fastrand::u64(..));
-    let config: Config = server.parse().expect("an address");
-    let sql = format!("CREATE SCHEMA {name}");
-    let made = std::thread::spawn(move || config.connect(NoTls).and_then(|mut client| client.batch_execute(&sql)));
-    made.join().expect("no panic").expect("a schema");
-    settings(&format!("{server}&options=-c%20search_path%3D{name}"))
-}
-
-/// Returns the settings of an address whose server asks for no password.
-pub(in crate::store) fn settings(address: &str) -> PgSettings {
-    PgSettings::new(&PostgresAddress::parse(address).expect("an address"), &[]).expect("settings")
+    Some(test_server::new_schema(&server))
 }

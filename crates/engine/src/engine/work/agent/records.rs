@@ -9,8 +9,10 @@ use crate::domain::knowledge::session::{OutputBuffer, SessionEvent, SessionTurn,
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use crate::engine::Engine;
 use crate::process::private;
+use crate::store::leases::LeaseToken;
 use crate::store::session as turns;
-use crate::store::{PendingWrite, WriteGroup};
+use crate::store::sql::Connection;
+use crate::store::{PendingWrite, StoreError, WriteGroup};
 
 /// Time between two writes of a running agent's actions to the store.
 pub(super) const BATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,14 +29,18 @@ pub(super) struct RunTranscript {
 /// Turn of a run that ended, with the events that are not stored yet.
 pub(super) struct EndedTurn {
     id: LoopId,
+    lease: LeaseToken,
     turn: turns::NewTurn,
     events: Vec<turns::NewEvent>,
 }
 
 impl EndedTurn {
-    /// Adds the turn to the writes of a commit.
+    /// Adds the turn to the writes of a commit. The next owner of a lost lease has stored the turn as interrupted.
     pub(super) fn add_to(self, group: &mut WriteGroup) -> PendingWrite<()> {
-        group.add_kept(move |c| turns::end_turn(c, &self.id, &self.turn, &self.events).map(drop))
+        group.add_kept(move |c| match self.lease.check(c) {
+            Err(StoreError::Fenced { .. }) => Ok(()),
+            held => held.and_then(|()| turns::end_turn(c, &self.id, &self.turn, &self.events).map(drop)),
+        })
     }
 }
 
@@ -59,7 +65,9 @@ impl Engine {
     ) {
         let turn = turns::NewRunningTurn::pack(self.turn_of(task, chosen, prompt, (learnings.to_vec(), started)));
         let id = task.current.id.clone();
-        if let Err(error) = self.store.write(move |c| turns::begin_turn(c, &id, &turn)).await {
+        let lease = task.lease.clone();
+        let begin = move |c: &Connection| lease.check(c).and_then(|()| turns::begin_turn(c, &id, &turn));
+        if let Err(error) = self.store.write(begin).await {
             tracing::warn!(loop_id = %task.current.id, %error, "a run is not visible before it ends");
         }
     }
@@ -79,7 +87,9 @@ impl Engine {
         }
         let (id, now, count) = (task.current.id.clone(), self.clock.now(), events.len());
         let batch = turns::RunBatch::pack(events, output);
-        match self.store.write(move |c| turns::add_batch(c, &id, &batch, now)).await {
+        let lease = task.lease.clone();
+        let add = move |c: &Connection| lease.check(c).and_then(|()| turns::add_batch(c, &id, &batch, now));
+        match self.store.write(add).await {
             Ok(true) => monitor.stored += count,
             Ok(false) => {}
             Err(error) => {
@@ -111,7 +121,7 @@ impl Engine {
             ..self.turn_of(task, chosen, &prompt, (learnings, started))
         };
         let events = events.into_iter().map(turns::NewEvent::pack).collect();
-        EndedTurn { id: task.current.id.clone(), turn: turns::NewTurn::pack(turn), events }
+        EndedTurn { id: task.current.id.clone(), lease: task.lease.clone(), turn: turns::NewTurn::pack(turn), events }
     }
 
     /// Returns the turn of a run that has just started.

@@ -1,7 +1,6 @@
 //! Tests on a real server: the tests of the store's functions, and two writers.
 
 mod connecting;
-mod server;
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,17 +13,17 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::session::{NewEvent, add_events};
 use crate::store::sql::Connection;
 use crate::store::sql::engine::DatabaseEngine;
+use crate::store::test_server::PostgresServer;
 use crate::store::tests::databases::ENGINE;
-use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation};
-use server::Server;
+use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation, leases};
 
 /// Tests whose databases are files of SQLite, or that are about SQLite.
-const OF_SQLITE: [&str; 3] = ["store::schema::", "store::tests::", "postgres::"];
+const OF_SQLITE: [&str; 4] = ["store::schema::", "store::tests::", "postgres::", "store::copy::"];
 
 /// Runs the tests of the store's functions once more, in a process whose databases are on a server.
 #[test]
 fn functions_of_the_store_have_the_same_results_on_both_engines() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let program = std::env::current_exe().expect("this program");
     #[expect(clippy::disallowed_methods, reason = "a program of the tests, not of the service")]
     let mut again = Command::new(program);
@@ -74,7 +73,7 @@ fn events_after(c: &Connection, row: i64) -> StoreResult<Vec<(i64, String)>> {
 /// passes an event that is still to come.
 #[tokio::test]
 async fn transaction_that_commits_late_never_has_the_smaller_id() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let settings = server.schema();
     let (one, two) = (Store::open(settings.clone()).expect("opened"), Store::open(settings.clone()).expect("opened"));
     one.write(add_loop).await.expect("stored");
@@ -112,7 +111,7 @@ async fn transaction_that_commits_late_never_has_the_smaller_id() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn reader_of_two_writers_misses_no_event() {
     const EVENTS: usize = 60;
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let settings = server.schema();
     let stores = [Store::open(settings.clone()).expect("opened"), Store::open(settings.clone()).expect("opened")];
     stores[0].write(add_loop).await.expect("stored");
@@ -137,7 +136,7 @@ async fn reader_of_two_writers_misses_no_event() {
 }
 
 /// Ends all connections of the stores, as a restart of the server does.
-fn disconnect(server: &Server) {
+fn disconnect(server: &PostgresServer) {
     let sql = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     let config = server.config();
@@ -148,7 +147,7 @@ fn disconnect(server: &Server) {
 
 #[tokio::test]
 async fn lost_connection_is_busy_and_made_again() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let store = Store::open(server.schema()).expect("opened");
     let set = |key: &'static str| store.write(move |c| installation::set(c, key, "yes"));
     let get = |key: &'static str| store.read(move |c| installation::get(c, key));
@@ -202,6 +201,29 @@ async fn lost_connection_is_busy_and_made_again() {
     assert!(store.write(|_| Ok(())).await.is_err(), "closed");
 }
 
+/// The server's clock decides, whatever the clocks of the hosts are.
+#[tokio::test]
+async fn leases_expire_by_the_clock_of_the_server() {
+    let Some(server) = PostgresServer::start() else { return };
+    let settings = server.schema();
+    let [here, there] = [(); 2].map(|()| Store::open(settings.clone()).expect("opened"));
+    let real = crate::clock::Clock::System.now();
+    let [ahead, behind] = [600_000, -600_000].map(|by| real.plus_ms(by));
+    let take = |host: &Store, owner: &'static str, now: Timestamp, lease_ms: i64| {
+        let host = host.clone();
+        async move { host.write(move |c| leases::take(c, "l", owner, now, lease_ms)).await.expect("asked") }
+    };
+    assert_eq!(take(&here, "a", behind, 60_000).await, Some(1));
+    assert_eq!(take(&there, "b", ahead, 60_000).await, None, "a fast clock takes nothing");
+    assert_eq!(there.read(move |c| leases::owners(c, ahead)).await.expect("read"), ["a"]);
+    let shifted = here.write(move |c| leases::shift(c, "a", -1_200_000, behind)).await;
+    assert_eq!(shifted.expect("shifted"), 0, "a changed clock of a host does not end its leases");
+    assert_eq!(take(&there, "b", ahead, 60_000).await, None);
+    let renewed = here.write(move |c| leases::renew(c, "a", &[("l".to_owned(), 1)], ahead, 0)).await;
+    assert!(renewed.expect("renewed").is_empty());
+    assert_eq!(take(&there, "b", behind, 60_000).await, Some(2), "a slow clock takes an expired lease");
+}
+
 /// Runs work on a connection for writing, outside of any task.
 fn on_connection<T: Send + 'static>(
     settings: &PgSettings,
@@ -214,7 +236,7 @@ fn on_connection<T: Send + 'static>(
 
 #[test]
 fn errors_of_the_server_are_classified() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let settings = server.schema();
     let raised = |code: &'static str| {
         on_connection(&settings, move |c| {
@@ -235,7 +257,7 @@ fn errors_of_the_server_are_classified() {
 
 #[test]
 fn result_of_a_commit_is_known_after_a_lost_connection() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     on_connection(&server.schema(), |c| {
         for expected in [true, false] {
             c.begin_write().expect("begun");
@@ -248,7 +270,7 @@ fn result_of_a_commit_is_known_after_a_lost_connection() {
 
 #[tokio::test]
 async fn tables_of_other_versions_are_refused() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let settings = server.schema();
     let refusal = |opened: StoreResult<Store>| opened.map(drop).expect_err("refused").to_string();
     let missing = refusal(Store::attach(settings.clone()));
@@ -268,7 +290,7 @@ async fn tables_of_other_versions_are_refused() {
 /// Processes that open an empty database at the same time create its tables once.
 #[test]
 fn several_processes_create_the_tables_once() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let settings = server.schema();
     std::thread::scope(|scope| {
         let opening: Vec<_> = (0..4).map(|_| scope.spawn(|| Store::open(settings.clone()).map(drop))).collect();
@@ -278,7 +300,7 @@ fn several_processes_create_the_tables_once() {
 
 #[tokio::test]
 async fn slow_query_ends_at_its_limit_and_the_connection_is_used_again() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     let store = Store::open(server.schema()).expect("opened");
     let limited = store.read(|c| {
         let slow = crate::store::within(c, Duration::from_millis(50), |c| {

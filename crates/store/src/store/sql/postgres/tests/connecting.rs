@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 
 use secrecy::SecretString;
 
-use super::server::Server;
 use crate::domain::model::database::PostgresAddress;
-use crate::store::tests::databases;
+use crate::store::test_server::{self, PostgresServer};
 use crate::store::{PgSettings, Store, StoreError, StoreResult};
 
 /// Returns a free port.
@@ -18,7 +17,7 @@ fn free_port() -> u16 {
 
 /// Writes a certificate of `127.0.0.1` and its key, and requires passwords over TCP.
 fn with_certificate(data: &Path) {
-    let mut openssl = super::server::command("openssl".into());
+    let mut openssl = test_server::command("openssl".into());
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
     openssl.args(["-subj", "/CN=database", "-addext", "subjectAltName=IP:127.0.0.1"]);
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
@@ -56,7 +55,7 @@ fn tls_with_a_known_certificate_and_the_right_password_connects() {
     }
     let port = free_port();
     let settings = ["listen_addresses=127.0.0.1", &format!("port={port}"), "ssl=on"];
-    let Some(server) = Server::start_with(&settings, with_certificate) else { return };
+    let Some(server) = PostgresServer::start_with(&settings, with_certificate) else { return };
     server.run("CREATE ROLE bot LOGIN PASSWORD 'correct'; CREATE SCHEMA bot AUTHORIZATION bot");
     let certificate = server.folder().join("data/server.crt");
     let certificate = certificate.display();
@@ -83,16 +82,16 @@ fn tls_with_a_known_certificate_and_the_right_password_connects() {
 fn server_without_tls_is_refused_if_tls_is_required() {
     let port = free_port();
     let settings = ["listen_addresses=127.0.0.1", &format!("port={port}")];
-    let Some(_server) = Server::start_with(&settings, |_| {}) else { return };
+    let Some(_server) = PostgresServer::start_with(&settings, |_| {}) else { return };
     let refused = refusal(opened(&format!("postgres://ralph@127.0.0.1:{port}/postgres?sslmode=require"), Some("any")));
     assert!(refused.contains("does not support TLS"), "{refused}");
 }
 
 #[test]
 fn hosts_that_are_down_or_read_only_are_passed_over() {
-    let Some(writable) = Server::start() else { return };
-    let Some(standby) = Server::start_with(&["default_transaction_read_only=on"], |_| {}) else { return };
-    let host = |server: &Server| server.folder().display().to_string().replace('/', "%2F");
+    let Some(writable) = PostgresServer::start() else { return };
+    let Some(standby) = PostgresServer::start_with(&["default_transaction_read_only=on"], |_| {}) else { return };
+    let host = |server: &PostgresServer| server.folder().display().to_string().replace('/', "%2F");
     let (down, good, standby) = ("%2Fmissing", host(&writable), host(&standby));
     let store = opened(&format!("postgres://ralph@{down},{standby},{good}/postgres"), None).expect("opened");
     drop(store);
@@ -104,7 +103,7 @@ fn hosts_that_are_down_or_read_only_are_passed_over() {
 
 #[test]
 fn missing_right_schema_and_database_are_reported() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = PostgresServer::start() else { return };
     server.run("CREATE ROLE guest LOGIN; CREATE SCHEMA closed");
     let host = server.folder().display().to_string().replace('/', "%2F");
     let at = |rest: &str| format!("postgres://guest@{host}/{rest}");
@@ -113,7 +112,7 @@ fn missing_right_schema_and_database_are_reported() {
     server.run("GRANT USAGE ON SCHEMA closed TO guest");
     let no_right = refusal(opened(&closed, None));
     assert!(no_right.contains("GRANT CREATE ON SCHEMA closed TO guest"), "{no_right}");
-    let attached = Store::attach(databases::settings(&closed)).map(drop).expect_err("refused").to_string();
+    let attached = Store::attach(test_server::settings(&closed)).map(drop).expect_err("refused").to_string();
     assert!(attached.contains("GRANT CREATE ON SCHEMA closed TO guest"), "{attached}");
     let no_schema = refusal(opened(&at("postgres?options=-c%20search_path%3Dnone"), None));
     assert!(no_schema.contains("CREATE SCHEMA guest"), "{no_schema}");

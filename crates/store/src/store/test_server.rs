@@ -1,12 +1,14 @@
-//! Server of the tests.
+//! Server of PostgreSQL for tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use ::postgres::{Config, NoTls};
+
 use crate::clock::Stopwatch;
+use crate::domain::model::database::PostgresAddress;
 use crate::store::PgSettings;
-use crate::store::tests::databases;
 
 /// Folders with the programs of the server, newest version first.
 const PROGRAMS: [&str; 5] = [
@@ -20,14 +22,15 @@ const PROGRAMS: [&str; 5] = [
 const START: Duration = Duration::from_secs(30);
 
 /// Server in a temporary folder, with a socket.
-pub(super) struct Server {
+pub struct PostgresServer {
     folder: tempfile::TempDir,
     process: Child,
     port: u16,
 }
 
+/// Returns the command of a program that runs as the user of the server.
 #[expect(clippy::disallowed_methods, reason = "a program of the tests, not of the service")]
-pub(super) fn command(program: PathBuf) -> Command {
+pub fn command(program: PathBuf) -> Command {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -41,14 +44,14 @@ pub(super) fn command(program: PathBuf) -> Command {
 /// Number of the user `nobody` on Debian.
 const NOBODY: u32 = 65_534;
 
-impl Server {
+impl PostgresServer {
     /// Starts a server; returns `None` and records the skipped test if the machine has none.
-    pub(super) fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         Self::start_with(&[], |_| {})
     }
 
     /// Starts a server with settings; `prepare` may write into its data folder.
-    pub(super) fn start_with(settings: &[&str], prepare: impl FnOnce(&Path)) -> Option<Self> {
+    pub fn start_with(settings: &[&str], prepare: impl FnOnce(&Path)) -> Option<Self> {
         let Some(programs) = PROGRAMS.into_iter().map(Path::new).find(|folder| folder.join("initdb").exists()) else {
             skipped_tests::skip("PostgreSQL is missing; install the package `postgresql`");
             return None;
@@ -87,41 +90,58 @@ impl Server {
         }
         let config = self.config();
         // The caller may be a task, in which connecting must not block.
-        std::thread::spawn(move || config.connect(::postgres::NoTls).is_ok()).join().expect("no panic")
+        std::thread::spawn(move || config.connect(NoTls).is_ok()).join().expect("no panic")
     }
 
-    pub(super) fn address(&self) -> String {
+    /// Returns the server's address.
+    pub fn address(&self) -> String {
         let folder = self.folder.path().display().to_string().replace('/', "%2F");
         format!("postgres://ralph@{folder}:{}/postgres?connect_timeout=10", self.port)
     }
 
-    pub(super) fn config(&self) -> ::postgres::Config {
+    /// Returns the settings of a connection as the server's administrator.
+    pub fn config(&self) -> Config {
         self.address().parse().expect("an address")
     }
 
     /// Returns the folder of the server's socket.
-    pub(super) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Runs statements as the server's administrator.
-    pub(super) fn run(&self, sql: &str) {
+    pub fn run(&self, sql: &str) {
         let (config, sql) = (self.config(), sql.to_owned());
-        let ran = std::thread::spawn(move || config.connect(::postgres::NoTls).and_then(|mut c| c.batch_execute(&sql)));
+        let ran = std::thread::spawn(move || config.connect(NoTls).and_then(|mut c| c.batch_execute(&sql)));
         ran.join().expect("no panic").expect("ran");
     }
 
     /// Returns a new schema.
-    pub(super) fn schema(&self) -> PgSettings {
-        databases::new_schema(&self.address())
+    pub fn schema(&self) -> PgSettings {
+        new_schema(&self.address())
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         // SIGQUIT ends all processes of the server at once.
         let id = rustix::process::Pid::from_child(&self.process);
         let _ = rustix::process::kill_process(id, rustix::process::Signal::QUIT);
         let _ = self.process.wait();
     }
+}
+
+/// Creates a schema on a server and returns its address.
+pub fn new_schema(server: &str) -> PgSettings {
+    let name = format!("t{}", fastrand::u64(..));
+    let config: Config = server.parse().expect("an address");
+    let sql = format!("CREATE SCHEMA {name}");
+    let made = std::thread::spawn(move || config.connect(NoTls).and_then(|mut client| client.batch_execute(&sql)));
+    made.join().expect("no panic").expect("a schema");
+    settings(&format!("{server}&options=-c%20search_path%3D{name}"))
+}
+
+/// Returns the settings of an address whose server asks for no password.
+pub fn settings(address: &str) -> PgSettings {
+    PgSettings::new(&PostgresAddress::parse(address).expect("an address"), &[]).expect("settings")
 }
