@@ -613,7 +613,9 @@ async fn model_rules_override_control(dialect: Dialect) {
     let control = "control: { actuators: { effort: { enabled: true }, model: { enabled: true } } }\n";
     let config = talks("fill", models).replace("limits: { ", "limits: { agent_turns: 10, ") + control;
     let adjust: fn(&mut Config) = |config| {
-        config.policy.thresholds["control"]["actuators"]["model"]["strong_above"] = json!(0.5);
+        let actuators = &mut config.policy.thresholds["control"]["actuators"];
+        actuators["model"]["strong_above"] = json!(0.5);
+        actuators["cause"] = json!("signal");
     };
     story(Setup { adjust, ..Setup::new(dialect).config(&config) }, async |world| {
         world.comment("/ralph run --backend claude").await;

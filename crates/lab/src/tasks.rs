@@ -23,9 +23,10 @@ pub use mix::{HELD_OUT, Mix, ProgressModel, ReleaseChances, TUNED_ON, TaskKind};
 pub use play::{TaskResult, play};
 pub use policy::{PipelineVariant, TaskPolicy};
 
-use ralph_bot::domain::supervision::SupervisionSettings;
-use ralph_bot::domain::supervision::experience::Experience;
+use policy::EarlierLoops;
+
 use ralph_bot::domain::supervision::oversight::DetectionKind;
+use ralph_bot::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// Parameters of the stall rule and of the restarts: the best ones on the mixes used for tuning thresholds.
 const BASELINE_PARAMETERS: (u32, u32) = (3, 3);
@@ -42,9 +43,11 @@ pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, TaskPolicy)> {
         named("the agent's claim", TaskPolicy::Claim),
         named("Luby restarts", TaskPolicy::Luby(BASELINE_PARAMETERS.1)),
         named("stall rule", TaskPolicy::Stall(BASELINE_PARAMETERS.0)),
+        named("conformal step count", TaskPolicy::Conformal),
         named("ours", pipeline(ours.clone())),
         named("ours, no earlier loops", pipeline(PipelineVariant { without_experience: true, ..ours.clone() })),
-        named("ours, known worth", pipeline(PipelineVariant { knows_task_value: true, ..ours })),
+        named("ours, known worth", pipeline(PipelineVariant { knows_task_value: true, ..ours.clone() })),
+        named("ours, conformal step count", pipeline(PipelineVariant { conformal: true, ..ours })),
         named("all seen, three late", TaskPolicy::LateOracle(3)),
         named("oracle", TaskPolicy::Oracle),
     ]
@@ -85,7 +88,7 @@ const ACTUATORS: [Switch; 5] = [
 ];
 
 /// Parts of the pipeline before its detections, each with its name.
-const CONTROL_PARTS: [(&str, PartSwitch); 7] = [
+const CONTROL_PARTS: [(&str, PartSwitch); 8] = [
     ("PID control", PartSwitch::Remove(|ours| disable_control(&mut ours.settings))),
     ("effort", PartSwitch::Switches(&[ACTUATORS[0]])),
     ("model tier", PartSwitch::Switches(&[ACTUATORS[1]])),
@@ -93,6 +96,14 @@ const CONTROL_PARTS: [(&str, PartSwitch); 7] = [
     ("tone", PartSwitch::Switches(&[ACTUATORS[3]])),
     ("memory share", PartSwitch::Switches(&[ACTUATORS[4]])),
     ("all actuators", PartSwitch::Switches(&ACTUATORS)),
+    (
+        "interventions as the actuators' cause",
+        PartSwitch::Remove(|ours| {
+            let former = SupervisionSettings::of(SupervisionPreset::Pinned).control.actuators;
+            let actuators = &mut ours.settings.control.actuators;
+            (actuators.cause, actuators.breadth) = (former.cause, former.breadth);
+        }),
+    ),
 ];
 
 /// Parts of the pipeline after its detections, each with its name.
@@ -181,6 +192,6 @@ pub fn task_seed(simulation: u64, task: u64) -> u64 {
 
 /// Plays `tasks` tasks under a policy, one after another in the same repository.
 pub fn play_all(mix: &Mix, policy: &TaskPolicy, simulation: u64, tasks: u64) -> Vec<TaskResult> {
-    let mut experience = Experience::default();
-    (0..tasks).map(|task| play(mix, policy, task_seed(simulation, task), &mut experience)).collect()
+    let mut earlier = EarlierLoops::default();
+    (0..tasks).map(|task| play(mix, policy, task_seed(simulation, task), &mut earlier)).collect()
 }

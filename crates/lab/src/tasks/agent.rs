@@ -213,7 +213,9 @@ impl<'a> SimulatedAgent<'a> {
         let when = |applies: bool, chance: f64| if applies { 1.0 - chance } else { 1.0 };
         let narrow = matches!(instructions.breadth, Breadth::FirstFailure | Breadth::OneChange);
         let memory = (instructions.memory_share - MEMORY.0) / (MEMORY.1 - MEMORY.0);
-        let stays = (1.0 - chances.alone)
+        let model = &self.mix.agent;
+        let effort = instructions.effort.max(0.0).powf(model.release_power.unwrap_or(model.effort_power));
+        let usual = (1.0 - chances.alone)
             * when(instructions.warn, chances.warn)
             * when(instructions.redirect, chances.redirect)
             * when(instructions.fresh, chances.fresh)
@@ -221,6 +223,7 @@ impl<'a> SimulatedAgent<'a> {
             * when(instructions.model == ModelTier::Strong, chances.strong)
             * when(narrow, chances.narrow)
             * (1.0 - chances.memory * memory.clamp(0.0, 1.0));
+        let stays = usual.powf(effort);
         if instructions.redirect || instructions.fresh {
             // Half of the other approaches lead to a different error.
             self.error += u64::from(random > 0.5);
@@ -269,7 +272,8 @@ impl<'a> SimulatedAgent<'a> {
     /// Cost in usual iterations.
     fn cost(&self, instructions: &Instructions) -> f64 {
         let (cheap, strong) = self.mix.agent.model_cost;
-        instructions.effort
+        let variable = self.mix.agent.effort_power.clamp(0.0, 1.0);
+        (1.0 - variable + variable * instructions.effort)
             * match instructions.model {
                 ModelTier::Cheap => cheap,
                 ModelTier::Default => 1.0,

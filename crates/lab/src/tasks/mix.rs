@@ -131,8 +131,11 @@ pub struct AgentModel {
     pub tamper_seen: f64,
     /// Factors of progress in an iteration that warns, redirects or restarts an agent without obstacles, 0..1.
     pub disturbed: (f64, f64, f64),
-    /// Exponent of progress as a function of effort; cost is proportional to effort.
+    /// Exponent of progress as a function of effort, 0..1. A share of `1 - effort_power` of a usual iteration's cost does not
+    /// depend on effort, so that the usual effort is the best constant one.
     pub effort_power: f64,
+    /// Exponent of the rate at which obstacles end as a function of effort; `effort_power` if unset.
+    pub release_power: Option<f64>,
     /// Progress of the cheap and the strong model relative to the default.
     pub model_pace: (f64, f64),
     /// Cost of the cheap and the strong model relative to the default.
@@ -189,6 +192,7 @@ impl Default for AgentModel {
             tamper_seen: 0.9,
             disturbed: (0.85, 0.5, 0.5),
             effort_power: 0.5,
+            release_power: None,
             model_pace: (0.75, 1.25),
             model_cost: (0.4, 2.0),
             breadth_pace: (0.85, 0.9, 1.1),
@@ -281,7 +285,7 @@ pub const TUNED_ON: [&str; 3] = ["everyday", "rough", "bleak"];
 /// are random and were played once, after tuning. `drawn-101` to `drawn-112` were also used for tuning; the results of
 /// `drawn-201` to `drawn-212` and, for earlier versions, `drawn-1` to `drawn-9` were known during tuning.
 pub const HELD_OUT: [&str; 9] =
-    ["gentle", "hopeless", "shifty", "drawn-16", "drawn-17", "drawn-18", "drawn-19", "drawn-20", "drawn-21"];
+    ["gentle", "hopeless", "shifty", "drawn-22", "drawn-23", "drawn-24", "drawn-25", "drawn-26", "drawn-27"];
 /// Purpose of the random stream for drawing mixes.
 const DRAWN: u64 = 0x006d_6978_6573;
 /// Sigma of the log-normal factors by which a drawn mix differs from `everyday`.
@@ -401,7 +405,7 @@ impl Mix {
     /// Returns variants of this mix, each with one changed assumption and its description.
     pub fn variants(&self) -> Vec<(&'static str, Self)> {
         type Adjustment = fn(&mut Mix);
-        let changes: [(&str, Adjustment); 9] = [
+        let changes: [(&str, Adjustment); 10] = [
             ("interventions help half as much", |mix| {
                 for chances in mix.agent.release.values_mut() {
                     (chances.warn, chances.redirect, chances.fresh) =
@@ -423,6 +427,7 @@ impl Mix {
             ("obstacles never end without intervention", |mix| {
                 mix.agent.release.values_mut().for_each(|chances| chances.alone = 0.0)
             }),
+            ("more effort does not end obstacles sooner", |mix| mix.agent.release_power = Some(0.0)),
             ("progress is proportional to effort, and the strong model pays off", |mix| {
                 mix.agent.effort_power = 1.0;
                 mix.agent.model_pace.1 = mix.agent.model_cost.1 * 1.1;

@@ -1,11 +1,10 @@
 //! Plays one task under one policy, from the first iteration to the end.
 
 use ralph_bot::domain::model::record::Record;
-use ralph_bot::domain::supervision::experience::Experience;
 
 use super::agent::{Instructions, SimulatedAgent};
 use super::mix::{Mix, TaskKind};
-use super::policy::{NextStep, PolicyRun, TaskPolicy};
+use super::policy::{EarlierLoops, NextStep, PolicyRun, TaskPolicy};
 use super::random::RandomStream;
 
 /// Result of a task.
@@ -46,10 +45,10 @@ impl TaskResult {
     }
 }
 
-/// Plays the task of a seed. `experience` contains the repository's earlier loops, and this loop is added to it.
-pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experience) -> TaskResult {
+/// Plays the task of a seed. `earlier` contains the repository's earlier loops, and this loop is added to it.
+pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, earlier: &mut EarlierLoops) -> TaskResult {
     let mut agent = SimulatedAgent::new(mix, seed);
-    let mut run = PolicyRun::new(policy, mix, experience);
+    let mut run = PolicyRun::new(policy, mix, earlier);
     let mut people = RandomStream::new(seed, u64::MAX);
     let mut result = TaskResult {
         kind: agent.kind,
@@ -80,8 +79,9 @@ pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experien
         let without_obstacles = result.kind.is_healthy() && result.iterations < mix.max_iterations;
         instructions = match next_step {
             NextStep::Stop => {
-                result.disturbed |=
-                    without_obstacles && matches!(policy, TaskPolicy::Pipeline(_) | TaskPolicy::Stall(_));
+                let stops_early =
+                    matches!(policy, TaskPolicy::Pipeline(_) | TaskPolicy::Stall(_) | TaskPolicy::Conformal);
+                result.disturbed |= without_obstacles && stops_early;
                 break;
             }
             NextStep::Continue(next) => {
@@ -102,8 +102,11 @@ pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experien
             }
         };
     }
-    if let Some(earlier) = run.earlier_loop(&history) {
-        experience.add(earlier);
+    if result.done || result.false_done {
+        earlier.finished(result.iterations);
+    }
+    if let Some(statistics) = run.earlier_loop(&history) {
+        earlier.experience.add(statistics);
     }
     result
 }

@@ -24,6 +24,8 @@ pub enum TaskPolicy {
     Claim,
     /// Intervenes after this many iterations without progress: first a fresh session, then a question, then the end.
     Stall(u32),
+    /// Continues until the checks pass, at most for the limit that earlier loops calibrate ([`EarlierLoops::limit`]).
+    Conformal,
     /// Starts fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times this many iterations.
     Luby(u32),
     /// Control, oversight and strategy.
@@ -32,6 +34,39 @@ pub enum TaskPolicy {
     LateOracle(u32),
     /// Knows everything from the start; an upper bound.
     Oracle,
+}
+
+/// Number of finished loops that calibrate the limit. Later loops do not: the limit would cut them off, and lower itself.
+const CALIBRATION: usize = 50;
+/// Promised share of loops that the calibrated limit cuts off although they would finish, 0..1.
+const MISCOVERAGE: f64 = 0.05;
+
+/// Earlier loops of the simulated repository.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EarlierLoops {
+    /// Statistics for the pipeline.
+    pub experience: Experience,
+    /// Iterations of the first finished loops, at most [`CALIBRATION`].
+    finished: Vec<u32>,
+}
+
+impl EarlierLoops {
+    /// Adds a loop that finished its task after this number of iterations.
+    pub(super) fn finished(&mut self, iterations: u32) {
+        if self.finished.len() < CALIBRATION {
+            self.finished.push(iterations);
+        }
+    }
+
+    /// Returns the conformal limit on iterations: the ceil((n + 1) 0.95)-th smallest number of iterations of the n
+    /// calibration loops; `most` until they are complete.
+    pub(super) fn limit(&self, most: u32) -> u32 {
+        let mut sorted = self.finished.clone();
+        sorted.sort_unstable();
+        let rank = ((sorted.len() + 1) as f64 * (1.0 - MISCOVERAGE)).ceil() as usize;
+        let limit = sorted.get(rank - 1).filter(|_| sorted.len() == CALIBRATION);
+        limit.map_or(most, |limit| most.min(*limit))
+    }
 }
 
 /// Pipeline with parts removed or added.
@@ -49,6 +84,8 @@ pub struct PipelineVariant {
     pub without_people: bool,
     /// Whether the agent receives no warnings and directives, so that only pauses remain.
     pub without_directives: bool,
+    /// Whether earlier loops calibrate its limit ([`EarlierLoops::limit`]).
+    pub conformal: bool,
     /// Whether each loop is the first in its repository; otherwise, the simulation's earlier loops are known.
     pub without_experience: bool,
 }
@@ -83,13 +120,21 @@ pub(super) struct PolicyRun<'a> {
     first_intervention: Option<usize>,
     /// Maximum number of iterations, and value of a finished task.
     stakes: (u32, f64),
+    /// Number of iterations after which the loop ends.
+    limit: u32,
 }
 
 impl<'a> PolicyRun<'a> {
-    pub(super) fn new(policy: &'a TaskPolicy, mix: &Mix, experience: &Experience) -> Self {
-        let mut facts = facts(mix.max_iterations, matches!(policy, TaskPolicy::Pipeline(ours) if ours.has_estimate));
+    pub(super) fn new(policy: &'a TaskPolicy, mix: &Mix, earlier: &EarlierLoops) -> Self {
+        let calibrated = match policy {
+            TaskPolicy::Conformal => true,
+            TaskPolicy::Pipeline(ours) => ours.conformal,
+            _ => false,
+        };
+        let limit = if calibrated { earlier.limit(mix.max_iterations) } else { mix.max_iterations };
+        let mut facts = facts(limit, matches!(policy, TaskPolicy::Pipeline(ours) if ours.has_estimate));
         if matches!(policy, TaskPolicy::Pipeline(ours) if !ours.without_experience) {
-            facts.experience = experience.clone();
+            facts.experience = earlier.experience.clone();
         }
         let luby = if let TaskPolicy::Luby(unit) = policy { (*unit, 1) } else { (0, 0) };
         Self {
@@ -103,6 +148,7 @@ impl<'a> PolicyRun<'a> {
             late: (0, 0),
             first_intervention: None,
             stakes: (mix.max_iterations, mix.values.done),
+            limit,
         }
     }
 
@@ -117,7 +163,9 @@ impl<'a> PolicyRun<'a> {
             TaskPolicy::Claim => record.completion_signal,
             TaskPolicy::Pipeline(_) => record.is_finished() && !self.tampering_detected,
             TaskPolicy::LateOracle(_) | TaskPolicy::Oracle => agent.is_done(),
-            TaskPolicy::Limit(_) | TaskPolicy::Stall(_) | TaskPolicy::Luby(_) => record.is_finished(),
+            TaskPolicy::Limit(_) | TaskPolicy::Conformal | TaskPolicy::Stall(_) | TaskPolicy::Luby(_) => {
+                record.is_finished()
+            }
         }
     }
 
@@ -127,7 +175,10 @@ impl<'a> PolicyRun<'a> {
         let iteration = history.len() as u32;
         match self.policy {
             TaskPolicy::Limit(limit) if iteration >= *limit => NextStep::Stop,
-            TaskPolicy::Limit(_) | TaskPolicy::Claim => NextStep::Continue(Instructions::default()),
+            TaskPolicy::Conformal if iteration >= self.limit => NextStep::Stop,
+            TaskPolicy::Limit(_) | TaskPolicy::Claim | TaskPolicy::Conformal => {
+                NextStep::Continue(Instructions::default())
+            }
             TaskPolicy::Stall(limit) => self.stall(*limit, last, iteration),
             TaskPolicy::Luby(unit) => {
                 self.luby.0 = self.luby.0.saturating_sub(1);
@@ -226,7 +277,7 @@ impl<'a> PolicyRun<'a> {
             memory_share: actuation.memory_share,
         };
         match review.decision() {
-            _ if review.gives_up.is_some() => NextStep::Stop,
+            _ if review.gives_up.is_some() || history.len() as u32 >= self.limit => NextStep::Stop,
             OversightDecision::Abort => NextStep::Stop,
             OversightDecision::Pause if ours.without_people => NextStep::Stop,
             OversightDecision::Pause => NextStep::Ask(instructions),

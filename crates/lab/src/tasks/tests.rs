@@ -6,6 +6,7 @@ use ralph_bot::domain::supervision::oversight::{DetectionKind, InterventionLevel
 use ralph_bot::domain::supervision::{ReviewContext, Supervision, SupervisionPreset, TaskFacts};
 
 use super::agent::TASK;
+use super::policy::EarlierLoops;
 use super::*;
 
 /// Returns the number of tasks per mix and policy; CI sets a higher number with `RALPH_TEST_LAB_TASKS`.
@@ -171,6 +172,57 @@ fn healthy_loops_without_test_counts_are_rarely_disturbed() {
     assert!(disturbed < 0.05, "{disturbed}");
 }
 
+/// See the assumptions of `AgentModel::effort_power` and `release_power`.
+#[test]
+fn effort_ends_obstacles_sooner_and_is_best_at_the_usual_amount() {
+    let mix = only(TaskKind::Converging);
+    let efficiency = |effort: f64| {
+        let instructions = Instructions { effort, ..Instructions::default() };
+        let (mut gained, mut spent) = (0.0, 0.0);
+        for task in 0..200 {
+            let mut agent = SimulatedAgent::new(&mix, task_seed(3, task));
+            let (record, cost) = agent.iterate(&instructions);
+            (gained, spent) = (gained + record.completion.get(), spent + cost);
+        }
+        gained / spent
+    };
+    assert!(efficiency(1.0) > efficiency(0.5) && efficiency(1.0) > efficiency(2.0));
+    let freed = |effort: f64, release_power: Option<f64>| {
+        let mut mix = only(TaskKind::StuckUntilRedirected);
+        mix.agent.release_power = release_power;
+        let is_freed = |task: &u64| {
+            let mut agent = SimulatedAgent::new(&mix, task_seed(2, *task));
+            while agent.obstacle().is_none() {
+                agent.iterate(&Instructions::default());
+            }
+            agent.iterate(&Instructions { redirect: true, effort, ..Instructions::default() });
+            agent.obstacle().is_none()
+        };
+        (0..400).filter(is_freed).count()
+    };
+    assert!(freed(0.5, None) + 20 < freed(1.0, None) && freed(1.0, None) + 20 < freed(2.0, None));
+    assert_eq!(freed(0.5, Some(0.0)), freed(2.0, Some(0.0)));
+}
+
+#[test]
+fn conformal_limit_cuts_off_few_finishable_loops() {
+    let mut earlier = EarlierLoops::default();
+    for iterations in 1..=49 {
+        earlier.finished(iterations);
+    }
+    assert_eq!(earlier.limit(60), 60, "49 loops are too few");
+    earlier.finished(50);
+    assert_eq!((earlier.limit(60), earlier.limit(20)), (49, 20));
+    earlier.finished(1000);
+    assert_eq!(earlier.limit(60), 49, "later loops do not calibrate");
+    let mix = Mix::default();
+    let (conformal, limit) =
+        (play_all(&mix, &TaskPolicy::Conformal, 3, 1000), play_all(&mix, &TaskPolicy::Limit(25), 3, 1000));
+    let lost = share(&limit, |p| p.done) - share(&conformal, |p| p.done);
+    assert!((0.0..0.06).contains(&lost), "{lost}");
+    assert!(conformal.iter().map(|p| p.iterations).sum::<u32>() < limit.iter().map(|p| p.iterations).sum());
+}
+
 #[test]
 fn interventions_end_obstacles_with_the_configured_probability() {
     let mix = |chances: ReleaseChances| {
@@ -236,12 +288,16 @@ fn part_variants_remove_or_add_their_part() {
     assert!(play_all(&mix, &figures_with("without people").policy, 1, 100).iter().all(|played| played.asked == 0));
     // Parts that the settings disable are added and change the results; enabled parts are removed.
     let plain = play_all(&mix, &ours(), 1, 200);
-    for name in ["the usual iterations", "effort", "model tier", "breadth", "tone", "memory share", "all actuators"] {
+    for name in ["the usual iterations", "model tier", "tone", "memory share"] {
         let with = figures_with(&format!("with {name}"));
         assert!(with.added && play_all(&mix, &with.policy, 1, 200) != plain, "{name}");
     }
+    for name in ["effort", "breadth", "all actuators", "interventions as the actuators' cause"] {
+        let without = figures_with(&format!("without {name}"));
+        assert!(!without.added && play_all(&mix, &without.policy, 1, 200) != plain, "{name}");
+    }
     let all_on = SupervisionSettings::of(SupervisionPreset::Pinned);
-    assert!(part_variants(&all_on).iter().any(|change| change.name == "without effort" && !change.added));
+    assert!(part_variants(&all_on).iter().any(|change| change.name == "without tone" && !change.added));
     let alarm = (figures_with("with the alarm of a burn"), figures_with("the same without forecast"));
     assert!(alarm.0.added && !alarm.1.added && alarm.1.baseline.as_ref() == Some(&alarm.0.policy));
     let TaskPolicy::Pipeline(without) = &figures_with("without PID control").policy else { panic!("it is ours") };

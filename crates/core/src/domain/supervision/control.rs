@@ -1,5 +1,6 @@
 //! Layer 1, control: a PID controller over a loop's iterations. [`ControlState::step`] takes an iteration's record and
-//! returns a [`ControlDecision`]. The same records give the same decisions.
+//! returns a [`ControlDecision`]; after the overseer's review, [`ControlState::actuate`] adds the actuator positions. The same
+//! records and interventions give the same decisions.
 //!
 //! Invariants: All figures of a decision are finite for any record. The state stays below [`MAX_STATE`] regardless of the
 //! length of the loop and its texts. An unreadable state is rebuilt from the records. Control recommends, and the overseer
@@ -25,14 +26,14 @@ mod validate;
 
 use serde::{Deserialize, Serialize};
 
-pub use actuators::{Actuation, Actuator, Breadth, ModelTier, Movement};
+pub use actuators::{Actuation, Actuator, Breadth, ModelTier, Movement, StandingIntervention};
 pub use advice::ControlAction;
 pub use alarms::{Alarm, AlarmKind, AlarmSeverity};
 pub use blockers::{Blocker, Blockers};
 pub use bounds::{MAX_INTEGRAL, MIN_INTEGRAL};
 pub use complexity::{ComplexitySettings, complexity};
 pub use gains::{ProfileTransition, ScheduledGains};
-pub use laws::{ActuatorSettings, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw, ToneLaw};
+pub use laws::{ActuatorCause, ActuatorSettings, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw, ToneLaw};
 pub use metrics::{ControlMetrics, ControlSample, Trend};
 pub use profile::{BUILT_IN, Gains, ProfileSchedule};
 pub use settings::{AUTO, ControlSettings};
@@ -68,26 +69,23 @@ pub struct ControlDecision {
     pub cleared: Vec<AlarmKind>,
     /// State of the loop in one sentence: its most severe alarm, or its urgency without alarms.
     pub summary: String,
-    /// Sentences for the next prompt.
+    /// Sentences for the next prompt; empty before [`ControlState::actuate`].
     pub prompt_adjustments: Vec<String>,
-    /// Actuator positions for the next iteration.
+    /// Actuator positions for the next iteration; neutral before [`ControlState::actuate`].
     pub actuation: Actuation,
     /// Problems with the record, such as values out of range; one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl ControlDecision {
-    /// Returns the decision without advice: no alarms, no sentences for the prompt, and neutral actuators. The figures
-    /// remain.
-    fn without_advice(self, settings: &ControlSettings) -> Self {
+    /// Returns the decision without advice: no action and no alarms. The figures remain.
+    fn without_advice(self) -> Self {
         Self {
             action: ControlAction::Continue,
             takes_effect: false,
             alarms: Vec::new(),
             raised: Vec::new(),
             cleared: Vec::new(),
-            prompt_adjustments: Vec::new(),
-            actuation: Actuation::neutral(&settings.actuators),
             ..self
         }
     }

@@ -157,6 +157,11 @@ impl OversightVerdict {
         self.interventions.first()
     }
 
+    /// Returns the first active intervention with the level REDIRECT or above, new or not.
+    pub fn standing(&self) -> Option<&Intervention> {
+        self.interventions.iter().find(|done| done.level >= InterventionLevel::Redirect)
+    }
+
     /// Returns the first active REDIRECT, new or not.
     pub fn redirect(&self) -> Option<&Intervention> {
         self.interventions.iter().find(|done| done.level == InterventionLevel::Redirect)

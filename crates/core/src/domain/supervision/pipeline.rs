@@ -11,7 +11,7 @@ pub use super::settings::{PRESET, RENAMED_KEYS, SupervisionPreset, SupervisionSe
 use crate::domain::model::record::Record;
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::control::{self, ControlAction, ControlState, ModelTier};
+use crate::domain::supervision::control::{self, ControlAction, ControlState, ModelTier, StandingIntervention};
 use crate::domain::supervision::oversight::{
     self, AuditEntry, ControlView, DetectionKind, OverseerState, OversightVerdict,
 };
@@ -124,14 +124,17 @@ impl Supervision {
     ) -> Option<SupervisionReview> {
         let history = &history[history.len().saturating_sub(MAX_HISTORY)..];
         let last = history.last()?;
-        let control = self.control.step(last, facts, &settings.control);
+        let mut control = self.control.step(last, facts, &settings.control);
         let mut view = ControlView::from(&control);
         if !settings.control.enabled {
             view.trend = control::Trend::default();
         }
         let mut verdict = oversight::review(&mut self.overseer, history, facts, &view, &settings.oversight);
+        let schedule = &settings.control.schedule;
+        let profile = |done: &oversight::Intervention| (done.kind.row().profile)(schedule).as_str();
+        let intervention = verdict.standing().map(|done| StandingIntervention { profile: profile(done) });
+        self.control.actuate(&mut control, last, facts, intervention, &settings.control);
         if let Some(redirect) = verdict.redirect().filter(|redirect| redirect.fresh) {
-            let schedule = &settings.control.schedule;
             self.control.redirect((redirect.kind.row().profile)(schedule));
         }
         let after = strategy::validate_after(last, &settings.strategy);
@@ -233,6 +236,7 @@ mod tests {
     use super::*;
     use crate::domain::model::ids::Ratio;
     use crate::domain::model::record::{CheckFact, MAX_BLOCKERS};
+    use crate::domain::supervision::control::Breadth;
     use crate::domain::supervision::experience::{EarlierLoop, Experience};
 
     fn record(iteration: u32, completion: f64, error: &str) -> Record {
@@ -310,6 +314,39 @@ mod tests {
             record.tree = Some(["a", "b"][n as usize % 2].to_owned());
         };
         assert_eq!(gains(to_and_fro), (DetectionKind::Oscillation, "damped".to_owned()));
+    }
+
+    #[test]
+    fn effort_and_breadth_follow_standing_intervention() {
+        let (_, healthy) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
+        let neutral = |review: &SupervisionReview| {
+            let actuation = &review.control.actuation;
+            (actuation.effort, actuation.breadth) == (1.0, Breadth::Usual) && actuation.movements.is_empty()
+        };
+        assert!(healthy.iter().all(neutral), "{healthy:?}");
+
+        let (_, stuck) = run(&[0.3; 8]);
+        let first = stuck.iter().position(|review| review.verdict.redirect().is_some()).expect("a REDIRECT");
+        assert!(stuck[..first].iter().all(neutral));
+        let actuation = &stuck[first].control.actuation;
+        assert_eq!((actuation.effort, actuation.breadth), (1.5, Breadth::Usual));
+        let texts: Vec<_> =
+            actuation.movements.iter().map(|m| format!("{} to {}: {}", m.from, m.to, m.cause)).collect();
+        assert_eq!(texts, ["100 % to 150 %: the overseer intervened, with the profile recovery"]);
+
+        let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+        let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+        let mut records = Vec::new();
+        let oscillating = (1..10).find_map(|n| {
+            let tree = Some(["a", "b"][n as usize % 2].to_owned());
+            records.push(Record { tree, ..record(n, 0.6, &"x".repeat(n as usize)) });
+            let review = supervision.review(&records, &facts, ReviewContext::default(), &settings)?;
+            review.verdict.redirect().is_some().then_some(review)
+        });
+        let control = oscillating.expect("a REDIRECT").control;
+        assert_eq!((control.actuation.effort, control.actuation.breadth), (1.5, Breadth::FirstFailure));
+        let narrow = "Work on the first failing check only, and leave the rest for later.";
+        assert_eq!(control.prompt_adjustments.last().map(String::as_str), Some(narrow));
     }
 
     #[test]

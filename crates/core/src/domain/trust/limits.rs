@@ -23,11 +23,12 @@ config_section! {
         pub iterations: u32 = 10, in 1..;
         /// Maximum running time of a loop.
         pub timeout: Duration = Duration::hours(2), in Duration::seconds(1)..;
-        /// Maximum running time of an agent run.
+        /// Maximum running time of an agent run; one and a half times as much while a REDIRECT stands
+        /// (`control.actuators.effort`).
         pub agent_timeout: Duration = Duration::minutes(30), in Duration::seconds(1)..;
         /// Maximum time without output before an agent is stopped.
         pub agent_idle: Duration = Duration::minutes(10), in Duration::seconds(1)..;
-        /// Maximum turns of an agent run, for agents that count them; the agent's own limit if omitted.
+        /// Maximum turns of an agent run, for agents that count them, extended like `agent_timeout`; the agent's own limit if omitted.
         pub agent_turns: Option<u32>, in 1..;
         /// Maximum cost of a loop. Runs of {presets_with_usage_during_run}, and of `internal` and `jsonl`, are stopped at
         /// the limit, as these report their use during a run; {presets_with_usage_at_end} report it at the end only.

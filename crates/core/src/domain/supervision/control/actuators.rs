@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::bounds::MAX_INTEGRAL;
-use super::laws::{ActuatorSettings, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw};
+use super::laws::{ActuatorCause, ActuatorSettings, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw};
 use super::metrics::ControlMetrics;
 use super::resources::Resources;
 use super::signal::Urgency;
@@ -115,11 +115,20 @@ impl Actuation {
     }
 }
 
+/// Intervention of the overseer that stands after an iteration: a REDIRECT or a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandingIntervention<'a> {
+    /// Gain profile for the intervention's detection.
+    pub profile: &'a str,
+}
+
 /// Inputs of the actuator laws.
 pub(super) struct ActuatorInput<'a> {
     pub(super) signal: f64,
     pub(super) profile: &'a str,
     pub(super) metrics: &'a ControlMetrics,
+    /// Standing intervention; `None` without one.
+    pub(super) intervention: Option<StandingIntervention<'a>>,
     /// Number of consecutive iterations with a control signal above [`ModelLaw::strong_above`].
     pub(super) strong_run: u32,
     pub(super) resources: &'a Resources,
@@ -131,13 +140,16 @@ pub(super) fn actuate(before: &Actuation, now: &ActuatorInput<'_>, settings: &Ac
     next.seconds_left = now.resources.seconds.remaining();
     next.usd_left = now.resources.usd.remaining();
     let signal = format!("the control signal is {:.2}", now.signal);
-    let EffortLaw { offset, slope, min, max, .. } = settings.effort;
     if settings.effort.enabled {
-        next.effort = (offset + slope * now.signal).max(min).min(max);
+        next.effort = settings.effort.factor(now, settings.cause);
     }
     let (model, model_cause) = settings.model.choose(now);
     next.model = model;
-    next.breadth = settings.breadth.choose(now.profile);
+    let profile = match settings.cause {
+        ActuatorCause::Signal => Some(now.profile),
+        ActuatorCause::Intervention => now.intervention.map(|standing| standing.profile),
+    };
+    next.breadth = profile.map_or(Breadth::Usual, |profile| settings.breadth.choose(profile));
     if settings.tone.enabled {
         next.tone = Urgency::of(now.signal);
     }
@@ -145,20 +157,38 @@ pub(super) fn actuate(before: &Actuation, now: &ActuatorInput<'_>, settings: &Ac
     if enabled {
         next.memory_share = base + (max - base) * (now.metrics.i / MAX_INTEGRAL).clamp(0.0, 1.0);
     }
+    let cause = |of_signal: String| match (settings.cause, now.intervention) {
+        (ActuatorCause::Signal, _) => of_signal,
+        (ActuatorCause::Intervention, Some(standing)) => {
+            format!("the overseer intervened, with the profile {}", standing.profile)
+        }
+        (ActuatorCause::Intervention, None) => "the intervention ended".to_owned(),
+    };
     let mut moved = |actuator, from: String, to: String, cause: &str| {
         if from != to {
             next.movements.push(Movement { actuator, from, to, cause: cause.to_owned() });
         }
     };
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    moved(Actuator::Effort, percent(before.effort), percent(next.effort), &signal);
+    moved(Actuator::Effort, percent(before.effort), percent(next.effort), &cause(signal.clone()));
     moved(Actuator::Model, before.model.word().to_owned(), next.model.word().to_owned(), &model_cause);
-    let profile = format!("the profile is {}", now.profile);
+    let profile = cause(format!("the profile is {}", now.profile));
     moved(Actuator::Breadth, before.breadth.words().to_owned(), next.breadth.words().to_owned(), &profile);
     moved(Actuator::Tone, before.tone.word().to_owned(), next.tone.word().to_owned(), &signal);
     let integral = format!("I is {:.2}", now.metrics.i);
     moved(Actuator::Memory, percent(before.memory_share), percent(next.memory_share), &integral);
     next
+}
+
+impl EffortLaw {
+    /// Returns the factor, regardless of `enabled`.
+    fn factor(&self, now: &ActuatorInput<'_>, cause: ActuatorCause) -> f64 {
+        match (cause, now.intervention) {
+            (ActuatorCause::Signal, _) => (self.offset + self.slope * now.signal).max(self.min).min(self.max),
+            (ActuatorCause::Intervention, Some(_)) => self.intervention,
+            (ActuatorCause::Intervention, None) => 1.0,
+        }
+    }
 }
 
 impl ModelLaw {

@@ -1,29 +1,48 @@
 //! Settings of the actuators: how each follows the control signal.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::bounds::MAX_WINDOW;
 use crate::domain::model::settings::config_section;
+
+/// Cause on which effort and breadth depend. Model, tone and memory share always follow the control signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ActuatorCause {
+    /// The control signal and the gain profile. They also change in healthy loops, so most runs differ from the usual.
+    Signal,
+    /// A standing REDIRECT or pause of the overseer. Without one, runs are as usual.
+    #[default]
+    Intervention,
+}
 
 config_section! {
     /// Laws of the actuators; a disabled actuator stays at its neutral position.
     pub struct ActuatorSettings {
-        /// Time and turns of the agent's run.
+        /// Cause on which effort and breadth depend.
+        #[schemars(skip)]
+        pub cause: ActuatorCause;
+        /// Time and turns of the agent's run: one and a half times the usual ones while a REDIRECT stands.
         pub effort: EffortLaw => section;
-        /// Tier of the model.
+        /// Tier of the model, by the control signal and the gain profile.
         pub model: ModelLaw => section;
-        /// Amount of work of one iteration.
+        /// Amount of work of one iteration: only the first failing check while a REDIRECT for `oscillation` or `resource_burn`
+        /// stands.
         pub breadth: BreadthLaw;
-        /// Whether the prompt states the urgency.
+        /// Whether the prompt states the urgency, by the control signal.
         pub tone: ToneLaw;
-        /// Share of the context reserved for memory.
+        /// Share of the context reserved for memory, by I.
         pub memory: MemoryLaw => section;
     }
 }
 
 config_section! {
-    /// Law of the effort: `factor = clamp(offset + slope u, min, max)`, a factor for the time and turns of a run.
+    /// Law of the effort, a factor for the time and turns of a run: `intervention` while an intervention stands, otherwise 1.
+    /// With [`ActuatorCause::Signal`] it is `clamp(offset + slope u, min, max)`.
     pub struct EffortLaw {
         /// Whether the actuator is used.
-        pub enabled: bool = false;
+        pub enabled: bool = true;
         /// Factor at u = 0.
         #[schemars(skip)]
         pub offset: f64 = 0.5, in 0.0..=10.0;
@@ -36,6 +55,9 @@ config_section! {
         /// Maximum factor.
         #[schemars(skip)]
         pub max: f64 = 1.5, in 0.1..=10.0;
+        /// Factor while an intervention stands.
+        #[schemars(skip)]
+        pub intervention: f64 = 1.5, in 0.1..=10.0;
     }
 }
 
@@ -63,16 +85,17 @@ config_section! {
 }
 
 config_section! {
-    /// Amount of work of one iteration, by profile; profiles that are in no list use the default.
+    /// Amount of work of one iteration, by the gain profile for the standing intervention; profiles that are in no list use the
+    /// default. With [`ActuatorCause::Signal`] it depends on the current target profile.
     pub struct BreadthLaw {
         /// Whether the actuator is used.
-        pub enabled: bool = false;
+        pub enabled: bool = true;
         /// Profiles in which the agent works only on the first failing check.
         #[schemars(skip)]
         pub first_failure: Vec<String> = names(&["cautious", "damped"]);
         /// Profiles in which the agent makes one change per iteration.
         #[schemars(skip)]
-        pub one_change: Vec<String> = names(&["conservative"]);
+        pub one_change: Vec<String>;
         /// Profiles in which the agent works on everything that remains.
         #[schemars(skip)]
         pub everything: Vec<String> = names(&["aggressive"]);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ControlDecision;
-use super::actuators::{Actuation, ActuatorInput, actuate};
+use super::actuators::{Actuation, ActuatorInput, StandingIntervention, actuate};
 use super::advice::{ControlAction, action, prompt, summary};
 use super::alarms::{self, Alarm, AlarmKind};
 use super::blockers::Blockers;
@@ -85,10 +85,7 @@ impl ControlState {
         let urgency = Urgency::of(control_signal);
         let found = alarms::check(&self.alarm_facts(&metrics, &resources), settings);
         let alarms::AlarmChanges { raised, cleared } = alarms::settle(&mut self.alarms, found, iteration);
-        let actuation = self.actuate(control_signal, &gains.profile, &metrics, &resources, settings);
         let action = action(metrics.gap, urgency, &self.alarms);
-        let recurring = self.blockers.recurring(iteration);
-        let prompt_adjustments = prompt(&metrics, record, &recurring, &self.alarms, &actuation);
         self.scheduled = Some(gains.clone());
         let decision = ControlDecision {
             iteration,
@@ -104,11 +101,43 @@ impl ControlState {
             alarms: self.alarms.clone(),
             raised,
             cleared,
-            prompt_adjustments,
-            actuation,
+            prompt_adjustments: Vec::new(),
+            actuation: Actuation::neutral(&settings.actuators),
             warnings: out_of_range(wrong, iteration).into_iter().collect(),
         };
-        if settings.enabled { decision } else { decision.without_advice(settings) }
+        if settings.enabled { decision } else { decision.without_advice() }
+    }
+
+    /// Adds the actuator positions and the sentences for the next prompt to the `decision` that [`ControlState::step`]
+    /// returned for the same `record`. `intervention` is the overseer's standing intervention after this iteration.
+    pub fn actuate(
+        &mut self,
+        decision: &mut ControlDecision,
+        record: &Record,
+        facts: &TaskFacts,
+        intervention: Option<StandingIntervention<'_>>,
+        settings: &ControlSettings,
+    ) {
+        if !settings.enabled {
+            return;
+        }
+        let signal = decision.control_signal;
+        let strong = signal > settings.actuators.model.strong_above;
+        self.strong_run = if strong { self.strong_run.saturating_add(1) } else { 0 };
+        let now = ActuatorInput {
+            signal,
+            profile: &decision.gains.profile,
+            metrics: &decision.metrics,
+            intervention,
+            strong_run: self.strong_run,
+            resources: &Resources::of(facts, self.iteration, self.rounds, self.seconds, self.usd),
+        };
+        let before = self.actuation.take().unwrap_or_else(|| Actuation::neutral(&settings.actuators));
+        let next = actuate(&before, &now, &settings.actuators);
+        let recurring = self.blockers.recurring(self.iteration);
+        decision.prompt_adjustments = prompt(&decision.metrics, record, &recurring, &self.alarms, &next);
+        self.actuation = Some(Actuation { movements: Vec::new(), ..next.clone() });
+        decision.actuation = next;
     }
 
     /// Rebuilds the state from all records if the stored one is unreadable. Acknowledgements of alarms are lost, because the
@@ -116,7 +145,8 @@ impl ControlState {
     pub fn rebuild(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Self {
         let mut state = Self::default();
         for record in records {
-            state.step(record, facts, settings);
+            let mut decision = state.step(record, facts, settings);
+            state.actuate(&mut decision, record, facts, None, settings);
         }
         state
     }
@@ -185,23 +215,6 @@ impl ControlState {
         resources: &'a Resources,
     ) -> alarms::AlarmFacts<'a> {
         alarms::AlarmFacts { metrics, history: &self.history, resources, best: self.best, slide: self.slide }
-    }
-
-    fn actuate(
-        &mut self,
-        signal: f64,
-        profile: &str,
-        metrics: &metrics::ControlMetrics,
-        resources: &Resources,
-        settings: &ControlSettings,
-    ) -> Actuation {
-        let strong = signal > settings.actuators.model.strong_above;
-        self.strong_run = if strong { self.strong_run.saturating_add(1) } else { 0 };
-        let now = ActuatorInput { signal, profile, metrics, strong_run: self.strong_run, resources };
-        let before = self.actuation.take().unwrap_or_else(|| Actuation::neutral(&settings.actuators));
-        let next = actuate(&before, &now, &settings.actuators);
-        self.actuation = Some(Actuation { movements: Vec::new(), ..next.clone() });
-        next
     }
 
     /// Whether the state's figures are plausible, so that they can come from `step`. False for a damaged stored state.

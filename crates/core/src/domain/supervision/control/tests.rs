@@ -13,7 +13,12 @@ use crate::domain::supervision::TaskFacts;
 /// Returns the decisions for each iteration of a loop.
 pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<ControlDecision> {
     let mut state = ControlState::default();
-    records.iter().map(|record| state.step(record, facts, settings)).collect()
+    let mut decide = |record| {
+        let mut decision = state.step(record, facts, settings);
+        state.actuate(&mut decision, record, facts, None, settings);
+        decision
+    };
+    records.iter().map(&mut decide).collect()
 }
 
 /// Returns records in which only completion is set.

@@ -141,7 +141,8 @@ fn long_loop_keeps_state_small() {
         record.blockers =
             (0..5).map(|k| format!("{}{}", "\\\"".repeat(n as usize % 90), char::from(b'a' + k))).collect();
         record.error_signature = Some("\u{1f600}".repeat(1000));
-        state.step(&record, &TaskFacts::default(), &settings);
+        let mut decision = state.step(&record, &TaskFacts::default(), &settings);
+        state.actuate(&mut decision, &record, &TaskFacts::default(), None, &settings);
     }
     assert!(state.export().len() < MAX_STATE, "{}", state.export().len());
     assert_eq!(ControlState::import(&state.export()), Some(state));
