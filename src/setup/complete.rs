@@ -420,11 +420,6 @@ mod tests {
 
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-    fn free_port() -> u16 {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("an address").port()
-    }
-
     fn config(folder: &Path, url: &str, token: &str, port: u16, public_port: u16) -> Config {
         let env = Env::of([("T", token), ("S", SECRET)]);
         let text = format!(
@@ -448,7 +443,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     #[tokio::test]
     async fn webhook_is_created_and_tested() {
         let (forge, token) = forge_with_repo().await;
-        let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
+        let (port, folder) = (test_support::free_port(), tempfile::tempdir().expect("a folder"));
         let config = config(folder.path(), forge.url().as_str(), &token, port, port);
         let names = ["Team/App".to_owned()];
         let outcome = create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT)
@@ -474,7 +469,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let bot = forge.with(|state| state.account_named("ralph").expect("the bot").user.clone());
         let empty = forge.create_repo("team", "empty", &[]).await.expect("a repository");
         forge.grant(empty, &bot, Access::Admin).expect("granted");
-        let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
+        let (port, folder) = (test_support::free_port(), tempfile::tempdir().expect("a folder"));
         let config = config(folder.path(), forge.url().as_str(), &token, port, port);
         let names = ["team/empty".to_owned(), "team/app".to_owned()];
         let outcome = create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT)
@@ -490,7 +485,8 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     async fn missing_delivery_prints_advice() {
         let (forge, token) = forge_with_repo().await;
         let folder = tempfile::tempdir().expect("a folder");
-        let config = config(folder.path(), forge.url().as_str(), &token, free_port(), free_port());
+        let config =
+            config(folder.path(), forge.url().as_str(), &token, test_support::free_port(), test_support::free_port());
         let names = ["team/app".to_owned()];
         let outcome =
             create_webhooks(&config, &config.forges[0], &names, ExistingSecret::Keep, Duration::from_millis(100))

@@ -12,9 +12,9 @@ use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::{SandboxProbe, SandboxTier};
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
+use test_support::free_port;
 
 use crate::harness::parts::{command, setting};
-use crate::harness::service::free_port;
 use crate::harness::{SECRET, Setup};
 
 /// Maximum wait for a condition; for a loop, since its last step.

@@ -1,16 +1,16 @@
 //! The service as one or several processes of the real binary, which a story starts, stops, kills and observes.
 
 use std::collections::HashSet;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use ralph_bot::domain::loops::Loop;
 use ralph_bot::store::{Store, inbox, installation, loops, outbox};
 use rustix::process::{Pid, Signal, kill_process};
+use test_support::free_port;
 use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
@@ -32,18 +32,6 @@ pub struct Service {
     pub port: u16,
     store: OnceCell<Store>,
     redelivered: std::sync::Mutex<HashSet<usize>>,
-}
-
-/// Free TCP port outside of the range of ephemeral ports.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = u16::try_from(std::process::id() % 100).expect("small") * 100;
-    loop {
-        let port = 20_000 + (start + NEXT.fetch_add(1, Ordering::SeqCst)) % 10_000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 impl Service {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
+use test_support::free_port;
 use tokio::process::Child;
 
 use crate::harness::parts::{command, output, program, python_part};
-use crate::harness::service::free_port;
 use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
 on_one_forge!(notices_are_sent_by_mail_as_a_thread,);

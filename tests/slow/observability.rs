@@ -8,10 +8,11 @@ use std::time::Duration;
 use fake_forge::{Dialect, FakeFault};
 use ralph_bot::domain::loops::LoopState;
 use serde_json::Value;
+use test_support::free_port;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::harness::parts::{command, output, program};
-use crate::harness::service::{Service, free_port, stop};
+use crate::harness::service::{Service, stop};
 use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(prometheus_scrapes_the_service, log_of_a_loop_in_json_names_it_in_each_line,);

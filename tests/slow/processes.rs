@@ -13,10 +13,11 @@ use ralph_bot::process;
 use ralph_bot::store::inbox::{self, Body, StoredDelivery};
 use ralph_bot::store::{leases, loops};
 use rustix::process::Signal;
+use test_support::free_port;
 
 use crate::harness::Setup;
 use crate::harness::on_one_forge;
-use crate::harness::service::{Service, WAIT_LIMIT, free_port, signal, stop, was_killed};
+use crate::harness::service::{Service, WAIT_LIMIT, signal, stop, was_killed};
 
 on_one_forge!(
     roles_in_three_processes_complete_a_loop,

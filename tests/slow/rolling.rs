@@ -5,11 +5,12 @@ use std::path::Path;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{LoopState, LoopStep};
+use test_support::free_port;
 use tokio::process::Child;
 
 use crate::harness::databases::{migrations, schema_version, turn_back};
 use crate::harness::parts::{self, command};
-use crate::harness::service::{Service, free_port, stop};
+use crate::harness::service::{Service, stop};
 use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(

@@ -14,10 +14,10 @@ use ralph_bot::forge::github::PERMISSIONS;
 use ralph_bot::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use secrecy::ExposeSecret;
 use serde_json::Value;
+use test_support::free_port;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::harness::parts::command;
-use crate::harness::service::free_port;
 
 const WAIT: Duration = Duration::from_secs(90);
 /// Configuration of stories: the scripted agent runs without a sandbox, which a machine of tests may not have.

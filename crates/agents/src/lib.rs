@@ -4,8 +4,6 @@ pub mod agent;
 pub mod provider;
 
 use ralph_core::domain;
-#[cfg(test)]
-use ralph_core::property_cases;
 use ralph_host::net;
 use ralph_host::process;
 use ralph_types::clock;

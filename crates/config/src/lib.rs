@@ -4,5 +4,3 @@ pub mod config;
 
 use ralph_agents::agent;
 use ralph_core::domain;
-#[cfg(test)]
-use ralph_core::property_cases;

@@ -1,5 +1,3 @@
 //! Functional core of ralph-bot, which makes all decisions. No async, no I/O, no clock, no randomness.
 
 pub mod domain;
-#[cfg(any(test, feature = "testing"))]
-pub mod property_cases;

@@ -11,8 +11,6 @@ use ralph_agents::agent;
 use ralph_agents::provider;
 use ralph_config::config;
 use ralph_core::domain;
-#[cfg(test)]
-use ralph_core::property_cases;
 use ralph_forges::forge;
 use ralph_host::net;
 use ralph_host::process;

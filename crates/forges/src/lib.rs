@@ -3,8 +3,6 @@
 pub mod forge;
 
 use ralph_core::domain;
-#[cfg(test)]
-use ralph_core::property_cases;
 use ralph_host::net;
 use ralph_host::process;
 use ralph_types::clock;

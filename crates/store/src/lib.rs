@@ -3,7 +3,5 @@
 pub mod store;
 
 use ralph_core::domain;
-#[cfg(test)]
-use ralph_core::property_cases;
 use ralph_host::{net, process};
 use ralph_types::clock;

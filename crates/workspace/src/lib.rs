@@ -4,7 +4,5 @@ pub mod checks;
 pub mod workspace;
 
 use ralph_core::domain;
-#[cfg(test)]
-use ralph_core::property_cases;
 use ralph_host::process;
 use ralph_types::clock;

@@ -1018,7 +1018,7 @@ fn invalid_repository_keys_are_reported() {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(300))]
+    #![proptest_config(test_support::cases(300))]
 
     #[test]
     fn arbitrary_text_does_not_panic(text in "\\PC{0,200}") {

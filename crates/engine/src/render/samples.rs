@@ -261,7 +261,7 @@ pub(super) fn pull() -> PullView {
         title: "Parser fails on empty input (#42) for @mona".into(),
         template: Vec::new(),
         closes: Number(42),
-        state: PullState::Ready,
+        state: PullWorkState::Ready,
         what: "The tokenizer keeps its place, so empty input and trailing commas parse.".into(),
         why: "Parsing an empty file panics.\n\nIt should give an empty document.".into(),
         plan: Some(plan_line()),

@@ -103,7 +103,7 @@ fn templates_of_other_states_match_snapshots() {
     });
     insta::assert_snapshot!("pull_working", {
         let view = PullView {
-            state: PullState::Working,
+            state: PullWorkState::Working,
             findings: vec![],
             accepted: vec![],
             manifests: vec![],
@@ -648,7 +648,7 @@ fn model_advice_is_framed_and_stripped() {
 }
 
 proptest::proptest! {
-    #![proptest_config(crate::property_cases::cases(48))]
+    #![proptest_config(test_support::cases(48))]
     #[test]
     fn arbitrary_advice_keeps_the_prompt_structure(
         parts in proptest::collection::vec(

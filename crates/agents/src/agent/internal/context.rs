@@ -170,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::property_cases::cases(128))]
+        #![proptest_config(test_support::cases(128))]
         #[test]
         fn calls_keep_their_results(results in prop::collection::vec(0usize..5_000, 0..30), most in 0usize..40_000) {
             let mut messages = conversation(&results);

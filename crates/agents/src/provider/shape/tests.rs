@@ -118,7 +118,7 @@ fn schema() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(1_000))]
+    #![proptest_config(test_support::cases(1_000))]
     #[test]
     fn result_matches_a_complete_validator(schema in schema(), value in value()) {
         let whole = json!({"$defs": {"short": {"type": "string", "maxLength": 2}}, "allOf": [schema]});

@@ -397,7 +397,7 @@ fn errors_are_parsed_in_all_shapes() {
 }
 
 proptest::proptest! {
-    #![proptest_config(crate::property_cases::cases(64))]
+    #![proptest_config(test_support::cases(64))]
     #[test]
     fn arbitrary_documents_do_not_panic(text in r#"[\[\]{}:,"a-z0-9 .-]{0,80}"#, name in "\\PC{0,80}") {
         let _ = fault::of_body(text.as_bytes());

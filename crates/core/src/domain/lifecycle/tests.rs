@@ -1199,7 +1199,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(400))]
+    #![proptest_config(test_support::cases(400))]
     #[test]
     fn invariants_hold_for_any_inputs(
         inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120),

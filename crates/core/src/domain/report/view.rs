@@ -16,8 +16,8 @@ pub use ask::{
     RepositoryFileErrorView, UnseenLine, WaitingView, WhoMayView,
 };
 pub use ending::{
-    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
-    PullView, RecentIteration, SpentLine,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullView,
+    PullWorkState, RecentIteration, SpentLine,
 };
 pub use plan::{PlanLine, PlanView};
 pub use progress::{

@@ -484,7 +484,7 @@ fn queries() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(600))]
+    #![proptest_config(test_support::cases(600))]
 
     #[test]
     fn every_query_is_answered(

@@ -445,7 +445,7 @@ static LINES: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(100))]
+    #![proptest_config(test_support::cases(100))]
 
     #[test]
     fn any_order_of_lines_does_not_panic(picks in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {

@@ -182,7 +182,7 @@ fn large_and_binary_files_are_refused() {
 fn random_paths_never_leave_the_tree() {
     use proptest::test_runner::TestRunner;
     let place = EditFixture::new();
-    let tried = TestRunner::new(crate::property_cases::cases(128)).run(&r"[./a~ -]{0,12}", |path| {
+    let tried = TestRunner::new(test_support::cases(128)).run(&r"[./a~ -]{0,12}", |path| {
         let _ = place.edit(json!({"command": "create", "path": path, "file_text": "x"}));
         let _ = place.edit(json!({"command": "view", "path": path}));
         proptest::prop_assert_eq!(fs::read_dir(place.root.path()).unwrap().count(), 2);

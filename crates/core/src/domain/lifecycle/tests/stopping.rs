@@ -339,7 +339,7 @@ fn stops_stored_before_are_readable() {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(400))]
+    #![proptest_config(test_support::cases(400))]
     #[test]
     fn no_loop_stops_below_its_best(
         start in (0usize..12).prop_filter("all checks pass", |result| result % 3 < 2),

@@ -548,7 +548,7 @@ fn ran(report: &CheckReport) -> Option<u64> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(150))]
+    #![proptest_config(test_support::cases(150))]
     #[test]
     fn no_sequence_with_open_finding_reaches_review(
         baseline in any_report(0.0),

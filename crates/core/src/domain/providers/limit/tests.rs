@@ -424,7 +424,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(128))]
+    #![proptest_config(test_support::cases(128))]
 
     #[test]
     fn limit_of_any_message_is_valid(

@@ -249,7 +249,7 @@ fn invalid_model_rules_are_reported_with_path() {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(96))]
+    #![proptest_config(test_support::cases(96))]
 
     #[test]
     fn any_text_does_not_panic(text in "[a-z0-9 ()\\[\\]<>=!&|%/*+.,'\"?:{}\\\\-]{0,60}", any in "\\PC{0,40}") {

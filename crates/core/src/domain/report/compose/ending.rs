@@ -17,8 +17,8 @@ use crate::domain::model::task::{DiffStat, TamperKind};
 use crate::domain::report::notice::moment;
 use crate::domain::report::view::FileLinks;
 use crate::domain::report::view::{
-    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullState,
-    PullView, RecentIteration, SpentLine, View,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, OpinionLine, OpinionView, PullView,
+    PullWorkState, RecentIteration, SpentLine, View,
 };
 use crate::domain::supervision::strategy::Tried;
 use crate::domain::trust::protected::ProtectedPolicy;
@@ -28,9 +28,9 @@ use crate::domain::trust::tamper;
 pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let report = current.latest_checks().cloned().unwrap_or_default();
     let state = match current.state {
-        LoopState::Review | LoopState::Merged => PullState::Ready,
-        LoopState::LimitReached | LoopState::Failed | LoopState::Aborted | LoopState::Closed => PullState::Partial,
-        _ => PullState::Working,
+        LoopState::Review | LoopState::Merged => PullWorkState::Ready,
+        LoopState::LimitReached | LoopState::Failed | LoopState::Aborted | LoopState::Closed => PullWorkState::Partial,
+        _ => PullWorkState::Working,
     };
     let last = current.retained_iterations().rev().find(|i| i.commit.is_some());
     let what = last.map_or(String::new(), |i| {

@@ -141,7 +141,7 @@ fn within_limits(notice: &Notice) {
 
 proptest! {
     // Each case fills every body up to its size limit.
-    #![proptest_config(crate::property_cases::cases(64))]
+    #![proptest_config(test_support::cases(64))]
     #[test]
     fn untrusted_text_cannot_break_format(text in r"[ -~\n]{0,80}|\PC{0,80}") {
         let notice = hostile(&text);

@@ -21,7 +21,7 @@ pub struct PullView {
     /// Issue that the merge closes.
     pub closes: Number,
     /// State of the work.
-    pub state: PullState,
+    pub state: PullWorkState,
     /// Summary of the changes, written by the agent.
     pub what: String,
     /// Text of the issue.
@@ -122,7 +122,7 @@ pub struct SpentLine {
 /// State of the work in a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PullState {
+pub enum PullWorkState {
     /// Work in progress.
     Working,
     /// Every check passed in a fresh checkout.

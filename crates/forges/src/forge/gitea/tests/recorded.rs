@@ -3,7 +3,7 @@
 use fake_forge::each_damage;
 
 use super::*;
-use crate::property_cases::cases;
+use test_support::cases;
 
 const DELIVERIES: &str = "gitea-recorded/webhooks";
 /// Number of damages of a field.

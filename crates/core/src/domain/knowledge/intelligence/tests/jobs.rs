@@ -249,7 +249,7 @@ fn model_context_keeps_facts_and_drops_instructions() {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(64))]
+    #![proptest_config(test_support::cases(64))]
     #[test]
     fn answers_are_parsed_or_rejected(answer in "(?s).{0,200}") {
         let job = MessageAnalysis::of("x");

@@ -146,7 +146,7 @@ fn holds(scene: &BackendsFixture, seed: u64, now: Timestamp) -> Result<(), TestC
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..crate::property_cases::cases(96) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..test_support::cases(96) })]
 
     #[test]
     fn invariants_hold_for_any_observations(settings in modes(), happenings in happenings(), restart in 0_usize..60, seed: u64) {

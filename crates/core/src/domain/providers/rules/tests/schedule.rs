@@ -235,7 +235,7 @@ fn leap_days_match() {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(64))]
+    #![proptest_config(test_support::cases(64))]
 
     #[test]
     fn each_cron_time_fires_once_for_any_evaluations(steps in proptest::collection::vec(0..5_400_i64, 1..30)) {

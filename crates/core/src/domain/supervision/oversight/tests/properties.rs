@@ -47,7 +47,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases::cases(200))]
+    #![proptest_config(test_support::cases(200))]
 
     #[test]
     fn any_history_is_judged(

@@ -9,12 +9,6 @@ use crate::domain::model::database::PostgresAddress;
 use crate::store::test_server::{self, PostgresServer};
 use crate::store::{PgSettings, Store, StoreError, StoreResult};
 
-/// Returns a free port.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
-    listener.local_addr().expect("an address").port()
-}
-
 /// Writes a certificate of `127.0.0.1` and its key, and requires passwords over TCP.
 fn with_certificate(data: &Path) {
     let mut openssl = test_server::command("openssl".into());
@@ -53,7 +47,7 @@ fn tls_with_a_known_certificate_and_the_right_password_connects() {
     if !has_openssl() {
         return;
     }
-    let port = free_port();
+    let port = test_support::free_port();
     let settings = ["listen_addresses=127.0.0.1", &format!("port={port}"), "ssl=on"];
     let Some(server) = PostgresServer::start_with(&settings, with_certificate) else { return };
     server.run("CREATE ROLE bot LOGIN PASSWORD 'correct'; CREATE SCHEMA bot AUTHORIZATION bot");
@@ -80,7 +74,7 @@ fn tls_with_a_known_certificate_and_the_right_password_connects() {
 
 #[test]
 fn server_without_tls_is_refused_if_tls_is_required() {
-    let port = free_port();
+    let port = test_support::free_port();
     let settings = ["listen_addresses=127.0.0.1", &format!("port={port}")];
     let Some(_server) = PostgresServer::start_with(&settings, |_| {}) else { return };
     let refused = refusal(opened(&format!("postgres://ralph@127.0.0.1:{port}/postgres?sslmode=require"), Some("any")));
