@@ -189,6 +189,7 @@ fn effort_ends_obstacles_sooner_and_is_best_at_the_usual_amount() {
     assert!(efficiency(1.0) > efficiency(0.5) && efficiency(1.0) > efficiency(2.0));
     let freed = |effort: f64, release_power: Option<f64>| {
         let mut mix = only(TaskKind::StuckUntilRedirected);
+        mix.agent.second_obstacle = 0.0;
         mix.agent.release_power = release_power;
         let is_freed = |task: &u64| {
             let mut agent = SimulatedAgent::new(&mix, task_seed(2, *task));
