@@ -21,6 +21,7 @@ use crate::domain::model::record::Record;
 use crate::domain::supervision::SupervisionReview;
 use crate::domain::supervision::replay::{ReplayLine, ReplaySummary, Trace};
 
+use read::NamedTrace;
 pub use read::settings;
 
 /// Arguments of `replay`.
@@ -80,13 +81,6 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
 fn loop_id(trace: &Path) -> Option<&str> {
     let name = trace.to_str()?;
     (!trace.exists() && !name.contains(['/', '.'])).then_some(name)
-}
-
-/// Trace with the name that a comparison prints.
-struct NamedTrace {
-    /// Name of the file without its extension, or id of the loop.
-    name: String,
-    trace: Trace,
 }
 
 /// Reads the traces in files and folders, and those of stored loops, in order.

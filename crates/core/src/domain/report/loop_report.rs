@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{approach, control_words};
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::loops::{Iteration, JudgedDetection, Loop, LoopState};
-use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::model::ids::{LoopId, Ratio, Timestamp};
 use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel, report};
 
 /// Report on the supervision of a loop. It contains no outputs or prompts, so people with read access may see it.
@@ -230,7 +230,7 @@ fn rows<T>(text: &mut String, head: &str, items: &[T], line: impl Fn(&T) -> Stri
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.0} %", (share * 100.0).floor())
+    format!("{} %", Ratio::new(share).whole_percent())
 }
 
 /// Returns a text on one line without control characters.
