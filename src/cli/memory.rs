@@ -26,8 +26,6 @@ use reflections::ReflectionsArgs;
 
 /// Maximum number of learnings that are filtered.
 const ALL: usize = 1_000_000;
-/// Person in the record of a change by this command.
-const BY: &str = "the command line";
 /// Maximum length of a text in the table, in characters.
 const TEXT_MAX: usize = 90;
 /// Maximum size of an imported file, in bytes.
@@ -162,7 +160,7 @@ impl MemoryShell<'_> {
             }
             Some(MemoryCommand::Show(ShowLearningArgs { id: Some(id), .. })) => self.one(id).await,
             Some(MemoryCommand::Search(args)) => self.search(args).await,
-            Some(MemoryCommand::Reflections(args)) => self.reflections(args).await,
+            Some(MemoryCommand::Reflections(args)) => reflections::run(args, self.store, self.json, self.now).await,
             Some(MemoryCommand::Proposals(args)) => self.proposals(args).await,
             Some(MemoryCommand::Forget(args)) => self.forget(args).await,
             Some(MemoryCommand::Archive(args)) => self.archive(args).await,

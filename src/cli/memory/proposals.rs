@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::{BY, MemoryShell, failed};
+use super::reflections::BY;
+use super::{MemoryShell, failed};
 use crate::cli::{CliError, CliResult, one_line, print};
 use crate::domain::knowledge::memory::{Proposal, ProposalState};
 use crate::process::Masker;

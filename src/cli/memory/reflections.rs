@@ -2,13 +2,16 @@
 
 use clap::{Args, Subcommand};
 
-use super::{BY, MemoryShell, failed};
+use super::failed;
 use crate::cli::{CliError, CliResult, one_line, print};
 use crate::domain::knowledge::memory::{Reflection, ReflectionChange};
-use crate::domain::model::ids::LoopId;
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
-use crate::store::loops;
 use crate::store::memory::{self, ReflectionRef};
+use crate::store::{Store, loops};
+
+/// Person in the record of a change by this command.
+pub(super) const BY: &str = "the command line";
 
 /// Arguments of `memory reflections`; a loop's id without a subcommand is a list.
 #[derive(Debug, Clone, Args)]
@@ -55,7 +58,7 @@ pub struct EditReflectionArgs {
     /// Approach of the iteration
     #[arg(long, value_name = "TEXT")]
     pub approach: Option<String>,
-    /// What failed
+    /// Failure
     #[arg(long, value_name = "TEXT")]
     pub failed: Option<String>,
     /// Cause of the failure
@@ -66,57 +69,60 @@ pub struct EditReflectionArgs {
     pub next: Option<String>,
 }
 
-impl MemoryShell<'_> {
-    pub(super) async fn reflections(&self, args: &ReflectionsArgs) -> CliResult {
-        match &args.command {
-            None => self.list_reflections(args.id.as_deref().unwrap_or_default(), args.limit).await,
-            Some(ReflectionsCommand::Edit(args)) => self.edit_reflection(args).await,
-            Some(ReflectionsCommand::Remove(args)) => self.remove_reflection(args).await,
-        }
+/// Lists the reflections of a loop, edits or removes one.
+///
+/// # Errors
+/// Fails on an unknown loop or reflection, or if the database cannot be used.
+pub(super) async fn run(args: &ReflectionsArgs, store: &Store, json: bool, now: Timestamp) -> CliResult {
+    match &args.command {
+        None => list(args.id.as_deref().unwrap_or_default(), args.limit, store, json).await,
+        Some(ReflectionsCommand::Edit(args)) => edit(args, store, json, now).await,
+        Some(ReflectionsCommand::Remove(args)) => remove(args, store, json, now).await,
     }
+}
 
-    /// Lists the reflections of a loop, oldest first.
-    async fn list_reflections(&self, id: &str, limit: usize) -> CliResult {
-        let known = LoopId::new(id);
-        let read = self.read(move |c| Ok((loops::get(c, &known)?.is_some(), memory::reflections(c, &known, limit)?)));
-        let (exists, found) = read.await?;
-        if !exists {
-            let says = format!("there is no loop {}; `ralph-bot loops list --all` lists all loops", one_line(id));
-            return Err(CliError::Failed(says));
-        }
-        if self.json {
-            return print(&format!("{}\n", serde_json::to_value(&found).map_err(failed)?));
-        }
-        if found.is_empty() {
-            return print("no reflections are stored; those of ended loops are deleted after `retention.days`\n");
-        }
-        print(&found.iter().map(text).collect::<String>())
+/// Lists the newest reflections of a loop, oldest first.
+async fn list(id: &str, limit: usize, store: &Store, json: bool) -> CliResult {
+    let known = LoopId::new(id);
+    let read = store.read(move |c| Ok((loops::get(c, &known)?.is_some(), memory::reflections(c, &known, limit)?)));
+    let (exists, found) = read.await.map_err(failed)?;
+    if !exists {
+        let says = format!("there is no loop {}; `ralph-bot loops list --all` lists all loops", one_line(id));
+        return Err(CliError::Failed(says));
     }
+    if json {
+        return print(&format!("{}\n", serde_json::to_value(&found).map_err(failed)?));
+    }
+    if found.is_empty() {
+        return print("no reflections are stored; those of ended loops are deleted after `retention.days`\n");
+    }
+    print(&found.iter().map(text).collect::<String>())
+}
 
-    async fn edit_reflection(&self, args: &EditReflectionArgs) -> CliResult {
-        let EditReflectionArgs { of, approach, failed: failure, why, next } = args.clone();
-        let change = ReflectionChange { approach, failed: failure, why, next };
-        let (key, now) = (reference(&of), self.now);
-        // Only text that looks like a secret is masked; this process knows no tokens.
-        let masker = Masker::default();
-        let edited = self.write(move |c| memory::edit_reflection(c, &masker, &key, &change, BY, now)).await?;
-        let edited = edited.ok_or_else(|| unknown(&of))?;
-        if self.json {
-            return print(&format!("{}\n", serde_json::to_value(&edited).map_err(failed)?));
-        }
-        print(&text(&edited))
+async fn edit(args: &EditReflectionArgs, store: &Store, json: bool, now: Timestamp) -> CliResult {
+    let EditReflectionArgs { of, approach, failed: failure, why, next } = args.clone();
+    let change = ReflectionChange { approach, failed: failure, why, next };
+    let key = reference(&of);
+    // Only text that looks like a secret is masked; this process knows no tokens.
+    let masker = Masker::default();
+    let edited = store.write(move |c| memory::edit_reflection(c, &masker, &key, &change, BY, now));
+    let edited = edited.await.map_err(failed)?.ok_or_else(|| unknown(&of))?;
+    if json {
+        return print(&format!("{}\n", serde_json::to_value(&edited).map_err(failed)?));
     }
+    print(&text(&edited))
+}
 
-    async fn remove_reflection(&self, args: &ReflectionArgs) -> CliResult {
-        let (key, now) = (reference(args), self.now);
-        if !self.write(move |c| memory::remove_reflection(c, &key, BY, now)).await? {
-            return Err(unknown(args));
-        }
-        if self.json {
-            return print(&format!("{}\n", serde_json::json!({ "removed": args.iteration })));
-        }
-        print(&format!("the reflection on iteration {} of {} was removed\n", args.iteration, one_line(&args.id)))
+async fn remove(args: &ReflectionArgs, store: &Store, json: bool, now: Timestamp) -> CliResult {
+    let key = reference(args);
+    let removed = store.write(move |c| memory::remove_reflection(c, &key, BY, now));
+    if !removed.await.map_err(failed)? {
+        return Err(unknown(args));
     }
+    if json {
+        return print(&format!("{}\n", serde_json::json!({ "removed": args.iteration })));
+    }
+    print(&format!("the reflection on iteration {} of {} was removed\n", args.iteration, one_line(&args.id)))
 }
 
 fn reference(args: &ReflectionArgs) -> ReflectionRef {

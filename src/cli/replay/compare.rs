@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{NamedTrace, push_json, read, table};
+use super::read::NamedTrace;
+use super::{push_json, read, table};
 use crate::cli::{CliResult, one_line, print};
 use crate::domain::supervision::replay::{Comparison, Trace, TraceOutcome, compare};
 

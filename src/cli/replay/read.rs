@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::NamedTrace;
 use crate::cli::CliError;
 use crate::config::{self, Env, operator_file};
 use crate::domain::supervision::SupervisionSettings;
@@ -14,6 +13,14 @@ use crate::domain::supervision::replay::Trace;
 const FILE_MAX: u64 = 1 << 28;
 /// Relevant keys of a settings file.
 const SECTIONS: [&str; 4] = ["preset", "control", "oversight", "strategy"];
+
+/// Trace with the name that a comparison prints.
+pub(super) struct NamedTrace {
+    /// Name of the file without its extension, or id of the loop.
+    pub name: String,
+    /// Trace.
+    pub trace: Trace,
+}
 
 /// Name of a file without its extension.
 pub(super) fn name(path: &Path) -> String {

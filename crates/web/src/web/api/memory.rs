@@ -316,7 +316,8 @@ async fn edit_reflection(
     ApiBody(change): ApiBody<ReflectionChange>,
 ) -> ApiResult {
     let (of, by) = changeable(&state, &viewer, &id, &number).await?;
-    let (masker, now) = (state.engine.checks.masker.clone(), state.engine.clock.now());
+    let masker = state.engine.checks.masker.clone();
+    let now = state.engine.clock.now();
     let edited = state.engine.store.write(move |c| memory::edit_reflection(c, &masker, &of, &change, &by, now)).await?;
     let edited = edited.ok_or_else(|| ApiProblem::unknown("reflection", &number))?;
     ok(&state, &ApiReflection::from(edited))

@@ -386,7 +386,9 @@ async fn change_reflection(
     require_token(viewer, &form.csrf)?;
     let (current, _) = loop_page::seen(state, viewer, &of.loop_id, false).await?;
     require_change(state, viewer, &current.issue.repo).await?;
-    let (by, masker, now) = (by(viewer), state.engine.checks.masker.clone(), state.engine.clock.now());
+    let by = by(viewer);
+    let masker = state.engine.checks.masker.clone();
+    let now = state.engine.clock.now();
     let ReflectionForm { answer, approach, failed, why, next, .. } = form;
     let change = ReflectionChange { approach: Some(approach), failed: Some(failed), why: Some(why), next: Some(next) };
     let store = &state.engine.store;

@@ -197,7 +197,8 @@ pub fn window(task_type: TaskType, files: usize) -> usize {
 /// situation, for example because the languages differ, all are relevant.
 pub fn relevant(reflections: Vec<Reflection>, situation: &str, count: usize) -> Vec<Reflection> {
     let words: Vec<WordCounts> = reflections.iter().map(|one| WordCounts::of(&one.text())).collect();
-    let (rarity, situation) = (Rarity::among(&words), WordCounts::of(situation));
+    let rarity = Rarity::among(&words);
+    let situation = WordCounts::of(situation);
     let similarities: Vec<f64> = words.iter().map(|words| rarity.cosine(words, &situation)).collect();
     let least = RELEVANT_SHARE * similarities.iter().copied().fold(0.0, f64::max);
     let last = reflections.len().saturating_sub(1);
