@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ralph_types::failure::Failure;
 
-use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print, replay};
+use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;
@@ -410,7 +410,7 @@ impl LoopsShell<'_> {
 
 /// Writes the trace of a loop to a new file or to standard output.
 fn export(current: &Loop, file: Option<&Path>, json: bool) -> CliResult {
-    let trace = replay::trace_of(current);
+    let trace = current.trace();
     let text = trace.to_lines().map_err(failed)?;
     let Some(file) = file else { return print(&text) };
     let written = std::fs::File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes()));

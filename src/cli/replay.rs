@@ -16,10 +16,9 @@ use serde::Serialize;
 
 use super::{CliError, CliResult, Global, loops, print};
 use crate::config::Env;
-use crate::domain::loops::Loop;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::SupervisionReview;
-use crate::domain::supervision::replay::{ReplayLine, ReplaySummary, Trace};
+use crate::domain::supervision::replay::{ReplayLine, ReplaySummary};
 
 use read::NamedTrace;
 pub use read::settings;
@@ -59,7 +58,7 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
             let named = global.config.as_deref().map(read::settings_of).transpose()?.flatten();
             // By default, the settings of the original run.
             let settings = named.unwrap_or_else(|| stored.policy.supervision());
-            (trace_of(&stored), settings)
+            (stored.trace(), settings)
         }
         None => (read::trace(source)?, read::settings(global.config.as_deref(), env)?),
     };
@@ -90,16 +89,11 @@ fn named_traces(sources: &[PathBuf], global: &Global, env: &Env) -> Result<Vec<N
     let mut named = Vec::new();
     for source in sources {
         match loop_id(source).and_then(|_| stored.next()) {
-            Some(found) => named.push(NamedTrace { name: found.id.to_string(), trace: trace_of(&found) }),
+            Some(found) => named.push(NamedTrace { name: found.id.to_string(), trace: found.trace() }),
             None => named.extend(read::traces(source)?),
         }
     }
     Ok(named)
-}
-
-/// Returns the trace of a stored loop.
-pub(super) fn trace_of(stored: &Loop) -> Trace {
-    Trace { facts: stored.facts(), records: stored.records() }
 }
 
 fn json_lines(reviews: &[(Record, SupervisionReview)], summary: bool) -> Result<String, CliError> {

@@ -58,7 +58,7 @@ pub struct EditReflectionArgs {
     /// Approach of the iteration
     #[arg(long, value_name = "TEXT")]
     pub approach: Option<String>,
-    /// What failed
+    /// Failure
     #[arg(long, value_name = "TEXT")]
     pub failed: Option<String>,
     /// Cause of the failure

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::domain::supervision::SupervisionSettings;
+use crate::domain::supervision::replay::Trace;
 
 /// Removes colors from a text.
 fn plain(text: &str) -> String {

@@ -23,6 +23,7 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
 use crate::domain::supervision::experience::EarlierLoop;
 use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel, modeled_similarity};
+use crate::domain::supervision::replay::Trace;
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
 
@@ -103,6 +104,11 @@ impl Loop {
     /// Returns the records of the iterations that were measured by the current checks, oldest first.
     pub fn records(&self) -> Vec<Record> {
         self.measured().filter_map(|iteration| iteration.record.clone()).collect()
+    }
+
+    /// Returns the trace of the loop for a replay.
+    pub fn trace(&self) -> Trace {
+        Trace { facts: self.facts(), records: self.records() }
     }
 
     /// Returns the statistics of this loop for later loops of the repository.

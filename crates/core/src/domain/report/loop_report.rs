@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{approach, control_words};
-use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::loops::{Iteration, JudgedDetection, Loop, LoopState};
 use crate::domain::model::ids::{LoopId, Ratio, Timestamp};
 use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel, report};
@@ -39,8 +38,6 @@ pub struct LoopReport {
     pub cost_usd: f64,
     /// Working time, in seconds.
     pub running_s: i64,
-    /// Accuracy of the agent's claims of completion, in one sentence; null if it made none.
-    pub claims: Option<String>,
     /// Number of times that each alarm was raised, by kind.
     pub alarms: BTreeMap<String, u32>,
     /// Detections, by kind.
@@ -135,7 +132,6 @@ impl LoopReport {
             completion: current.completion().get(),
             cost_usd: current.spent.cost.usd(),
             running_s: current.spent.time_at(now) / 1000,
-            claims: ClaimSums::of(current).words(),
             alarms: alarms.map(|(kind, count)| (kind.name().to_owned(), count)).collect(),
             detections: detections.collect(),
             interventions: interventions.collect(),
@@ -157,7 +153,6 @@ impl LoopReport {
         fact("Completion", &percent(self.completion));
         fact("Cost", &format!("${:.2}", self.cost_usd));
         fact("Time", &format!("{} min", (self.running_s + 30) / 60));
-        self.claims.iter().for_each(|claims| fact("Claims", claims));
         text.push_str("\n## Detections\n\n");
         rows(&mut text, "| detection | iterations |\n|---|---|\n", &self.detections, |one| {
             format!("| {}: {} | {} |", one.kind.name(), one.title, one.iterations)
@@ -278,7 +273,6 @@ mod tests {
             completion: 0.309,
             cost_usd: 1.25,
             running_s: 90,
-            claims: None,
             alarms: [("stuck_loop".to_owned(), 1)].into(),
             detections: vec![DetectionTotal {
                 kind: DetectionKind::Stuck,

@@ -93,7 +93,7 @@ async fn learnings_are_counted_by_kind_and_task_type() {
     let found = store.read(|c| counts_by_kind(c, &RepoScope::All)).await.expect("counted");
     let found: Vec<_> = found.iter().map(|(kind, of, count)| (kind.as_str(), of.as_str(), *count)).collect();
     assert_eq!(found, [("convention", "docs", 1), ("convention", "test-fix", 1), ("strategy", "test-fix", 2)]);
-    let of_second = RepoScope::Only(vec![(ForgeName::new("work"), RepoId(2))]);
+    let of_second = RepoScope::Only(vec![(ForgeName::new("f"), RepoId(2))]);
     let found = store.read(move |c| counts_by_kind(c, &of_second)).await.expect("counted");
     let sum: u64 = found.iter().map(|(_, _, count)| count).sum();
     assert_eq!((found.len(), sum), (2, 2), "{found:?}");
