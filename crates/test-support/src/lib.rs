@@ -1,4 +1,4 @@
-//! What tests of several crates need: numbers of cases in property tests, which `PROPTEST_CASES` scales, and free ports.
+//! Numbers of cases in property tests, which `PROPTEST_CASES` scales, and free ports, for tests of several crates.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};

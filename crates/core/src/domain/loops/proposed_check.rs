@@ -1,8 +1,9 @@
 //! Commands that the service proposed as checks, which people accept by their number in the list.
 
+use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
 
-use super::RunOptions;
+use super::run_options::RunOptions;
 use crate::domain::model::task::{CheckOutcome, CheckReport};
 
 /// Exit code of a shell whose command does not exist.
@@ -41,17 +42,19 @@ impl RunOptions {
     ///
     /// # Errors
     /// There is no proposal with the number. The error is one sentence for the command's author.
-    pub fn commands(&self, proposed: &[ProposedCheck]) -> Result<Vec<String>, String> {
+    pub fn commands(&self, proposed: &[ProposedCheck]) -> Result<Vec<String>, Failure> {
         let command = |check: &String| {
             if !is_number(check) {
                 return Ok(check.clone());
             }
             let index = check.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
             let chosen = index.and_then(|index| proposed.get(index));
-            chosen.map(|proposal| proposal.command.clone()).ok_or_else(|| match proposed.len() {
-                0 => format!("`--check {check}` names no command, because no check was proposed here."),
-                1 => format!("There is no proposed check {check}; the list has only number 1."),
-                most => format!("There is no proposed check {check}; the list has the numbers 1 to {most}."),
+            chosen.map(|proposal| proposal.command.clone()).ok_or_else(|| {
+                Failure::new(match proposed.len() {
+                    0 => format!("`--check {check}` names no command, because no check was proposed here."),
+                    1 => format!("There is no proposed check {check}; the list has only number 1."),
+                    most => format!("There is no proposed check {check}; the list has the numbers 1 to {most}."),
+                })
             })
         };
         self.checks.iter().map(command).collect()

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Loop;
+use super::aggregate::Loop;
 
 /// Parts of the current form, each with the names of its fields in the flat form.
 const PARTS: [(&str, &[&str]); 10] = [

@@ -222,7 +222,7 @@ impl Engine {
                     && matches!(command, LoopCommand::Approve(_))
                     && let Some(problem) = self.edited_plan(account, &place.repo, &id).await?
                 {
-                    return refused(problem, None);
+                    return refused(problem.to_string(), None);
                 }
                 let input = LoopInput::Command(CommandInput::Given { by: sender.clone(), command, comment: at });
                 taken(self.enqueue_input(&id, input, origin, part).await)
@@ -234,7 +234,7 @@ impl Engine {
             (None | Some((_, IssueRole::Issue, false)), command, Some(now)) => {
                 let Some((options, wishes)) = command.starts() else { return taken(done("answered")) };
                 if let Err(problem) = options.commands(&[]) {
-                    return refused(problem, None);
+                    return refused(problem.to_string(), None);
                 }
                 let existing = match now.is_pull {
                     true => match self.existing_pull(account, &place.repo, place.issue, options).await? {
@@ -249,7 +249,7 @@ impl Engine {
                 let text = self.approved(account, &place.repo, text, origin).await?;
                 if let Some(typed) = options.confirm.as_deref().filter(|typed| !text.hash().starts_with(*typed)) {
                     let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
-                    return refused(problem, None);
+                    return refused(problem.to_string(), None);
                 }
                 let wanted = NewLoop { options, plan, request: command.request().to_owned(), existing };
                 taken(self.begin(account, place, text, by, wanted, at, origin).await)

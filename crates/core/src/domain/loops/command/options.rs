@@ -87,7 +87,7 @@ impl RunOptions {
     /// Returns the reason why the options are invalid for a loop; `None` if they are valid.
     pub fn rejection(&self, current: &Loop, now: Timestamp) -> Option<String> {
         if let Err(problem) = self.commands(&current.checks.proposed) {
-            return Some(problem);
+            return Some(problem.to_string());
         }
         let spent = &current.spent;
         if let Some(iterations) = self.max_iterations.filter(|n| *n <= spent.iterations) {
