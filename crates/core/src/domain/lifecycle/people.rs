@@ -11,6 +11,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{Money, Timestamp, User};
 use crate::domain::report;
+use crate::domain::trust::outbound::Masker;
 use crate::domain::trust::policy::Policy;
 
 /// Creates a loop. It is queued, or waits until a maintainer confirms the text.
@@ -20,7 +21,9 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let limits = initial_limits(&policy);
     let guidance = Guidance::of_command(&by.login, request).into_iter().collect();
     let again = if round > 1 { format!("-{round}") } else { String::new() };
-    let own_branch = || format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&task.title));
+    // A branch is public, and its name would hide a token from later searches.
+    let title = Masker::default().mask(&task.title);
+    let own_branch = || format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&title));
     let branch = existing.as_ref().map_or_else(own_branch, |pull| pull.branch.clone());
     let base_branch = existing.as_ref().map(|pull| pull.base_branch.clone());
     let pull = existing.as_ref().map(|_| LoopPull { number: place.issue, url: task.url.clone() });

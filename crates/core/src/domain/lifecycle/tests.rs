@@ -1280,3 +1280,9 @@ fn remembered_rule_is_also_guidance() {
     let old = r#"{"who":"olaf","source":"command","text":"shorter","path":null}"#;
     assert!(!serde_json::from_str::<Guidance>(old).expect("readable").remember);
 }
+
+#[test]
+fn branch_of_a_title_with_a_token_does_not_repeat_it() {
+    let run = LoopRun::with(|start| start.task.title = "Leaked ghp_abcdefghijklmnopqrstuvwxyz0123456789".into());
+    assert_eq!(run.current.branch.name, "ralph/42-leaked");
+}

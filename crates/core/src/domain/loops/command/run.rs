@@ -21,7 +21,7 @@ pub struct Run {
 impl CommandDefinition for Run {
     const ROW: CommandRow = CommandRow {
         name: "run",
-        usage: "/ralph run [--check \"CMD\"]… [--max-iterations N] [--timeout 90m] [--budget 5.00] [--backend NAME] [--base BRANCH] [--confirm HASH] [guidance…]",
+        usage: "/ralph run [--check \"CMD\" or N]… [--max-iterations N] [--timeout 90m] [--budget 5.00] [--backend NAME] [--base BRANCH] [--confirm HASH] [guidance…]",
         help: "Starts a loop on this issue, or repairs this pull request; the text after the options is guidance for the next prompt.",
         record: CommandRecord::Session,
     };
