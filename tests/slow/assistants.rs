@@ -284,7 +284,7 @@ async fn assistant_suggests_checks_for_the_list(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-        assert_eq!(done.checks[0].command, "grep -qx 42 answer.txt");
+        assert_eq!(done.checks.list[0].command, "grep -qx 42 answer.txt");
         assert_eq!(models.purposes(), ["checks"]);
     })
     .await;

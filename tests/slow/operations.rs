@@ -167,7 +167,7 @@ async fn loop_resumes_on_another_engine_and_back(dialect: Dialect) {
     let Some(server) = PostgresServer::start() else { return };
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
-        world.stop_at("the second iteration", |l| l.step == LoopStep::Agent && l.iterations.len() == 2).await;
+        world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
         world.stop().await;
         let data = world.folder.path().join("data");
         let there = migrate(world, &server.address()).await;
@@ -188,7 +188,7 @@ async fn loop_resumes_on_another_engine_and_back(dialect: Dialect) {
         world.settle().await;
         let more = world.the_loop().await;
         assert_eq!((&more.id, more.state, more.spent.iterations), (&done.id, LoopState::Review, 3), "{}", more.why);
-        let notes = world.file(&more.branch, "notes.txt").await;
+        let notes = world.file(&more.branch.name, "notes.txt").await;
         assert_eq!(notes.as_deref(), Some("1\n2\n3\n"), "no iteration is lost or repeated");
         for moved in [there, back] {
             let tables = moved["tables"].as_array().expect("tables");

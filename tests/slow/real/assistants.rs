@@ -35,7 +35,7 @@ async fn writes_the_context(agent: InstalledAgent) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-        assert_eq!(done.assistant_failure, None);
+        assert_eq!(done.agent.assistant_failure, None);
         let asked: Vec<String> = provider.messages().iter().map(|(_, body)| body.to_string()).collect();
         let question = asked.iter().find(|body| body.contains("write a concise context block"));
         let question = question.unwrap_or_else(|| panic!("no question: {asked:?}"));
