@@ -346,7 +346,7 @@ async fn minimum_permission_is_configurable(dialect: Dialect) {
 
 /// Facts come from the issue's block, labels and the repository's file; the estimate comes from loops that ended here.
 async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
-    let file = "checks: [sh check.sh]\ntask: { complexity: 3, breaking_changes: true }\nlabels:\n  Hardening: { security_sensitive: true, complexity: 6 }\n";
+    let file = "checks: [sh check.sh]\ntask: { complexity: 3, breaking_changes: false }\nlabels:\n  Hardening: { security_sensitive: false, complexity: 6 }\n";
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
     let mut setup = Setup::new(dialect).file(".ralph.yml", file).config(limits);
     setup.body = "It should be 42, see src/answer.rs.\n\n```ralph\ntask: { scope: [answer.txt], estimated_iterations: 2 }\n```\n".into();
@@ -357,8 +357,8 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         let first = world.bot_comments().into_iter().find(|text| text.contains("- Task: ")).expect("a status");
         for words in [
             "complexity 6 of 10, stated by a label (guess: ",
-            "security-sensitive, stated by a label (guess: no)",
-            "breaking, stated in the repository's file (guess: no)",
+            "not security-sensitive, stated by a label (guess: no)",
+            "not breaking, stated in the repository's file (guess: no)",
             "scope answer.txt, stated in this issue (guess: src/answer.rs)",
             "about 2 iterations, stated in this issue (guess: ",
         ] {
@@ -368,11 +368,9 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(done.knowledge.past.map(|past| past.loops), Some(0));
         let facts = done.facts();
-        assert_eq!((facts.complexity, facts.security_sensitive, facts.breaking_changes), (Some(6.0), true, true));
+        assert_eq!((facts.complexity, facts.security_sensitive, facts.breaking_changes), (Some(6.0), false, false));
         assert_eq!((facts.scope, facts.estimated_iterations), (vec!["answer.txt".to_owned()], Some(2.0)));
         // The next loop of the repository is told what this one took.
-        world.comment("/ralph abort").await;
-        world.settle().await;
         world.clock.advance_ms(60_000);
         let other =
             world.forge.open_issue(&world.maintainer, world.repo, "The answer is wrong again", "42.", &[]).await;
