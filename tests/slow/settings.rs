@@ -371,6 +371,8 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         assert_eq!((facts.complexity, facts.security_sensitive, facts.breaking_changes), (Some(6.0), false, false));
         assert_eq!((facts.scope, facts.estimated_iterations), (vec!["answer.txt".to_owned()], Some(2.0)));
         // The next loop of the repository is told what this one took.
+        world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+        world.settle().await;
         world.clock.advance_ms(60_000);
         let other =
             world.forge.open_issue(&world.maintainer, world.repo, "The answer is wrong again", "42.", &[]).await;

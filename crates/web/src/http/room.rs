@@ -12,6 +12,8 @@ use crate::clock::Stopwatch;
 const ROOM: usize = 80 * 1024 * 1024;
 /// Seconds added to a body's age when its rate is computed, because the rate in the first milliseconds is not meaningful.
 const FIRST_SECONDS: f64 = 0.05;
+/// Time without a byte after which a body makes room before those that still arrive, in seconds.
+const IDLE_SECONDS: f64 = 0.05;
 
 /// Memory of all bodies.
 #[derive(Default)]
@@ -31,18 +33,26 @@ impl Bodies {
         self.open.values().map(|body| body.bytes).sum()
     }
 
-    /// Returns the slowest incomplete body, where `bytes` more bytes of the body `arriving` are not counted yet. Ignores
-    /// bodies without any bytes, because they use no memory.
+    /// Returns the slowest incomplete body, of those that stopped if there are any; `bytes` more bytes of the body `arriving` are
+    /// not counted yet. Ignores bodies without any bytes, because they use no memory.
     fn slowest(&self, arriving: u64, bytes: usize) -> Option<u64> {
         let incomplete = self.open.iter().filter(|(_, body)| !body.is_complete);
-        let rates = incomplete.map(|(&id, body)| (id, body.rate(if id == arriving { bytes } else { 0 })));
-        rates.filter(|(_, rate)| *rate > 0.0).min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(id, _)| id)
+        let rates = incomplete.map(|(&id, body)| {
+            let more = if id == arriving { bytes } else { 0 };
+            let stopped = id != arriving && body.idle.elapsed().as_secs_f64() > IDLE_SECONDS;
+            (id, !stopped, body.rate(more))
+        });
+        let with_bytes = rates.filter(|(_, _, rate)| *rate > 0.0);
+        let slowest = with_bytes.min_by(|(_, a, slow), (_, b, fast)| a.cmp(b).then(slow.total_cmp(fast)));
+        slowest.map(|(id, _, _)| id)
     }
 }
 
 struct OpenBody {
     bytes: usize,
     age: Stopwatch,
+    /// Time since the last bytes.
+    idle: Stopwatch,
     is_complete: bool,
     dropped: Arc<Notify>,
 }
@@ -73,7 +83,13 @@ impl BodyRoom {
         let mut bodies = self.bodies();
         let id = bodies.next;
         bodies.next += 1;
-        let body = OpenBody { bytes: 0, age: Stopwatch::start(), is_complete: false, dropped: dropped.clone() };
+        let body = OpenBody {
+            bytes: 0,
+            age: Stopwatch::start(),
+            idle: Stopwatch::start(),
+            is_complete: false,
+            dropped: dropped.clone(),
+        };
         bodies.open.insert(id, body);
         BodyPlace { room: self, id, dropped }
     }
@@ -93,6 +109,7 @@ impl BodyPlace<'_> {
                 if bodies.used() + bytes <= ROOM || !bodies.open.contains_key(&self.id) {
                     if let Some(body) = bodies.open.get_mut(&self.id) {
                         body.bytes += bytes;
+                        body.idle = Stopwatch::start();
                     }
                     return;
                 }
@@ -153,6 +170,20 @@ mod tests {
         assert!(other.is_dropped(), "a body may be the slowest itself");
         drop(fast);
         room.enter().add(ROOM).await;
+    }
+
+    #[tokio::test]
+    async fn body_that_stopped_makes_room_for_one_that_begins() {
+        let room = BodyRoom::default();
+        let stopped = room.enter();
+        stopped.add(1024 * 1024).await;
+        let other = room.enter();
+        other.add(ROOM - 1024 * 1024).await;
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        // On average, both have sent more per second.
+        let begins = room.enter();
+        begins.add(1024).await;
+        assert!(stopped.is_dropped() && !begins.is_dropped());
     }
 
     #[tokio::test]

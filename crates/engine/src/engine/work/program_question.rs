@@ -84,6 +84,8 @@ impl Engine {
     ) -> ProgramEnd {
         let ProgramRun { current, caller, backend, model, .. } = asked;
         let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
+        // The broker limits answers to what a run may cost, so a request without a limit of its own stays below that of the purpose.
+        let most = caller.limits.of_purpose.map_or(of_loop, |most| Money(most.0.min(of_loop.0)));
         let tree = TreeRoots::new([asked.tree.display().to_string()]);
         let run = AgentRun {
             prompt: asked.prompt,
@@ -98,7 +100,7 @@ impl Engine {
             wall: asked.wall,
             idle: asked.wall.min(IDLE),
             max_turns: asked.max_turns,
-            max_cost: (current.limits.cost > Money(0)).then_some(of_loop),
+            max_cost: (current.limits.cost > Money(0)).then_some(most),
             session: None,
             keep: None,
             mcp_config: None,
