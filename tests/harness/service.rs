@@ -241,6 +241,12 @@ impl Service {
     }
 }
 
+/// Agent that completes the task, and whose first run lasts until it is ended; appends a line to `runs` at each start.
+pub fn lasting_once(runs: &Path) -> String {
+    let runs = runs.display();
+    format!("echo run >>{runs}\nif [ \"$(wc -l <{runs})\" = 1 ]; then sleep 600; fi\necho 42 >answer.txt\n")
+}
+
 /// Sends a signal to a process.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw).expect("a running process");

@@ -17,7 +17,7 @@ use test_support::free_port;
 
 use crate::harness::Setup;
 use crate::harness::on_one_forge;
-use crate::harness::service::{Service, WAIT_LIMIT, signal, stop, was_killed};
+use crate::harness::service::{Service, WAIT_LIMIT, lasting_once, signal, stop, was_killed};
 
 on_one_forge!(
     roles_in_three_processes_complete_a_loop,
@@ -110,10 +110,7 @@ async fn failed_heartbeat_ends_the_agent_before_the_service_asks(dialect: Dialec
     let service = Service::new(Setup::new(dialect), false).await;
     let folder = service.world.folder.path();
     let runs = folder.join("runs");
-    service.world.write_agent(&format!(
-        "echo run >>{runs}\nif [ \"$(wc -l <{runs})\" = 1 ]; then sleep 600; fi\necho 42 >answer.txt\n",
-        runs = runs.display()
-    ));
+    service.world.write_agent(&lasting_once(&runs));
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
@@ -129,6 +126,8 @@ async fn failed_heartbeat_ends_the_agent_before_the_service_asks(dialect: Dialec
     assert_eq!(attempts, [2], "{}", service.log());
     assert_eq!(std::fs::read_to_string(&runs).expect("runs").lines().count(), 2);
     assert!(service.has_logged("the lease is lost; the work is stopped"), "{}", service.log());
+    service.redeliver_failed();
+    service.wait_until_idle().await;
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }
