@@ -36,8 +36,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
 /// Maximum time that a process gets to end its work by itself before SIGTERM, if its input has a way to ask for that.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Maximum wait for a killed process to end, because it may be in uninterruptible I/O.
-const KILL_WAIT: Duration = Duration::from_secs(5);
+/// Maximum wait for a killed process to end, because it may be in uninterruptible I/O. The kernel needs seconds on a busy machine
+/// to free the millions of objects that some processes hold.
+const KILL_WAIT: Duration = Duration::from_secs(30);
 /// Number of SIGKILL, and the exit code of a shell or sandbox whose process was killed by it.
 const KILLED: i32 = 9;
 const KILLED_WITHIN: i32 = 128 + KILLED;
