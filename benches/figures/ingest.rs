@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 
 use anyhow::Context;
 
+use crate::bare;
 use crate::load::{self, CONNECTIONS, Load, LoadAnswers};
 use crate::report::{FigureRow, FigureTarget};
 use crate::service::{self, BenchService, SECRET, Seat};
@@ -17,17 +18,20 @@ pub const DESCRIPTION: &str = "\
     keep-alive connections before it answers 202. The baselines are `probot` 14 with one empty handler, which \
     verifies and stores nothing, and its middleware alone. Runs alternate, and the figures are medians. The delay \
     adds 5 ms to each sync; it limits 64 connections to 12,800 deliveries per second, but does not limit 512 \
-    connections. Response times start at the planned time of a request.";
+    connections. The bare handler stores the same rows by the same store, without signatures, limits and other routes. \
+    For latencies by the duration of a sync, the database lies in memory, and 80 % is the share of the throughput of the \
+    same server; at 100/s, the target is 3 ms beside the sync. Response times start at the planned time of a request.";
 
 const NAME: &str = "ingest";
 /// Library that delays sync calls like a slow disk.
 const SLOW_DISK: &str = r#"#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <unistd.h>
 static int later(const char *name, int file) {
     int (*sync)(int) = dlsym(RTLD_NEXT, name);
     int done = sync(file);
-    usleep(5000);
+    usleep(atoi(getenv("SYNC_DELAY_US")));
     return done;
 }
 int fsync(int file) { return later("fsync", file); }
@@ -35,6 +39,10 @@ int fdatasync(int file) { return later("fdatasync", file); }
 "#;
 /// Number of connections at which a delayed sync does not limit the throughput.
 const MANY: usize = 512;
+/// Numbers of connections of the comparison with the bare handler.
+const BY_CONNECTIONS: &[usize] = &[1, 16, 64, 256];
+/// Durations of a sync in the figures of latency, in microseconds.
+const SYNC_DELAYS_US: &[u32] = &[100, 1_000, 5_000];
 /// `probot` as started by `probot run`, without logging.
 pub const PROBOT: &str = r#"import { createServer } from "node:net";
 import { generateKeyPairSync } from "node:crypto";
@@ -74,7 +82,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     };
     let full = Load { count: u64::MAX, seconds, rate: 0.0, connections: CONNECTIONS };
     let many = Load { connections: MANY, ..full };
-    let slow_disk = slow_disk(run);
+    let preload = slow_disk(run);
+    let slow_disk = preload.as_ref().map(|library| [library.as_str(), "SYNC_DELAY_US=5000"]);
     if let Err(error) = &slow_disk {
         run.note(format!("no run with delayed syncs: {error:#}"));
     }
@@ -83,15 +92,15 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     for _ in 0..rounds {
         own.push(measured(run, &[], full)?);
         for (script, runs) in [(PROBOT, &mut peer), (MIDDLEWARE, &mut bare)] {
-            match Probot::start(script) {
+            match PeerServer::probot(script) {
                 Ok(probot) => runs.push(load::send(probot.address, full)?),
                 Err(error) => run.note(format!("no comparison with probot: {error:#}")),
             }
         }
-        if let Ok(preload) = &slow_disk {
-            slow.push(measured(run, &["env", preload], full)?);
-            slow_of_many.push(measured(run, &["env", preload], many)?);
-            if let Ok(probot) = Probot::start(PROBOT) {
+        if let Ok([library, delay]) = slow_disk {
+            slow.push(measured(run, &["env", library, delay], full)?);
+            slow_of_many.push(measured(run, &["env", library, delay], many)?);
+            if let Ok(probot) = PeerServer::probot(PROBOT) {
                 peer_of_many.push(load::send(probot.address, many)?);
             }
         }
@@ -115,7 +124,13 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
                 .beside("probot's middleware alone", bare),
         );
     }
+    beside_the_bare_handler(run, rounds, full)?;
     pace(run, Load { rate: 100.0, ..full })?;
+    if let Ok(library) = &preload {
+        for delay in SYNC_DELAYS_US {
+            latency_by_sync(run, library, *delay, full)?;
+        }
+    }
     let folder = run.folder()?;
     let service = BenchService::start(&folder, &Seat::nobody(), "ingest", &[])?;
     let answers = load::send(service.address, Load { count: burst, seconds: 60.0, ..full })?;
@@ -127,13 +142,54 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Measures the throughput by number of connections, each beside the bare handler.
+fn beside_the_bare_handler(run: &mut FigureRun, rounds: usize, full: Load) -> anyhow::Result<()> {
+    for connections in BY_CONNECTIONS {
+        let load = Load { connections: *connections, ..full };
+        let (mut own, mut bare) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            own.push(measured(run, &[], load)?);
+            let handler = PeerServer::bare(&run.folder()?)?;
+            bare.push(load::send(handler.address, load)?);
+        }
+        let (Some(own), Some(bare)) = (middle(&own), middle(&bare)) else { continue };
+        let what = format!("durable deliveries over {connections} connections");
+        let row = FigureRow::new(NAME, what, own, "/s").beside("bare axum handler, same group commit", bare);
+        run.add(row.target(FigureTarget::RatioAtLeast(0.9)));
+    }
+    Ok(())
+}
+
+/// Measures the latency at 100 deliveries per second and at 80 % of saturation, with a database in memory whose syncs take a
+/// given time.
+fn latency_by_sync(run: &mut FigureRun, library: &str, delay_us: u32, full: Load) -> anyhow::Result<()> {
+    let delay = format!("SYNC_DELAY_US={delay_us}");
+    let memory = || tempfile::Builder::new().prefix("figures-").tempdir_in("/dev/shm");
+    let measured = |load: Load| -> anyhow::Result<LoadAnswers> {
+        let folder = memory()?;
+        let service = BenchService::start(folder.path(), &Seat::nobody(), "ingest", &["env", library, &delay])?;
+        let answers = load::send(service.address, load)?;
+        anyhow::ensure!(answers.bad == 0, "{} deliveries were refused", answers.bad);
+        Ok(answers)
+    };
+    let sync = f64::from(delay_us) / 1e3;
+    let quiet = measured(Load { rate: 100.0, ..full })?;
+    let what = format!("answer at 100/s, each sync {sync} ms, 99th percentile");
+    run.add(FigureRow::new(NAME, what, quiet.p99_ms, "ms").target(FigureTarget::AtMost(3.0 + sync)));
+    let saturation = measured(full)?.rate();
+    let busy = measured(Load { rate: 0.8 * saturation, ..full })?;
+    let what = format!("answer at 80 % of {saturation:.0}/s, each sync {sync} ms, 99th percentile");
+    run.add(FigureRow::new(NAME, what, busy.p99_ms, "ms").target(FigureTarget::AtMost(20.0)));
+    Ok(())
+}
+
 /// Measures the latency at a constant rate far below the maximum.
 fn pace(run: &mut FigureRun, even: Load) -> anyhow::Result<()> {
     let service = BenchService::start(&run.folder()?, &Seat::nobody(), "ingest", &[])?;
     let own = load::send(service.address, even)?;
     drop(service);
     anyhow::ensure!(own.bad == 0, "{} deliveries were refused", own.bad);
-    let peer = Probot::start(PROBOT).and_then(|probot| load::send(probot.address, even)).ok();
+    let peer = PeerServer::probot(PROBOT).and_then(|probot| load::send(probot.address, even)).ok();
     for (what, own, peer, target) in [
         ("answer at 100/s, median", own.p50_ms, peer.as_ref().map(|p| p.p50_ms), FigureTarget::None),
         ("answer at 100/s, 99th percentile", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), FigureTarget::Below(25.0)),
@@ -177,15 +233,15 @@ fn parts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/parts")
 }
 
-/// Running probot.
-pub struct Probot {
+/// Running server to compare with; dropping it kills the process.
+pub struct PeerServer {
     child: Child,
     address: SocketAddr,
 }
 
-impl Probot {
+impl PeerServer {
     /// Starts probot. Returns an error if it is not installed.
-    pub fn start(source: &str) -> anyhow::Result<Self> {
+    pub fn probot(source: &str) -> anyhow::Result<Self> {
         let parts = parts();
         let missing = "install it with `npm install --prefix target/parts --no-audit --no-fund --no-save probot@14`";
         anyhow::ensure!(parts.join("node_modules/probot").is_dir(), missing);
@@ -193,10 +249,21 @@ impl Probot {
         std::fs::write(&script, source)?;
         let mut command = Command::new("node");
         command.arg(&script).env("SECRET", SECRET).env("NODE_ENV", "production");
-        let (child, line) = service::first_line(command).context("node")?;
-        let mut probot = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        probot.address = line.trim().parse().context("probot did not start")?;
-        Ok(probot)
+        Self::start(command).context("probot")
+    }
+
+    /// Starts the bare handler with a database in a folder.
+    fn bare(folder: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(bare::ARGUMENT).arg(folder);
+        Self::start(command).context("the bare handler")
+    }
+
+    fn start(command: Command) -> anyhow::Result<Self> {
+        let (child, line) = service::first_line(command)?;
+        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        server.address = line.trim().parse().context("it did not start")?;
+        Ok(server)
     }
 
     /// Returns the process id.
@@ -205,7 +272,7 @@ impl Probot {
     }
 }
 
-impl Drop for Probot {
+impl Drop for PeerServer {
     fn drop(&mut self) {
         service::end(&mut self.child);
     }

@@ -8,6 +8,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 
+mod bare;
 mod corpus;
 mod dashboard;
 mod ingest;
@@ -143,6 +144,9 @@ async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == load::ARGUMENT) {
         return load::make(&arguments[1..]).await;
+    }
+    if arguments.first().is_some_and(|first| first == bare::ARGUMENT) {
+        return bare::serve(&arguments[1..]).await;
     }
     let asked = asked(arguments.into_iter())?;
     // On the build's disk, because the system's temporary folder may be in memory.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::store::Store;
 
-use crate::ingest::{PROBOT, Probot};
+use crate::ingest::{PROBOT, PeerServer};
 use crate::machine::resident_kib;
 use crate::report::{FigureRow, FigureTarget};
 use crate::service::{BenchService, Parked, data};
@@ -30,7 +30,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let idle =
         largest(&BenchService::start(&folder, &parked.seat, "all", &[])?, watched.min(Duration::from_secs(5))).await?;
     let row = FigureRow::new(NAME, "idle service", idle as f64 / 1024.0, "MiB").target(FigureTarget::AtMost(40.0));
-    run.add(match Probot::start(PROBOT) {
+    run.add(match PeerServer::probot(PROBOT) {
         Ok(probot) => row.beside("probot, idle", resident_kib(probot.pid())? as f64 / 1024.0),
         Err(_) => row,
     });

@@ -46,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use copy::{CopiedTable, copy_database};
 use schema::SchemaLock;
+use sql::checkpointer::Checkpointer;
 pub use sql::postgres::PgSettings;
 pub use sql::sqlite::backup_file;
 use sql::{Connection, Database, postgres, sqlite};
@@ -324,11 +325,17 @@ impl Store {
         let OpenedDatabase { connection, schema, unclean } = opened.map_err(|error| with_path(error, &path))?;
         let (queue, jobs) = mpsc::sync_channel(QUEUE);
         let broken = CancellationToken::new();
+        let checkpointer = match (&source, connection.as_sqlite()) {
+            (DatabaseAddress::File(file), Some(sqlite)) if mode == Mode::Own => {
+                Some(Checkpointer::start(file, sqlite, &broken).map_err(|error| with_path(error, &path))?)
+            }
+            _ => None,
+        };
         let writer = {
             let (path, broken) = (path.clone(), broken.clone());
             std::thread::Builder::new()
                 .name("store-writer".into())
-                .spawn(move || write_loop(connection, &jobs, &path, &broken, mode))
+                .spawn(move || write_loop(connection, &jobs, &path, &broken, checkpointer, mode))
                 .map_err(|e| failed(format!("the writer thread could not be started: {e}")))?
         };
         Ok(Self {

@@ -2,6 +2,7 @@
 //!
 //! Statements reach SQLite unchanged and without an allocation of their own. Values have rusqlite's types on both engines.
 
+pub(super) mod checkpointer;
 mod engine;
 mod error;
 mod params;

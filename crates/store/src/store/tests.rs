@@ -5,6 +5,7 @@ mod races;
 
 use super::inbox::StoredDelivery;
 use super::*;
+use crate::clock::Stopwatch;
 use crate::domain::lifecycle::effect::{Effect, ForgeEffect, Mark, SEEN_QUEUE, WorkEffect};
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::IssueRef;
@@ -362,6 +363,35 @@ async fn write_ahead_log_grows_during_a_long_read() {
     assert_eq!(checkpoint().expect("an answer"), 0);
     let (database, log) = store.sizes().await;
     assert!(log == 0 && database > 500_000, "{database} {log}");
+}
+
+/// Writes without a pause: the thread copies the log into the database, and the log begins anew before it has 40 MiB.
+#[tokio::test]
+async fn write_ahead_log_stays_bounded_while_writes_never_pause() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    let mut longest = 0;
+    for n in 0..300 {
+        let large = StoredDelivery { body: inbox::Body::pack(&noise(200_000)), ..delivery(&format!("d-{n}")) };
+        store.write(move |c| inbox::insert(c, &large, Timestamp(1))).await.expect("stored");
+        longest = longest.max(store.sizes().await.1);
+    }
+    assert!((30 << 20..40 << 20).contains(&longest), "{longest}: 60 MB were written");
+    let other = rusqlite::Connection::open(&path).expect("opened");
+    let noop = || other.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| Ok((row.get::<_, i64>(1)?, row.get(2)?)));
+    for n in 300..360 {
+        let large = StoredDelivery { body: inbox::Body::pack(&noise(200_000)), ..delivery(&format!("d-{n}")) };
+        store.write(move |c| inbox::insert(c, &large, Timestamp(1))).await.expect("stored");
+    }
+    let watch = Stopwatch::start();
+    let rest = loop {
+        let (pages, copied): (i64, i64) = noop().expect("an answer");
+        if pages - copied < 1_000 || watch.elapsed() > Duration::from_secs(60) {
+            break pages - copied;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(rest < 1_000, "{rest} pages were left in the log, and nothing else copies them");
 }
 
 /// A damaged file is reported at the start or by the integrity check.

@@ -8,6 +8,7 @@ use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::sql::Connection;
+use super::sql::checkpointer::Checkpointer;
 use super::{Mode, StoreError, StoreResult, WriteGroup, with_path};
 use crate::clock::Stopwatch;
 
@@ -22,6 +23,7 @@ pub(super) fn write_loop(
     jobs: &mpsc::Receiver<WriteGroup>,
     path: &Path,
     failed: &CancellationToken,
+    mut checkpointer: Option<Checkpointer>,
     mode: Mode,
 ) {
     let (mut answered, mut took) = (1, Duration::ZERO);
@@ -56,6 +58,9 @@ pub(super) fn write_loop(
             tracing::error!(path = %path.display(), detail, "the database failed; further writes are refused");
         }
         kept.extend(batch.into_iter().filter_map(|group| group.finish(&outcome)));
+        if let (Some(checkpointer), Some(sqlite)) = (&mut checkpointer, connection.as_sqlite()) {
+            checkpointer.committed(sqlite, path, failed);
+        }
         match (retried, kept.len()) {
             (0, 1..) => tracing::error!(
                 path = %path.display(),
@@ -66,6 +71,7 @@ pub(super) fn write_loop(
             _ => {}
         }
     }
+    drop(checkpointer);
     if mode == Mode::Beside {
         return;
     }

@@ -20,8 +20,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of attempts to open a database that another process may be creating, and the delay between two attempts.
 const OPEN_TRIES: u32 = 10;
 const OPEN_RETRY: Duration = Duration::from_millis(50);
-/// Size of the write-ahead log, in pages, at which SQLite copies it into the database (64 MiB). It is small enough for a
-/// fast start after a crash and large enough not to slow down a burst of deliveries.
+/// Size of the write-ahead log, in pages, at which a command beside the service copies it into the database (64 MiB).
 const CHECKPOINT_PAGES: u32 = 16_384;
 /// Number of prepared statements cached per connection.
 const STATEMENTS: usize = 128;
@@ -121,6 +120,13 @@ pub(in crate::store) fn publish(part: NamedTempFile, to: &Path) -> StoreResult<(
     part.as_file().sync_all().map_err(failed)?;
     part.persist_noclobber(to).map_err(|error| failed(error.error))?;
     std::fs::File::open(folder_of(to)).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+/// Opens another connection that writes to an open database.
+pub(super) fn beside_writer(path: &Path) -> StoreResult<Connection> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    configure(&connection)?;
+    Ok(connection)
 }
 
 /// Opens a connection for reads.
