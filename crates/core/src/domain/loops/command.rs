@@ -275,9 +275,10 @@ pub fn is_mentioned(source: &str) -> bool {
     source.contains(PREFIX)
 }
 
-/// Parses the commands in a text that no forge renders, such as the input of the dashboard.
+/// Parses the commands in a text that no forge renders, such as the input of the dashboard. As in comments, a text whose commands
+/// appear only without its invisible characters has none.
 pub fn parse_typed(text: &str) -> Vec<Result<LoopCommand, CommandError>> {
-    parse(&document::plain(text))
+    if is_mentioned(text) { parse(&document::plain(text)) } else { Vec::new() }
 }
 
 /// Returns the text of a comment before its first command; all of it if there is none.
