@@ -101,8 +101,13 @@ python_parts() {
     echo "no Python 3.10 to 3.12 with venv: the checks that need these packages fail and say so" >&2
     return 0
   fi
-  # shellcheck disable=SC2046
-  "$pip" install --quiet --disable-pip-version-check $(part_versions pip "$@")
+  local packages
+  packages=$(part_versions pip "$@")
+  # shellcheck disable=SC2086 # one argument per package
+  [ -z "$packages" ] || "$pip" install --quiet --disable-pip-version-check $packages
+  packages=$(part_versions pip-alone "$@")
+  # shellcheck disable=SC2086
+  [ -z "$packages" ] || "$pip" install --quiet --disable-pip-version-check --no-deps $packages
 }
 
 # Makes the root folder of a Debian release: `debian_root FOLDER RELEASE PACKAGE,PACKAGE,...`.

@@ -42,6 +42,7 @@ mod interference;
 mod isolation;
 mod kills;
 mod learning;
+mod local_model;
 mod login;
 #[cfg(feature = "mail")]
 mod mail;
