@@ -31,9 +31,8 @@ impl<'a> Brackets<'a> {
     pub(super) fn overload(&self, item: usize, header: Range<usize>, is_container: bool) -> Overload {
         let mut open = header.clone().find(|at| self.text(*at) == "(" && self.is_open(*at)).filter(|_| !is_container);
         // The parameters of a template in D come first.
-        while let Some(next) =
-            open.map(|open| self.after(open)).filter(|next| header.contains(next) && self.text(*next) == "(")
-        {
+        let follows = |next: &usize| header.contains(next) && self.text(*next) == "(" && self.is_open(*next);
+        while let Some(next) = open.map(|open| self.after(open)).filter(follows) {
             open = Some(next);
         }
         let (parameters, numbers) = match open {
