@@ -71,11 +71,16 @@ impl StoryPlan {
         self
     }
 
+    /// Uses webhooks in every run of the stories.
+    pub fn by_webhooks(mut self) -> Self {
+        self.setup.updates = UpdateMode::Webhooks;
+        self
+    }
+
     /// Leaves the webhook to the story, which is about webhooks.
     pub fn without_hook(mut self) -> Self {
-        self.setup.updates = UpdateMode::Webhooks;
         self.hook = false;
-        self
+        self.by_webhooks()
     }
 
     /// Leaves the service stopped.

@@ -197,8 +197,10 @@ async fn pull_request_from_a_closed_fork_is_refused(on: On, name: &'static str) 
     .await;
 }
 
+/// A service that polls sees the pull request for the first time together with the command, and asks a maintainer to confirm the
+/// text of its author, who has no write access.
 async fn pull_request_from_an_open_fork_is_repaired(on: On, name: &'static str) {
-    story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
+    story(on, name, StoryPlan::new().agent(WILLING).by_webhooks(), async |stage| {
         let (otto, fork, pull) = pull_from_fork(stage, true).await;
         let before = stage.repo.pull(&stage.mira, pull).await.head_sha;
         stage.repo.comment(&stage.mira, pull, "/ralph run Write the notes.").await;
