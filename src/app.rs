@@ -332,7 +332,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let metrics = Metrics::new();
     metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
     let parts = EngineParts {
-        context: engine::Context {
+        context: engine::ServiceContext {
             store,
             clock: options.clock.clone(),
             wake: Arc::new(Wake::default()),

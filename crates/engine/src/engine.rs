@@ -51,13 +51,13 @@ use std::sync::Arc;
 pub use changes::LoopPatch;
 pub use channel_effects::Channels;
 pub use composition::EngineParts;
-pub use context::{Context, Wake};
+pub use context::{ServiceContext, Wake};
 pub use executor::Executor;
 pub use forge_effects::{ForgeEffects, label_specs};
 pub use forges::Forges;
 pub use forges::account::{ForgeAbsence, ForgeAccount};
 pub use forges::rights::RightUnknown;
-pub use git_access::GitAccess;
+pub use git_access::ForgeGit;
 pub use intake::{CommandPath, DashboardAnswer, DashboardAuthor, DashboardCommandError, DashboardOutcome, Intake};
 pub use leases::{LeaseOwner, Leases};
 pub use look_schedule::QUIET_AT_ONCE;
@@ -86,7 +86,7 @@ pub struct Engine {
     /// Filter that every text passes before it leaves the service.
     pub outbound: OutboundFilter,
     /// Handles that all services share.
-    pub context: Context,
+    pub context: ServiceContext,
     /// Leases of this process.
     pub leases: Arc<Leases>,
     /// Steps of loops, and outcomes of effects.
@@ -98,7 +98,7 @@ pub struct Engine {
     /// Forges that do not answer.
     pub presence: Arc<Presence>,
     /// Repositories by git.
-    pub git: GitAccess,
+    pub git: ForgeGit,
     /// Effects on forges.
     pub forge_effects: Arc<ForgeEffects>,
     /// Model calls.

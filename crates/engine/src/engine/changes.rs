@@ -2,7 +2,7 @@
 
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
-use crate::engine::git_access::GitAccess;
+use crate::engine::git_access::ForgeGit;
 
 /// Change between two commits of a loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct LoopPatch {
     pub truncated: bool,
 }
 
-impl GitAccess {
+impl ForgeGit {
     /// Returns the change between two commits of a loop; `None` if the loop's commits are no longer stored on this
     /// machine.
     pub async fn patch_of(&self, current: &Loop, from: &Sha, to: &Sha) -> Option<LoopPatch> {

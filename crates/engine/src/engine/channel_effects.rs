@@ -13,7 +13,7 @@ use crate::domain::lifecycle::effect::{ChannelEffect, Effect, channel_queue};
 use crate::domain::report::dashboard_links::DashboardPages;
 use crate::domain::report::notice::{ChannelKind, Notice, Occasion, PostedMessage};
 use crate::engine::claim::HeldClaim;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::leases::Leases;
 use crate::engine::settings::ChannelRetrySettings;
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
@@ -27,7 +27,7 @@ fn ms(duration: Duration) -> i64 {
 
 /// Sends notices to channels such as Slack or PagerDuty.
 pub struct Channels {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) leases: Arc<Leases>,
     pub(super) channels: Vec<Channel>,
     pub(super) retry: ChannelRetrySettings,

@@ -13,7 +13,7 @@ use crate::domain::report::dashboard_links::DashboardPages;
 use crate::domain::report::view::View;
 use crate::domain::trust::limits::Limits;
 use crate::domain::trust::outbound::{BodyText, Outbound};
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::intake::IntakeError;
 use crate::engine::receipt::{EffectError, Receipt, loop_of};
@@ -46,7 +46,7 @@ fn is_locked(error: &ForgeError) -> bool {
 
 /// Posts comments and finds the posted ones again.
 pub struct Comments {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) renderer: Arc<Renderer>,
     /// Key that signs the markers in the bot's comments.
     pub(super) marker_key: MarkerKey,

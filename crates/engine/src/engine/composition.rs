@@ -16,13 +16,13 @@ use crate::engine::channel_effects::Channels;
 use crate::engine::claim::HeldLeases;
 use crate::engine::comments::Comments;
 use crate::engine::concurrency_limits::{ConcurrencyLimits, ForgeCallLimits, INTAKE};
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::executor::Executor;
 use crate::engine::forge_effects::ForgeEffects;
 use crate::engine::forges::Forges;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::forges::repository_access::ConfirmedRepositories;
-use crate::engine::git_access::GitAccess;
+use crate::engine::git_access::ForgeGit;
 use crate::engine::housekeeping::Housekeeping;
 use crate::engine::intake::Intake;
 use crate::engine::leases::{LeaseOwner, Leases};
@@ -48,7 +48,7 @@ use crate::workspace::Workspaces;
 /// Adapters and identities that the engine is composed of.
 pub struct EngineParts {
     /// Database, clock, metrics, traces and signals.
-    pub context: Context,
+    pub context: ServiceContext,
     /// Accounts on forges by configured name.
     pub forges: HashMap<ForgeName, ForgeAccount>,
     /// Notification channels.
@@ -77,21 +77,24 @@ pub struct EngineParts {
     pub instance: String,
 }
 
-/// Services that the others use.
-struct Shared {
-    context: Context,
-    forges: Arc<Forges>,
-    git: GitAccess,
+/// Services that other services use.
+struct Foundation {
+    context: ServiceContext,
+    leases: Arc<Leases>,
     executor: Arc<Executor>,
+    forges: Arc<Forges>,
+    git: ForgeGit,
+    comments: Arc<Comments>,
     calls: Arc<Calls>,
     recall: Arc<Recall>,
+    intake: Arc<Intake>,
+    verification: Arc<Verification>,
     renderer: Arc<Renderer>,
 }
 
-impl Engine {
-    /// Composes the services.
-    pub fn new(parts: EngineParts, settings: EngineSettings) -> Self {
-        let EngineParts { context, channels, instance, .. } = parts;
+impl Foundation {
+    fn new(parts: EngineParts, audiences: Vec<Audience>, settings: &EngineSettings) -> Self {
+        let EngineParts { context, outbound, .. } = parts;
         let workspaces = Arc::new(parts.workspaces);
         let renderer = Arc::new(parts.renderer);
         let leases = Arc::new(Leases {
@@ -101,72 +104,149 @@ impl Engine {
             pace: settings.pace,
             watch: tokio::sync::Mutex::new(ClockWatch::new(context.clock.clone())),
         });
-        let executor = Arc::new(Executor {
-            context: context.clone(),
-            leases: leases.clone(),
-            audiences: channels.iter().map(|channel| channel.audience().clone()).collect(),
-            memory: StepMemory { settings: settings.memory.clone(), masker: parts.checks.masker.clone() },
-            slots: slots(&settings.forges),
-        });
         let forges = Arc::new(Forges {
             context: context.clone(),
             accounts: parts.forges,
             settings: settings.forges.clone(),
             confirmed: ConfirmedRepositories::default(),
         });
-        let git = GitAccess {
-            workspaces: workspaces.clone(),
-            outbound: parts.outbound.clone(),
-            partial_clone: settings.partial_clone,
-        };
         let mut backends: Vec<String> = parts.backends.keys().cloned().collect();
         backends.sort_unstable();
-        let calls = Arc::new(Calls {
-            context: context.clone(),
-            settings: settings.calls.clone(),
-            backends: parts.backends,
-            outbound: parts.outbound.clone(),
-        });
-        let recall = Arc::new(Recall {
-            context: context.clone(),
-            settings: settings.memory.clone(),
-            embedder: settings.embedder.clone(),
-            outbound: parts.outbound.clone(),
-            mcp_key: parts.mcp_key,
-        });
-        let intake = Arc::new(Intake {
-            context: context.clone(),
-            forges: forges.clone(),
-            pace: settings.pace,
-            limits: ConcurrencyLimits::of_calls(INTAKE),
-            backends,
-            learns: settings.memory.learns(),
-        });
-        let comments = Arc::new(Comments {
-            context: context.clone(),
-            renderer: renderer.clone(),
-            marker_key: parts.marker_key,
-            dashboard: settings.dashboard.clone(),
-            started_at: context.clock.now(),
-            default_backend: settings.calls.default_backend.clone(),
-        });
-        let verification = Arc::new(Verification {
-            context: context.clone(),
-            workspaces: workspaces.clone(),
-            checks: parts.checks,
-            programs: Arc::new(Programs { instance: instance.clone(), settings: settings.programs.clone() }),
-            hooks: settings.hooks.clone(),
-        });
-        let shared = Shared {
-            context: context.clone(),
-            forges: forges.clone(),
-            git: git.clone(),
-            executor: executor.clone(),
-            calls: calls.clone(),
-            recall: recall.clone(),
+        Self {
+            executor: Arc::new(Executor {
+                context: context.clone(),
+                leases: leases.clone(),
+                audiences,
+                memory: StepMemory { settings: settings.memory.clone(), masker: parts.checks.masker.clone() },
+                slots: slots(&settings.forges),
+            }),
+            git: ForgeGit {
+                workspaces: workspaces.clone(),
+                outbound: outbound.clone(),
+                partial_clone: settings.partial_clone,
+            },
+            comments: Arc::new(Comments {
+                context: context.clone(),
+                renderer: renderer.clone(),
+                marker_key: parts.marker_key,
+                dashboard: settings.dashboard.clone(),
+                started_at: context.clock.now(),
+                default_backend: settings.calls.default_backend.clone(),
+            }),
+            calls: Arc::new(Calls {
+                context: context.clone(),
+                settings: settings.calls.clone(),
+                backends: parts.backends,
+                outbound: outbound.clone(),
+            }),
+            recall: Arc::new(Recall {
+                context: context.clone(),
+                settings: settings.memory.clone(),
+                embedder: settings.embedder.clone(),
+                outbound,
+                mcp_key: parts.mcp_key,
+            }),
+            intake: Arc::new(Intake {
+                context: context.clone(),
+                forges: forges.clone(),
+                pace: settings.pace,
+                limits: ConcurrencyLimits::of_calls(INTAKE),
+                backends,
+                learns: settings.memory.learns(),
+            }),
+            verification: Arc::new(Verification {
+                context: context.clone(),
+                workspaces,
+                checks: parts.checks,
+                programs: Arc::new(Programs { instance: parts.instance, settings: settings.programs.clone() }),
+                hooks: settings.hooks.clone(),
+            }),
+            context,
+            leases,
+            forges,
             renderer,
+        }
+    }
+
+    /// Composes the services of work effects.
+    fn work(&self, respondents: Respondents, settings: &EngineSettings) -> Work {
+        let Self { context, forges, calls, verification, .. } = self;
+        let program_runs =
+            ProgramRuns { context: context.clone(), calls: calls.clone(), programs: verification.programs.clone() };
+        let assistants = Assistants {
+            context: context.clone(),
+            calls: calls.clone(),
+            program_runs: program_runs.clone(),
+            respondents: respondents.assistants,
+            masker: verification.checks.masker.clone(),
+            settings: settings.questions.clone(),
         };
-        let (work, runs) = work(&shared, &verification, &intake, (parts.assistants, parts.reviewers), &settings);
+        let prompts = Prompts {
+            context: context.clone(),
+            calls: calls.clone(),
+            verification: verification.clone(),
+            assistants,
+            recall: self.recall.clone(),
+            renderer: self.renderer.clone(),
+        };
+        let images = Images {
+            forges: forges.clone(),
+            settings: settings.images.clone(),
+            folder: settings.folders.images.clone(),
+        };
+        let runs = Arc::new(Runs {
+            context: context.clone(),
+            calls: calls.clone(),
+            verification: verification.clone(),
+            prompts,
+            images,
+            folders: settings.folders.clone(),
+        });
+        Work {
+            executor: self.executor.clone(),
+            forges: forges.clone(),
+            verification: verification.clone(),
+            branches: Branches {
+                context: context.clone(),
+                forges: forges.clone(),
+                git: self.git.clone(),
+                verification: verification.clone(),
+                runs: runs.clone(),
+                intake: self.intake.clone(),
+            },
+            runs,
+            opinions: Opinions {
+                context: context.clone(),
+                calls: calls.clone(),
+                verification: verification.clone(),
+                program_runs,
+                reviewers: respondents.reviewers,
+            },
+        }
+    }
+}
+
+/// Backends that answer questions, and backends that give second opinions, by configured name.
+struct Respondents {
+    assistants: HashMap<String, Respondent>,
+    reviewers: HashMap<String, Respondent>,
+}
+
+impl Engine {
+    /// Composes the services.
+    pub fn new(mut parts: EngineParts, settings: EngineSettings) -> Self {
+        let respondents = Respondents {
+            assistants: std::mem::take(&mut parts.assistants),
+            reviewers: std::mem::take(&mut parts.reviewers),
+        };
+        let channels = std::mem::take(&mut parts.channels);
+        let audiences = channels.iter().map(|channel| channel.audience().clone()).collect();
+        let foundation = Foundation::new(parts, audiences, &settings);
+        let work = foundation.work(respondents, &settings);
+        let Foundation {
+            context, leases, executor, forges, git, comments, calls, recall, intake, verification, ..
+        } = foundation;
+        let workspaces = &verification.workspaces;
         let housekeeping = Housekeeping {
             context: context.clone(),
             leases: leases.clone(),
@@ -178,19 +258,19 @@ impl Engine {
         Self {
             store: context.store.clone(),
             clock: context.clock.clone(),
-            outbound: parts.outbound,
+            outbound: git.outbound.clone(),
             channels: Arc::new(Channels {
                 context: context.clone(),
                 leases: leases.clone(),
                 channels,
                 retry: settings.channel_retry,
                 dashboard: settings.dashboard,
-                instance,
+                instance: verification.programs.instance.clone(),
             }),
             presence: Arc::new(Presence {
                 context: context.clone(),
                 forges: forges.clone(),
-                workspaces,
+                workspaces: workspaces.clone(),
                 pace: settings.pace,
             }),
             forge_effects: Arc::new(ForgeEffects {
@@ -209,6 +289,7 @@ impl Engine {
                 housekeeping,
                 rounds: Rounds { settings: settings.rounds, looks: Mutex::new(LookSchedule::default()) },
             }),
+            runs: work.runs.clone(),
             work: Arc::new(work),
             context,
             leases,
@@ -219,72 +300,8 @@ impl Engine {
             recall,
             intake,
             verification,
-            runs,
         }
     }
-}
-
-/// Composes the services of work effects.
-fn work(
-    shared: &Shared,
-    verification: &Arc<Verification>,
-    intake: &Arc<Intake>,
-    (assistants, reviewers): (HashMap<String, Respondent>, HashMap<String, Respondent>),
-    settings: &EngineSettings,
-) -> (Work, Arc<Runs>) {
-    let Shared { context, forges, git, executor, calls, recall, renderer } = shared;
-    let program_runs =
-        ProgramRuns { context: context.clone(), calls: calls.clone(), programs: verification.programs.clone() };
-    let assistants = Assistants {
-        context: context.clone(),
-        calls: calls.clone(),
-        program_runs: program_runs.clone(),
-        respondents: assistants,
-        masker: verification.checks.masker.clone(),
-        settings: settings.questions.clone(),
-    };
-    let prompts = Prompts {
-        context: context.clone(),
-        calls: calls.clone(),
-        verification: verification.clone(),
-        assistants,
-        recall: recall.clone(),
-        renderer: renderer.clone(),
-    };
-    let images =
-        Images { forges: forges.clone(), settings: settings.images.clone(), folder: settings.folders.images.clone() };
-    let runs = Arc::new(Runs {
-        context: context.clone(),
-        calls: calls.clone(),
-        verification: verification.clone(),
-        prompts,
-        images,
-        folders: settings.folders.clone(),
-    });
-    let opinions = Opinions {
-        context: context.clone(),
-        calls: calls.clone(),
-        verification: verification.clone(),
-        program_runs,
-        reviewers,
-    };
-    let branches = Branches {
-        context: context.clone(),
-        forges: forges.clone(),
-        git: git.clone(),
-        verification: verification.clone(),
-        runs: runs.clone(),
-        intake: intake.clone(),
-    };
-    let work = Work {
-        executor: executor.clone(),
-        forges: forges.clone(),
-        verification: verification.clone(),
-        branches,
-        runs: runs.clone(),
-        opinions,
-    };
-    (work, runs)
 }
 
 /// Returns the maximum numbers of concurrent loops: the lowest of all forges.

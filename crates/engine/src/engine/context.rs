@@ -50,7 +50,7 @@ impl Wake {
 
 /// Handles that every service shares. Clones are cheap and refer to the same database, signals and metrics.
 #[derive(Clone)]
-pub struct Context {
+pub struct ServiceContext {
     /// Database.
     pub store: Store,
     /// Clock.
@@ -65,7 +65,7 @@ pub struct Context {
     pub stopping: CancellationToken,
 }
 
-impl Context {
+impl ServiceContext {
     /// Runs a future; returns `None` if the service stops and the future does not finish within the grace period.
     /// Unrecorded work is looked up and completed by the next process.
     pub(super) async fn until_stopped<T>(&self, grace: Duration, what: impl Future<Output = T>) -> Option<T> {

@@ -16,7 +16,7 @@ use crate::domain::loops::{ForgeChange, ForgeInput, LoopInput, WorkOutcome};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::report::notice::{Audience, level_name};
 use crate::engine::claim::HeldClaim;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::leases::Leases;
 use crate::engine::memory::summarize;
 use crate::engine::receipt::{EffectError, Receipt};
@@ -64,7 +64,7 @@ fn unless_fenced(recorded: StoreResult<()>) -> StoreResult<()> {
 
 /// Steps loops and records the outcomes of effects.
 pub struct Executor {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) leases: Arc<Leases>,
     /// Channels that notices are addressed to.
     pub(super) audiences: Vec<Audience>,

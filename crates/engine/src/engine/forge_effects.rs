@@ -13,12 +13,12 @@ use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::engine::comments::Comments;
 use crate::engine::concurrency_limits::ForgeCallLimits;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::executor::Executor;
 use crate::engine::forges::Forges;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::forges::repository_access::RepositoryAccess;
-use crate::engine::git_access::GitAccess;
+use crate::engine::git_access::ForgeGit;
 use crate::engine::receipt::{EffectError, Receipt, loop_of};
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
@@ -29,10 +29,10 @@ use crate::store::outbox::ClaimedEffect;
 
 /// Executes effects on forges.
 pub struct ForgeEffects {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) forges: Arc<Forges>,
     pub(super) comments: Arc<Comments>,
-    pub(super) git: GitAccess,
+    pub(super) git: ForgeGit,
     pub(super) executor: Arc<Executor>,
     /// Limits on concurrent calls.
     pub(super) limits: ForgeCallLimits,

@@ -10,12 +10,12 @@ use account::ForgeAccount;
 use repository_access::ConfirmedRepositories;
 
 use crate::domain::model::ids::ForgeName;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::settings::ForgeSettings;
 
 /// Accounts on forges, with the operator's policies.
 pub struct Forges {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     /// Accounts by configured name.
     pub accounts: HashMap<ForgeName, ForgeAccount>,
     /// Watched repositories and policies.

@@ -12,7 +12,7 @@ use crate::workspace::{GitUrl, TipsRequest, Workspaces};
 
 /// Access to repositories of forges by git.
 #[derive(Clone)]
-pub struct GitAccess {
+pub struct ForgeGit {
     /// Git mirrors and work trees.
     pub(super) workspaces: Arc<Workspaces>,
     /// Filter that learns the tokens of forges.
@@ -21,7 +21,7 @@ pub struct GitAccess {
     pub(super) partial_clone: bool,
 }
 
-impl GitAccess {
+impl ForgeGit {
     /// Returns git's address of a repository. With `push`, its credential permits pushing.
     pub(super) async fn git_url(
         &self,

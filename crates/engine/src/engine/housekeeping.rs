@@ -8,7 +8,7 @@ use std::time::Duration;
 use failpoint::kill_point;
 
 use crate::domain::model::ids::{LoopId, Timestamp};
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::leases::Leases;
 use crate::engine::logs;
 use crate::engine::memory::summarize;
@@ -26,7 +26,7 @@ const LOOPS: usize = 100;
 
 /// Removes files and rows whose time of retention is over.
 pub(super) struct Housekeeping {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) leases: Arc<Leases>,
     pub(super) workspaces: Arc<Workspaces>,
     pub(super) recall: Arc<Recall>,

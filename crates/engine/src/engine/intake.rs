@@ -26,7 +26,7 @@ use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
 use crate::domain::model::ids::{Number, RepoRef, Timestamp};
 use crate::domain::supervision::oversight::AuditEntry;
 use crate::engine::concurrency_limits::ConcurrencyLimits;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::forges::Forges;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::receipt::EffectError;
@@ -210,7 +210,7 @@ pub(super) fn text_hash(title: &str, body: &str) -> String {
 
 /// Turns deliveries into inputs of loops.
 pub struct Intake {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) forges: Arc<Forges>,
     pub(super) pace: Pace,
     /// Limits on the issues whose deliveries are processed concurrently.

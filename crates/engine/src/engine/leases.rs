@@ -8,7 +8,7 @@ use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::{LoopInput, LoopState, TimerInput};
 use crate::domain::model::ids::IssueRef;
 use crate::engine::claim::{HeldClaim, HeldLeases};
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::settings::Pace;
 use crate::store::outbox::{self, ClaimedEffect};
 use crate::store::sql::Connection;
@@ -16,7 +16,7 @@ use crate::store::{StoreError, StoreResult, leases, loops};
 
 /// Claims effects for this process and follows changes of the system clock.
 pub struct Leases {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
     /// Leases of the effects on which this process works.

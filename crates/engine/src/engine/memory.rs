@@ -4,12 +4,12 @@ use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::knowledge::session;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::LoopId;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::store::{StoreError, session as sessions};
 
 /// Summarizes a loop's iterations if enough of them have ended or the loop has ended. Failures are logged and
 /// retried after the next step or at the daily maintenance.
-pub(super) async fn summarize(context: &Context, settings: &MemorySettings, current: &Loop) {
+pub(super) async fn summarize(context: &ServiceContext, settings: &MemorySettings, current: &Loop) {
     let ended = current.iterations.iter().rev().find(|iteration| iteration.ended_at.is_some());
     let done = ended.map_or(0, |iteration| iteration.number);
     let interval = session::interval_within(settings.summary_interval, current.limits.iterations);
@@ -23,7 +23,13 @@ pub(super) async fn summarize(context: &Context, settings: &MemorySettings, curr
     }
 }
 
-async fn store_summary(context: &Context, id: LoopId, done: u32, interval: u32, ended: bool) -> Result<(), StoreError> {
+async fn store_summary(
+    context: &ServiceContext,
+    id: LoopId,
+    done: u32,
+    interval: u32,
+    ended: bool,
+) -> Result<(), StoreError> {
     let now = context.clock.now();
     let of = id.clone();
     let read = context.store.read(move |c| {

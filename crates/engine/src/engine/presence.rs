@@ -13,7 +13,7 @@ use futures::future::join_all;
 
 use crate::domain::model::authorship::CommitAuthor;
 use crate::domain::model::ids::{ForgeName, User};
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::forges::Forges;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::settings::Pace;
@@ -39,7 +39,7 @@ async fn answer<T>(forge: &dyn Forge, asked: impl Future<Output = ForgeResult<T>
 
 /// Meets forges: learns the service's accounts, and retries forges that do not answer.
 pub struct Presence {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) forges: Arc<Forges>,
     pub(super) workspaces: Arc<Workspaces>,
     pub(super) pace: Pace,

@@ -1,5 +1,6 @@
-//! How the service starts programs: their sandbox, network, scratch folder and the cookie by which it finds them again.
+//! Programs that the service starts: their sandbox, network, scratch folder and the cookie that marks their processes.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::domain::loops::Loop;
@@ -21,6 +22,11 @@ pub struct Programs {
 }
 
 impl Programs {
+    /// Returns the path of a temporary folder of a loop.
+    pub(super) fn scratch_of(&self, id: &LoopId, name: impl AsRef<Path>) -> PathBuf {
+        self.settings.scratch.join(id.as_str()).join(name)
+    }
+
     /// Returns the network access of agents; no access if single hosts are allowed but the helper program is unknown.
     pub(super) fn network(&self, refused: &RefusedHosts) -> Network {
         match (&self.settings.agent_egress, &self.settings.program) {

@@ -16,7 +16,7 @@ use crate::domain::model::ids::RepoRef;
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::embed::StaticModel;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::mcp;
 use crate::store::memory::{self as store, vectors};
 use crate::store::{Store, StoreError, session};
@@ -45,7 +45,7 @@ pub struct PromptMemory {
 
 /// Memory of earlier loops and runs, for prompts and for the tools of agents.
 pub struct Recall {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     /// Settings of memory.
     pub settings: MemorySettings,
     /// Embedding model for looking up learnings, in addition to full-text search.

@@ -18,7 +18,7 @@ use crate::domain::providers::money::Ending;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
 use crate::domain::trust::outbound::OutboundFilter;
-use crate::engine::context::{Context, random};
+use crate::engine::context::{ServiceContext, random};
 use crate::engine::settings::CallSettings;
 use crate::engine::spans::{ModelCall, model_span};
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
@@ -97,7 +97,7 @@ impl CallUsage {
 
 /// Chooses backends for model calls and books their cost.
 pub struct Calls {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     /// Backends, their models and spending limits.
     pub settings: CallSettings,
     /// Agent backends by configured name.

@@ -13,7 +13,7 @@ use crate::domain::loops::{CommandInput, ForgeInput, Loop, LoopInput, LoopState,
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::{IssueRef, LoopId, Number, RepoRef, Timestamp};
 use crate::engine::comments::Comments;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::forges::Forges;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::forges::repository_access::RepositoryAccess;
@@ -49,7 +49,7 @@ pub(super) struct Rounds {
 
 /// Compares the store with forges, processes and work trees, and turns the differences into inputs.
 pub struct Reconciler {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) forges: Arc<Forges>,
     pub(super) comments: Arc<Comments>,
     pub(super) intake: Arc<Intake>,

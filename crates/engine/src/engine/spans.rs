@@ -8,7 +8,7 @@ use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::domain::providers::prices::TokenUsage;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::store::inbox::WaitingDelivery;
 use crate::store::loops;
@@ -34,7 +34,7 @@ pub(super) struct ModelCall<'c> {
 }
 
 /// Sends the span of an effect, from its claim until now.
-pub(super) fn effect_span(context: &Context, claimed: &ClaimedEffect, outcome: &Result<Receipt, EffectError>) {
+pub(super) fn effect_span(context: &ServiceContext, claimed: &ClaimedEffect, outcome: &Result<Receipt, EffectError>) {
     let Some(id) = &claimed.loop_id else { return };
     let ended = context.clock.now();
     context.tracer.send(id, || {
@@ -62,7 +62,7 @@ pub(super) fn effect_span(context: &Context, claimed: &ClaimedEffect, outcome: &
 }
 
 /// Sends the span of a delivery, from its arrival until now, if the delivery concerns a loop.
-pub(super) async fn delivery_span(context: &Context, waiting: &WaitingDelivery) {
+pub(super) async fn delivery_span(context: &ServiceContext, waiting: &WaitingDelivery) {
     if !context.tracer.is_on() {
         return;
     }
@@ -85,7 +85,7 @@ pub(super) async fn delivery_span(context: &Context, waiting: &WaitingDelivery) 
 }
 
 /// Returns the loop of the issue or pull request that a delivery names.
-async fn loop_of(context: &Context, waiting: &WaitingDelivery) -> Option<LoopId> {
+async fn loop_of(context: &ServiceContext, waiting: &WaitingDelivery) -> Option<LoopId> {
     let body: Value = serde_json::from_slice(&waiting.delivery.body.unpack().ok()?).ok()?;
     let repo = RepoId(body["repository"]["id"].as_i64()?);
     let number = body["issue"]["number"].as_u64().or_else(|| body["pull_request"]["number"].as_u64())?;
@@ -96,7 +96,7 @@ async fn loop_of(context: &Context, waiting: &WaitingDelivery) -> Option<LoopId>
 }
 
 /// Sends the span of a loop that has ended.
-pub(super) fn loop_span(context: &Context, current: &Loop, ended: Timestamp) {
+pub(super) fn loop_span(context: &ServiceContext, current: &Loop, ended: Timestamp) {
     context.tracer.send(&current.id, || EndedSpan {
         name: "loop".into(),
         outgoing: false,
@@ -114,7 +114,7 @@ pub(super) fn loop_span(context: &Context, current: &Loop, ended: Timestamp) {
 }
 
 /// Sends the span of a model call or an agent run, from its start until now.
-pub(super) fn model_span(context: &Context, provider: &str, id: &LoopId, call: &ModelCall<'_>) {
+pub(super) fn model_span(context: &ServiceContext, provider: &str, id: &LoopId, call: &ModelCall<'_>) {
     let ended = context.clock.now();
     context.tracer.send(id, || {
         let of = if call.operation == "invoke_agent" { call.backend } else { call.model.unwrap_or_default() };

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::engine::channel_effects::Channels;
 use crate::engine::claim::HeldClaim;
 use crate::engine::concurrency_limits::{FORGE_CALLERS, SEERS};
-use crate::engine::context::{Context, Wake};
+use crate::engine::context::{ServiceContext, Wake};
 use crate::engine::forge_effects::ForgeEffects;
 use crate::engine::leases::Leases;
 use crate::engine::settings::Pace;
@@ -104,7 +104,7 @@ fn control(tasks: &mut ServiceTasks, engine: &Arc<Engine>) {
 /// Tasks of this process.
 struct ServiceTasks {
     running: JoinSet<()>,
-    context: Context,
+    context: ServiceContext,
     pace: Pace,
 }
 
@@ -230,7 +230,7 @@ async fn workers(engine: Arc<Engine>, steps: bool) {
     }
 }
 
-async fn stop_cancelled(context: &Context, cancels: &HashMap<i64, CancellationToken>) {
+async fn stop_cancelled(context: &ServiceContext, cancels: &HashMap<i64, CancellationToken>) {
     if cancels.is_empty() {
         return;
     }
@@ -241,7 +241,7 @@ async fn stop_cancelled(context: &Context, cancels: &HashMap<i64, CancellationTo
 }
 
 /// Stops the service after the database has failed; the next start reads what is on disk.
-async fn watch(context: Context) {
+async fn watch(context: ServiceContext) {
     tokio::select! {
         () = context.store.failed() => {
             tracing::error!("the database no longer accepts writes; the service stops and has to be restarted");

@@ -2,10 +2,10 @@
 
 use crate::domain::loops::Loop;
 use crate::engine::forges::Forges;
-use crate::engine::git_access::GitAccess;
+use crate::engine::git_access::ForgeGit;
 use crate::engine::receipt::EffectError;
 
-impl GitAccess {
+impl ForgeGit {
     /// Deletes the branch of a loop on the forge. Returns `false` if there is no branch, or if somebody else pushed to
     /// it.
     ///

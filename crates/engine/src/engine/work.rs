@@ -42,12 +42,12 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect, WorkEffect};
 use crate::domain::loops::{ForgeInput, Loop, LoopInput, WorkOutcome};
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::engine::claim::HeldClaim;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::executor::Executor;
 use crate::engine::forges::Forges;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::forges::repository_access::RepositoryAccess;
-use crate::engine::git_access::GitAccess;
+use crate::engine::git_access::ForgeGit;
 use crate::engine::intake::Intake;
 use crate::engine::intake::page::page_is_stored;
 use crate::engine::programs::Programs;
@@ -71,7 +71,7 @@ const SETUP_TIMEOUT_S: u64 = 1800;
 
 /// Sets up work trees, runs checks and hooks, and verifies commits.
 pub struct Verification {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     /// Git mirrors and work trees.
     pub workspaces: Arc<Workspaces>,
     /// Runner of checks.
@@ -84,7 +84,7 @@ pub struct Verification {
 
 /// Runs agents.
 pub struct Runs {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) calls: Arc<Calls>,
     pub(super) verification: Arc<Verification>,
     pub(super) prompts: Prompts,
@@ -95,9 +95,9 @@ pub struct Runs {
 
 /// Prepares, commits, merges and pushes the branches of loops.
 pub(super) struct Branches {
-    pub(super) context: Context,
+    pub(super) context: ServiceContext,
     pub(super) forges: Arc<Forges>,
-    pub(super) git: GitAccess,
+    pub(super) git: ForgeGit,
     pub(super) verification: Arc<Verification>,
     pub(super) runs: Arc<Runs>,
     pub(super) intake: Arc<Intake>,

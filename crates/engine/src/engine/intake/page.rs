@@ -5,7 +5,7 @@ use crate::domain::loops::{ForgeInput, Loop, LoopInput};
 use crate::domain::model::document::Document;
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::sanitize::document;
-use crate::engine::context::Context;
+use crate::engine::context::ServiceContext;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::receipt::EffectError;
 use crate::forge::ForgeError;
@@ -49,7 +49,7 @@ pub(in crate::engine) async fn document_of(
 /// Fails if a work effect reads a task that was stored without its page, after asking the forge for the page and storing it. The
 /// effect is then retried.
 pub(in crate::engine) async fn page_is_stored(
-    context: &Context,
+    context: &ServiceContext,
     account: &ForgeAccount,
     repo: &RepoRef,
     effect: &WorkEffect,

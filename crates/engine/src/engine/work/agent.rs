@@ -174,7 +174,8 @@ impl Runs {
             let (outcome, tools, turn) = self.call(&task, &mut chosen, note.take(), cancel).await?;
             self.calls.learn_login(&chosen.backend);
             sum.tools = tools;
-            let limit = limit_of(&outcome, self.context.clock.now());
+            let now = self.context.clock.now();
+            let limit = limit_of(&outcome, now);
             let end = match (&limit, &outcome.status) {
                 _ if outcome.session_unknown => CallEnd::Ended,
                 (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
@@ -208,12 +209,7 @@ impl Runs {
                 Some(CallAdvice::ShorterPrompt { .. }) => !task.prompt_inputs.shorten(),
                 Some(CallAdvice::OtherModel { .. }) => {
                     lacking.push((chosen.backend.clone(), chosen.model.clone()));
-                    let all = self.calls.models_of(
-                        &chosen.backend,
-                        task.current,
-                        BackendRole::Agent,
-                        self.context.clock.now(),
-                    );
+                    let all = self.calls.models_of(&chosen.backend, task.current, BackendRole::Agent, now);
                     all.into_iter().all(|model| lacking.contains(&(chosen.backend.clone(), Some(model))))
                 }
                 Some(CallAdvice::OtherBackend { .. }) => true,
@@ -280,13 +276,7 @@ impl Runs {
             let reason = format!("the backend `{}` cannot be used here", chosen.backend);
             return Ok((AgentOutcome::only(AgentStatus::Unavailable { reason }), Vec::new(), None));
         };
-        let scratch = self
-            .verification
-            .programs
-            .settings
-            .scratch
-            .join(current.id.as_str())
-            .join(format!("run-{iteration}-{attempt}"));
+        let scratch = self.verification.programs.scratch_of(&current.id, format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
         private::create_folder(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
         let mut seen = self.verification.workspaces.agent_view(&current.id, task.repo);

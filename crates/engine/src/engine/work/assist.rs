@@ -25,7 +25,7 @@ use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::outbound::Masker;
 use crate::domain::trust::policy::Intelligence;
-use crate::engine::context::{Context, random};
+use crate::engine::context::{ServiceContext, random};
 use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall, reasons_words};
 use crate::engine::respondent::Respondent;
 use crate::engine::settings::QuestionSettings;
@@ -131,7 +131,7 @@ struct QuestionEnd<T> {
 
 /// Asks backends the questions of the service.
 pub(in crate::engine) struct Assistants {
-    pub(in crate::engine) context: Context,
+    pub(in crate::engine) context: ServiceContext,
     pub(in crate::engine) calls: Arc<Calls>,
     pub(in crate::engine) program_runs: ProgramRuns,
     /// Backends that answer questions, by configured name.

@@ -127,7 +127,7 @@ impl Verification {
     }
 
     fn setup_home(&self, current: &Loop) -> PathBuf {
-        self.programs.settings.scratch.join(current.id.as_str()).join("setup")
+        self.programs.scratch_of(&current.id, "setup")
     }
 
     async fn environment_key(&self, of: SetupContext<'_>, commit: &Sha) -> Result<EnvironmentKey, EffectError> {
@@ -329,7 +329,7 @@ impl Verification {
         let mut runner = self.checks.clone();
         runner.read_only.extend_from_slice(read_only);
         runner.cookie = Some(Cookie::new(&self.programs.instance, current.id.as_str(), 0));
-        let scratch = self.programs.settings.scratch.join(current.id.as_str()).join("checks");
+        let scratch = self.programs.scratch_of(&current.id, "checks");
         if let Some(environment) = self.kept_environment(repo, current).await? {
             remove_folder(&scratch);
             environment.copy_to_home(tree, &scratch, false).await?;

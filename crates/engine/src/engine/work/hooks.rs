@@ -180,7 +180,7 @@ impl Verification {
         let Some(hook) = self.hooks.iter().find(|hook| hook.event == event && hook.name == name) else {
             return broken("the operator's file does not have it any more".to_owned());
         };
-        let scratch = self.programs.settings.scratch.join(current.id.as_str()).join("hook");
+        let scratch = self.programs.scratch_of(&current.id, "hook");
         remove_folder(&scratch);
         if let Err(error) = private::create_folder(&scratch.join("tmp")) {
             return broken(format!("its folder {} could not be created: {error}", scratch.display()));

@@ -19,7 +19,7 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::limit::LimitSignals;
-use crate::engine::context::{Context, random};
+use crate::engine::context::{ServiceContext, random};
 use crate::engine::programs::Programs;
 use crate::engine::providers::{CallEnd, CallUsage, Calls};
 use crate::process::{Cookie, RefusedHosts, private};
@@ -78,7 +78,7 @@ pub(super) struct ProgramEnd {
 /// Runs programs that answer questions or give second opinions.
 #[derive(Clone)]
 pub(in crate::engine) struct ProgramRuns {
-    pub(in crate::engine) context: Context,
+    pub(in crate::engine) context: ServiceContext,
     pub(in crate::engine) calls: Arc<Calls>,
     pub(in crate::engine) programs: Arc<Programs>,
 }
@@ -209,7 +209,7 @@ impl<'a> ProgramAssistant<'a> {
         cancel: &'a CancellationToken,
     ) -> Self {
         let folder = format!("question-{}-{:08x}", caller.purpose, random());
-        let scratch = runs.programs.settings.scratch.join(current.id.as_str()).join(folder);
+        let scratch = runs.programs.scratch_of(&current.id, folder);
         Self { runs, agent, current, caller, backend, model, cancel, scratch, record: Mutex::default() }
     }
 

@@ -22,6 +22,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
+use crate::engine::context::ServiceContext;
 use crate::engine::memory::summarize;
 use crate::engine::prompt_memory::Recall;
 use crate::engine::providers::Calls;
@@ -84,7 +85,7 @@ impl PromptInputs {
 
 /// Collects the inputs of prompts, and renders prompts.
 pub(in crate::engine) struct Prompts {
-    pub(in crate::engine) context: crate::engine::context::Context,
+    pub(in crate::engine) context: ServiceContext,
     pub(in crate::engine) calls: Arc<Calls>,
     pub(in crate::engine) verification: Arc<Verification>,
     pub(in crate::engine) assistants: Assistants,

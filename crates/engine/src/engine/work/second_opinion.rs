@@ -25,7 +25,7 @@ use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::outbound::Masker;
 use crate::domain::trust::policy::ReviewPolicy;
-use crate::engine::context::{Context, random};
+use crate::engine::context::{ServiceContext, random};
 use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall, reasons_words};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::respondent::Respondent;
@@ -60,7 +60,7 @@ struct OpinionCall {
 
 /// Asks reviewers for second opinions.
 pub(in crate::engine) struct Opinions {
-    pub(in crate::engine) context: Context,
+    pub(in crate::engine) context: ServiceContext,
     pub(in crate::engine) calls: Arc<Calls>,
     pub(in crate::engine) verification: Arc<Verification>,
     pub(in crate::engine) program_runs: ProgramRuns,
@@ -303,7 +303,7 @@ impl Opinions {
             answer: Err(why),
         };
         let current = asked.current;
-        let scratch = self.verification.programs.settings.scratch.join(current.id.as_str()).join("second-opinion");
+        let scratch = self.verification.programs.scratch_of(&current.id, "second-opinion");
         remove_folder(&scratch);
         if let Err(error) = private::create_folder(&scratch) {
             return failed(format!("its folder {} could not be created: {error}", scratch.display()));
