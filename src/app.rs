@@ -22,15 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channels::{Channel, ChannelSettings, MailSettings};
 use crate::checks::CheckRunner;
-use crate::clock::{Clock, ClockWatch};
+use crate::clock::Clock;
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MailConfig};
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::embed::StaticModel;
 use crate::engine::{
-    self, ChannelRetrySettings, Engine, EngineSettings, ForgeAccount, ForgeCallLimits, HeldLeases, LeaseOwner,
-    RepositoryPattern, Role, Wake,
+    self, CallSettings, ChannelRetrySettings, Engine, EngineParts, EngineSettings, ForgeAccount, ForgeSettings,
+    LeaseOwner, LoopFolders, Pace, ProgramSettings, QuestionSettings, RepositoryPattern, Role, RoundSettings, Wake,
 };
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
@@ -158,7 +158,7 @@ impl Application {
     /// Stops the service in order: deliveries, new work, agents (after their grace period), leases, database.
     pub async fn stop(self) {
         self.listener_shutdown.cancel();
-        self.engine.stopping.cancel();
+        self.engine.context.stopping.cancel();
         kill_point("K36");
         for listener in self.listeners {
             if let Ok(Err(error)) = listener.await {
@@ -168,13 +168,13 @@ impl Application {
         if let Err(error) = self.loops.await {
             tracing::error!(%error, "a task of the service failed");
         }
-        self.engine.tracer.stop().await;
+        self.engine.context.tracer.stop().await;
         self.engine.store.close().await;
     }
 
     /// Waits until the service stops because of a failure.
     pub async fn stopped(&self) {
-        self.engine.stopping.cancelled().await;
+        self.engine.context.stopping.cancelled().await;
     }
 }
 
@@ -187,7 +187,7 @@ fn check_integrity(engine: &Arc<Engine>) {
             Ok(findings) if findings.is_empty() => tracing::info!("the database is sound after an unclean stop"),
             Ok(findings) => {
                 tracing::error!(?findings, "the database is damaged; restore a backup (`ralph-bot backup` makes them)");
-                engine.stopping.cancel();
+                engine.context.stopping.cancel();
             }
             Err(error) => tracing::error!(%error, "the database's integrity could not be checked"),
         }
@@ -232,14 +232,19 @@ pub fn deliveries(config: &Config, engine: &Arc<Engine>) -> axum::Router {
 fn state(config: &Config, engine: &Arc<Engine>) -> Arc<HttpState> {
     let hooks = config.forges.iter().filter(|forge| forge.updates.webhooks).map(hook);
     let nudged = engine.clone();
-    let wake = Arc::new(move || nudged.wake.intake.notify_one());
-    let mut edge =
-        HttpState::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
+    let wake = Arc::new(move || nudged.context.wake.intake.notify_one());
+    let mut edge = HttpState::new(
+        engine.store.clone(),
+        engine.clock.clone(),
+        hooks.collect(),
+        engine.context.metrics.clone(),
+        wake,
+    );
     let asked = engine.clone();
-    edge.absent = Arc::new(move || asked.absent_forges().iter().map(ToString::to_string).collect());
+    edge.absent = Arc::new(move || asked.forges.absent_forges().iter().map(ToString::to_string).collect());
     let (measured, data) = (engine.clone(), config.data_dir.clone());
     edge.measure = Arc::new(move |metrics: &Metrics| {
-        for account in measured.forges.values() {
+        for account in measured.forges.accounts.values() {
             if let Some(meter) = account.forge.meter() {
                 metrics.forge_requests(account.forge.name().as_str(), meter.requests(), meter.remaining());
             }
@@ -324,9 +329,17 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let mut settings = settings(config, &data, &sandbox, &forges, &built);
     settings.embedder = embedder(config)?;
     (options.tune)(&mut settings);
-    let engine = Engine {
-        store,
-        clock: options.clock.clone(),
+    let metrics = Metrics::new();
+    metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
+    let parts = EngineParts {
+        context: engine::ServiceContext {
+            store,
+            clock: options.clock.clone(),
+            wake: Arc::new(Wake::default()),
+            metrics: Arc::new(metrics),
+            tracer: tracer(config)?,
+            stopping: CancellationToken::new(),
+        },
         forges,
         channels: channels(config, &outbound)?,
         workspaces,
@@ -338,25 +351,11 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         outbound,
         mcp_key,
         marker_key: MarkerKey::new(key.as_bytes()),
-        settings,
-        started_at: options.clock.now(),
         owner: owner(),
-        held: HeldLeases::default(),
         instance,
-        wake: Wake::default(),
-        call_limits: ForgeCallLimits::default(),
-        looks: std::sync::Mutex::default(),
-        repository_access: engine::ConfirmedRepositories::default(),
-        watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
-        metrics: {
-            let metrics = Metrics::new();
-            metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
-            Arc::new(metrics)
-        },
-        tracer: tracer(config)?,
-        stopping: CancellationToken::new(),
     };
-    engine.meet_forges().await?;
+    let engine = Engine::new(parts, settings);
+    engine.presence.meet_forges().await?;
     Ok(engine)
 }
 
@@ -481,58 +480,69 @@ fn settings(
     let named = |(name, window): (&String, Option<u64>)| Some((name.clone(), window?));
     let poll = Duration::from_millis(u64::from(config.engine.poll_ms));
     EngineSettings {
-        repositories: config
-            .repositories
-            .iter()
-            .map(|p| RepositoryPattern { forge: p.forge.clone(), name: p.glob.clone() })
-            .collect(),
-        updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
-        policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
-        key_sources: config.key_sources.clone(),
-        default_backend,
-        models: backends().map(|(name, backend)| (name.clone(), backend.settings.models.clone())).collect(),
-        rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
-        prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
-        context_windows: backends()
-            .map(|(name, backend)| (name, backend.settings.context_window))
-            .filter_map(named)
-            .collect(),
-        backends: choice,
-        fingerprints: built.fingerprints.clone(),
-        providers: built.providers.clone(),
-        assistant: config.assistant.clone(),
-        answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
-        context: config.context.clone(),
+        forges: ForgeSettings {
+            repositories: config
+                .repositories
+                .iter()
+                .map(|p| RepositoryPattern { forge: p.forge.clone(), name: p.glob.clone() })
+                .collect(),
+            updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
+            policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
+            key_sources: config.key_sources.clone(),
+            is_trial: false,
+        },
+        calls: CallSettings {
+            default_backend,
+            models: backends().map(|(name, backend)| (name.clone(), backend.settings.models.clone())).collect(),
+            rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
+            prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
+            context_windows: backends()
+                .map(|(name, backend)| (name, backend.settings.context_window))
+                .filter_map(named)
+                .collect(),
+            backends: choice,
+            fingerprints: built.fingerprints.clone(),
+            providers: built.providers.clone(),
+            assistant: config.assistant.clone(),
+            money: config.money,
+        },
+        questions: QuestionSettings {
+            context: config.context.clone(),
+            answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
+            summary_interval: config.memory.summary_interval,
+        },
         memory: config.memory.clone(),
         embedder: None,
-        money: config.money,
+        programs: ProgramSettings {
+            program: std::env::current_exe().ok(),
+            scratch: data.join("scratch"),
+            sandboxed: sandbox.on,
+            sandbox: sandbox.settings.clone(),
+            sandbox_words: sandbox.words.clone(),
+            sandbox_refusal: sandbox.refusal.clone(),
+            sandbox_refusal_of_public: sandbox.refusal_of_public.clone(),
+            agent_egress: egress(config),
+        },
         hooks: config.hooks.clone(),
-        program: std::env::current_exe().ok(),
-        logs: data.join("logs"),
-        keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
-        scratch: data.join("scratch"),
-        sessions: data.join("sessions"),
         images: config.images.clone(),
-        image_files: data.join("images"),
-        lease: LEASE,
-        poll,
-        ambiguity_wait: poll * AMBIGUITY_WAIT_POLLS,
-        retry_first: poll * RETRY_FIRST_POLLS,
-        retry_most: Duration::from_secs(300),
+        folders: LoopFolders { logs: data.join("logs"), sessions: data.join("sessions"), images: data.join("images") },
+        pace: Pace {
+            lease: LEASE,
+            poll,
+            ambiguity_wait: poll * AMBIGUITY_WAIT_POLLS,
+            retry_first: poll * RETRY_FIRST_POLLS,
+            retry_most: Duration::from_secs(300),
+            stop_grace: Duration::from_secs(config.engine.stop_grace.as_seconds()),
+        },
         channel_retry: ChannelRetrySettings::default(),
-        stop_grace: Duration::from_secs(config.engine.stop_grace.as_seconds()),
-        reconcile_live: Duration::from_secs(60),
-        reconcile_idle: Duration::from_secs(15 * 60),
-        missed_event_after_ms: 60_000,
-        sandboxed: sandbox.on,
-        sandbox: sandbox.settings.clone(),
-        sandbox_words: sandbox.words.clone(),
-        sandbox_refusal: sandbox.refusal.clone(),
-        sandbox_refusal_of_public: sandbox.refusal_of_public.clone(),
-        agent_egress: egress(config),
+        rounds: RoundSettings {
+            live: Duration::from_secs(60),
+            idle: Duration::from_secs(15 * 60),
+            missed_event_after_ms: 60_000,
+        },
+        keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
         dashboard: dashboard::linked_pages(config),
         partial_clone: true,
-        is_trial: false,
     }
 }
 

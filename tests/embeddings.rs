@@ -242,7 +242,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
         now,
     );
     // Without vectors nothing would be found: no word is shared. The first look makes them.
-    let recalled = app.engine.prompt_memory(&begun.next).await;
+    let recalled = app.engine.recall.prompt_memory(&begun.next).await;
     let texts: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
     assert!(texts.first().is_some_and(|text| text.contains("Feed the marmot")), "{texts:?}");
 
@@ -253,7 +253,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
         let commit = Sha::new("0".repeat(40));
         working.iterations = vec![Iteration::new(1, now, commit, Vec::new())];
         working.iterations[0].report.summary = summary.into();
-        app.engine.objective_cosine(&working, &DiffStat::default())
+        app.engine.recall.objective_cosine(&working, &DiffStat::default())
     };
     let (near, far) = (cosine_of("The marmot gets its feed"), cosine_of("Split the parser in modules"));
     assert!(near.is_some_and(|near| near > 0.9) && far.is_some_and(|far| far < 0.5), "{near:?} {far:?}");

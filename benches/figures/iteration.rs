@@ -68,20 +68,20 @@ async fn iterate(world: &BenchWorld) -> anyhow::Result<Vec<Duration>> {
     let mut own = Vec::new();
     for _ in 0..STEPS {
         world.forge.flush().await;
-        let intake = engine.intake_step().await?;
+        let intake = engine.intake.intake_step().await?;
         let watch = Stopwatch::start();
-        let stepped = engine.loop_step().await?;
+        let stepped = engine.executor.loop_step().await?;
         let mut spent = watch.elapsed();
-        while engine.forge_effect_step().await? {}
+        while engine.forge_effects.forge_effect_step().await? {}
         let before = world.newest().await?;
         let watch = Stopwatch::start();
-        let worked = !stepped && engine.work_step().await?;
+        let worked = !stepped && engine.work.work_step().await?;
         let mut work = watch.elapsed();
         let Some(before) = before else { continue };
         if worked {
             // The loop's state contains the duration of a run only after the loop has processed it.
             let told = Stopwatch::start();
-            engine.loop_step().await?;
+            engine.executor.loop_step().await?;
             spent += told.elapsed();
             let after = world.newest().await?.unwrap_or_else(|| before.clone());
             work = match before.run.step {

@@ -61,7 +61,7 @@ async fn one(world: &BenchWorld) -> anyhow::Result<(Duration, Duration)> {
     let began = world
         .until("the agent", async || {
             let Some(found) = world.newest().await?.filter(|l| l.issue.issue == issue) else { return Ok(None) };
-            let tree = world.engine().workspaces.tree_dir(&found.id, &found.issue.repo);
+            let tree = world.engine().verification.workspaces.tree_dir(&found.id, &found.issue.repo);
             let text = std::fs::read_to_string(tree.join(NOTE)).unwrap_or_default();
             // A tree from the pool may still contain an earlier loop's file.
             let noted = text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok());

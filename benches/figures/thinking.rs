@@ -92,7 +92,7 @@ fn slowest(times: Vec<Duration>) -> Duration {
 /// end of the first agent to the start of the second, and the ended loop.
 async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, Duration, Loop)> {
     let engine = world.engine();
-    let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
+    let (settings, now) = (engine.calls.settings.backends.clone(), engine.clock.now());
     let enabled = BackendObservation::Enabled { backend: "claude".to_owned() };
     engine.store.write(move |c| calls::observe(c, &enabled, &settings, now)).await?;
     let issue = world.issue().await?;
@@ -198,7 +198,7 @@ async fn context(run: &mut FigureRun, world: &BenchWorld, ended: Loop) -> anyhow
     let mut tokens = 0;
     for _ in 0..if run.size == Size::Brief { 3 } else { 100 } {
         let watch = Stopwatch::start();
-        let recalled = engine.prompt_memory(&current).await;
+        let recalled = engine.recall.prompt_memory(&current).await;
         let of = current.id.clone();
         let summaries = engine.store.read(move |c| session::summaries(c, &of, 0)).await?;
         let mut context = Context::of(&current, engine.clock.now());

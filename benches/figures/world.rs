@@ -73,7 +73,7 @@ impl BenchWorld {
         let tune = |settings: &mut EngineSettings| {
             settings.partial_clone = false;
             // The current executable is the benchmark, which lacks the service's subcommands.
-            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
         };
         let options = Options { role, rates, sandbox: Some(sandbox), tune, ..Options::default() };
         let app = Application::start(&config, &env, options).await?;

@@ -88,12 +88,12 @@ fn unusable_backend_is_never_chosen_nor_default() {
     let built = built(&config, "k1");
     let sandbox = no_sandbox();
     let settings = settings(&config, folder.path(), &sandbox, &HashMap::new(), &built);
-    assert_eq!(settings.default_backend, "mine");
-    assert!(!settings.backends.backends["gone"].enabled && settings.backends.backends["own"].enabled);
-    assert_eq!(settings.backends.in_order(BackendRole::Agent), ["mine", "own", "tiny"]);
-    assert_eq!(settings.context_windows.get("own"), Some(&32_000));
-    assert_eq!(settings.context_windows.get("mine"), None);
-    assert_eq!((settings.rules.len(), settings.prices.len(), settings.fingerprints.len()), (6, 6, 6));
+    assert_eq!(settings.calls.default_backend, "mine");
+    assert!(!settings.calls.backends.backends["gone"].enabled && settings.calls.backends.backends["own"].enabled);
+    assert_eq!(settings.calls.backends.in_order(BackendRole::Agent), ["mine", "own", "tiny"]);
+    assert_eq!(settings.calls.context_windows.get("own"), Some(&32_000));
+    assert_eq!(settings.calls.context_windows.get("mine"), None);
+    assert_eq!((settings.calls.rules.len(), settings.calls.prices.len(), settings.calls.fingerprints.len()), (6, 6, 6));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn stop_grace_of_the_file_reaches_the_engine() {
     let stop_grace = |engine: &str| {
         let config = config(folder.path(), &format!("{ALL}{engine}"), "k1");
         let sandbox = no_sandbox();
-        settings(&config, folder.path(), &sandbox, &HashMap::new(), &built(&config, "k1")).stop_grace
+        settings(&config, folder.path(), &sandbox, &HashMap::new(), &built(&config, "k1")).pace.stop_grace
     };
     assert_eq!(stop_grace(""), Duration::from_secs(10));
     assert_eq!(stop_grace("engine: { stop_grace: 1m }\n"), Duration::from_secs(60));

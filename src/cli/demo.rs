@@ -244,8 +244,8 @@ backends:
     let env = Env::of(known);
     let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env)?;
     let tune = |settings: &mut EngineSettings| {
-        settings.poll = Duration::from_millis(100);
-        settings.reconcile_live = Duration::from_secs(10);
+        settings.pace.poll = Duration::from_millis(100);
+        settings.rounds.live = Duration::from_secs(10);
     };
     let interval = if args.fast { 0 } else { 300 };
     let options = Options {

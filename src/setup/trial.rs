@@ -186,8 +186,8 @@ async fn trial_config(
 
 fn options(config: &Config, listen: bool) -> Options {
     let tune = |settings: &mut EngineSettings| {
-        settings.is_trial = true;
-        settings.reconcile_live = Duration::from_secs(10);
+        settings.forges.is_trial = true;
+        settings.rounds.live = Duration::from_secs(10);
     };
     Options { tune, listen, ..Options::of(config) }
 }
@@ -379,7 +379,7 @@ pub async fn clean_up(place: &OperatorFileLocation) -> anyhow::Result<Vec<String
                 adapter.set_issue_open(&record.repo, pull.number, false).await?;
                 lines.push(format!("The pull request #{} is closed.", pull.number));
             }
-            if engine.delete_branch_of(current).await? {
+            if engine.git.delete_branch_of(&engine.forges, current).await? {
                 lines.push(format!("The branch {} is deleted.", current.branch.name));
             }
         }

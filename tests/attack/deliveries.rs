@@ -88,7 +88,7 @@ impl Effects {
 
 /// Value of a counter of deliveries.
 fn counted(world: &World, outcome: &str) -> u64 {
-    let text = String::from_utf8(world.engine().metrics.encode().into_bytes()).expect("text");
+    let text = String::from_utf8(world.engine().context.metrics.encode().into_bytes()).expect("text");
     let line = format!("ralph_deliveries_total{{forge=\"forge\",outcome=\"{outcome}\"}} ");
     text.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok()).unwrap_or(0)
 }
@@ -796,7 +796,7 @@ async fn former_names_with_the_old_number_start_nothing(dialect: Dialect) {
     for labels in [false, true] {
         story(Setup::new(dialect), async |world| {
             let (mira, otto, issue) = (world.maintainer.clone(), world.outsider.clone(), world.issue);
-            world.engine().reconcile_step(true).await.expect("the name is known");
+            world.engine().reconciler.reconcile_step(true).await.expect("the name is known");
             let mut held = match labels {
                 true => label_kept_back(world, &mira, issue).await,
                 false => comment_kept_back(world, &mira, issue, "/ralph run").await,

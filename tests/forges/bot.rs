@@ -131,16 +131,16 @@ impl Bot {
             .unwrap_or_else(|problems| panic!("{problems}\n{}", self.config));
         let tune = |settings: &mut EngineSettings| {
             // The test binary has no subcommand for the session memory; the real one has.
-            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
-            settings.poll = Duration::from_millis(50);
-            for poll in settings.updates.values_mut().filter_map(|updates| updates.poll.as_mut()) {
+            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+            settings.pace.poll = Duration::from_millis(50);
+            for poll in settings.forges.updates.values_mut().filter_map(|updates| updates.poll.as_mut()) {
                 *poll = Duration::from_millis(500);
             }
-            settings.ambiguity_wait = Duration::from_millis(200);
-            settings.missed_event_after_ms = 15_000;
-            settings.retry_first = Duration::from_millis(100);
-            settings.retry_most = Duration::from_secs(1);
-            settings.stop_grace = Duration::from_secs(5);
+            settings.pace.ambiguity_wait = Duration::from_millis(200);
+            settings.rounds.missed_event_after_ms = 15_000;
+            settings.pace.retry_first = Duration::from_millis(100);
+            settings.pace.retry_most = Duration::from_secs(1);
+            settings.pace.stop_grace = Duration::from_secs(5);
         };
         let bubblewrap = Err("these stories are about forges".into());
         let options = Options {

@@ -137,11 +137,11 @@ impl World {
         let (config, env) = self.config().await;
         let tune = |settings: &mut EngineSettings| {
             // The test binary has no subcommand for the session memory; the real one has.
-            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
-            settings.poll = Duration::from_millis(20);
-            settings.ambiguity_wait = Duration::from_millis(10);
-            settings.retry_first = Duration::from_millis(10);
-            settings.stop_grace = Duration::from_secs(5);
+            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+            settings.pace.poll = Duration::from_millis(20);
+            settings.pace.ambiguity_wait = Duration::from_millis(10);
+            settings.pace.retry_first = Duration::from_millis(10);
+            settings.pace.stop_grace = Duration::from_secs(5);
             settings.channel_retry.request_timeout = Duration::from_millis(500);
             settings.channel_retry.first_wait = Duration::from_millis(50);
             settings.channel_retry.max_wait = Duration::from_secs(1);
@@ -196,7 +196,7 @@ impl World {
     pub async fn settle(&self) {
         self.settle_without_poll().await;
         for _ in 0..if self.setup.updates.polls() { 2 } else { 0 } {
-            self.engine().reconcile_step(true).await.expect("poll");
+            self.engine().reconciler.reconcile_step(true).await.expect("poll");
             self.settle_without_poll().await;
         }
     }
@@ -206,15 +206,15 @@ impl World {
         let engine = self.engine();
         for _ in 0..MAX_ROUNDS {
             self.forge.flush().await;
-            let mut worked = engine.intake_step().await.expect("intake");
-            worked |= engine.timer_step().await.expect("timer");
-            worked |= engine.loop_step().await.expect("loop");
-            worked |= engine.forge_effect_step().await.expect("talk");
+            let mut worked = engine.intake.intake_step().await.expect("intake");
+            worked |= engine.executor.timer_step().await.expect("timer");
+            worked |= engine.executor.loop_step().await.expect("loop");
+            worked |= engine.forge_effects.forge_effect_step().await.expect("talk");
             if !worked {
-                worked = engine.work_step().await.expect("work");
+                worked = engine.work.work_step().await.expect("work");
             }
             if !worked {
-                worked = engine.channel_step().await.expect("notify");
+                worked = engine.channels.channel_step().await.expect("notify");
             }
             if !worked {
                 return;
@@ -231,7 +231,7 @@ impl World {
 
     /// Runs a reconciliation with the forge, then settles.
     pub async fn reconcile(&self) {
-        self.engine().reconcile_step(true).await.expect("reconcile");
+        self.engine().reconciler.reconcile_step(true).await.expect("reconcile");
         self.settle().await;
     }
 
@@ -399,7 +399,7 @@ impl World {
     /// Worktree of the newest loop.
     pub async fn tree(&self) -> PathBuf {
         let current = self.the_loop().await;
-        self.engine().workspaces.tree_dir(&current.id, &current.issue.repo)
+        self.engine().verification.workspaces.tree_dir(&current.id, &current.issue.repo)
     }
 
     /// Steps the service until the newest loop meets a condition, and returns it.
@@ -410,15 +410,15 @@ impl World {
                 return found;
             }
             self.forge.flush().await;
-            let mut any = engine.intake_step().await.expect("intake");
-            any |= engine.timer_step().await.expect("timer");
-            any |= engine.loop_step().await.expect("loop");
+            let mut any = engine.intake.intake_step().await.expect("intake");
+            any |= engine.executor.timer_step().await.expect("timer");
+            any |= engine.executor.loop_step().await.expect("loop");
             if let Some(found) = self.newest().await.filter(|l| holds(l)) {
                 return found;
             }
-            any |= engine.forge_effect_step().await.expect("talk");
+            any |= engine.forge_effects.forge_effect_step().await.expect("talk");
             if !any {
-                any = engine.work_step().await.expect("work");
+                any = engine.work.work_step().await.expect("work");
             }
             assert!(any, "never reached {what}: {:#?}", self.newest().await.map(|l| (l.state, l.run.step, l.why)));
         }
@@ -460,7 +460,7 @@ impl World {
 
     /// First prompt of an iteration of the newest loop.
     pub async fn prompt(&self, iteration: u32) -> String {
-        let folder = self.engine().settings.logs.join(self.the_loop().await.id.as_str());
+        let folder = self.engine().runs.folders.logs.join(self.the_loop().await.id.as_str());
         let path = folder.join(format!("{iteration:03}-1.prompt.md"));
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
@@ -510,17 +510,17 @@ impl World {
         let engine = self.engine();
         for _ in 0..MAX_ROUNDS {
             self.forge.flush().await;
-            let mut any = engine.intake_step().await.expect("intake");
-            any |= engine.timer_step().await.expect("timer");
-            any |= engine.loop_step().await.expect("loop");
-            any |= engine.forge_effect_step().await.expect("talk");
+            let mut any = engine.intake.intake_step().await.expect("intake");
+            any |= engine.executor.timer_step().await.expect("timer");
+            any |= engine.executor.loop_step().await.expect("loop");
+            any |= engine.forge_effects.forge_effect_step().await.expect("talk");
             if any {
                 continue;
             }
             if let Some(found) = self.newest().await.filter(|l| holds(l)) {
                 return found;
             }
-            if !engine.work_step().await.expect("work") {
+            if !engine.work.work_step().await.expect("work") {
                 break;
             }
         }
@@ -529,7 +529,7 @@ impl World {
 
     /// Prompts of all agent runs of the newest loop, oldest first.
     pub async fn prompts(&self) -> Vec<String> {
-        let folder = self.engine().settings.logs.join(self.the_loop().await.id.as_str());
+        let folder = self.engine().runs.folders.logs.join(self.the_loop().await.id.as_str());
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let mut paths: Vec<_> = entries.filter(|path| path.to_string_lossy().ends_with(".prompt.md")).collect();
         paths.sort();
@@ -556,7 +556,7 @@ impl World {
         if self.live {
             self.stop().await;
         }
-        assert_invariants(&self, &engine.store, &engine.instance, !self.live).await;
+        assert_invariants(&self, &engine.store, &engine.verification.programs.instance, !self.live).await;
         self.stop().await;
     }
 }

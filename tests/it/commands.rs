@@ -195,7 +195,7 @@ async fn pause_waits_for_iteration_and_resume_adds_guidance(dialect: Dialect) {
 /// Waits until child processes of the service run, or until none do.
 async fn processes(world: &World, wanted: bool) {
     let waiting = async {
-        while ralph_bot::process::survivors(&world.engine().instance).is_empty() == wanted {
+        while ralph_bot::process::survivors(&world.engine().verification.programs.instance).is_empty() == wanted {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -93,12 +93,12 @@ async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
         let engine = world.engine();
         for _ in 0..500 {
             world.forge.flush().await;
-            let mut any = engine.intake_step().await.expect("intake");
-            any |= engine.timer_step().await.expect("timer");
-            any |= engine.loop_step().await.expect("loop");
-            any |= engine.forge_effect_step().await.expect("talk");
+            let mut any = engine.intake.intake_step().await.expect("intake");
+            any |= engine.executor.timer_step().await.expect("timer");
+            any |= engine.executor.loop_step().await.expect("loop");
+            any |= engine.forge_effects.forge_effect_step().await.expect("talk");
             if !any {
-                any = engine.work_step().await.expect("work");
+                any = engine.work.work_step().await.expect("work");
             }
             let now = world.state_labels();
             assert!(now.len() <= 1, "two states at a time: {now:?}");

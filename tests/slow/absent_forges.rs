@@ -40,14 +40,14 @@ async fn shown(world: &World) -> (String, serde_json::Value) {
 }
 
 fn metric(world: &World, there: u8) -> bool {
-    world.engine().metrics.encode().contains(&format!("ralph_forge_up{{forge=\"forge\"}} {there}"))
+    world.engine().context.metrics.encode().contains(&format!("ralph_forge_up{{forge=\"forge\"}} {there}"))
 }
 
 /// Lets the forge answer again, and waits until the service notices by itself.
 async fn bring_back(world: &World) {
     world.forge.faults().clear();
     let back = async {
-        while !world.engine().absent_forges().is_empty() {
+        while !world.engine().forges.absent_forges().is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -87,7 +87,7 @@ async fn flood_of_output_is_truncated(dialect: Dialect) {
     story(Setup::new(dialect).agent(agent), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let folder = world.engine().settings.logs.join(done.id.as_str());
+        let folder = world.engine().runs.folders.logs.join(done.id.as_str());
         for entry in std::fs::read_dir(folder).expect("logs").flatten() {
             let size = entry.metadata().expect("a file").len();
             assert!(size < 5_000_000, "{:?} has {size} bytes", entry.path());

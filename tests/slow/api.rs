@@ -689,7 +689,7 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let (repo, id, now) = (done.issue.repo.clone(), done.id.clone(), world.clock.now());
-        let settings = world.engine().settings.memory.clone();
+        let settings = world.engine().recall.settings.clone();
         let stored = world.engine().store.write(move |c| {
             let learning = remembered(&repo, "Run the generator before the tests.", &id, now);
             memory::learn(c, &Masker::default(), learning, &settings, now)?;
@@ -769,7 +769,7 @@ async fn stopped_backend_is_used_again_by_the_api(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let engine = world.engine().clone();
-        let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
+        let (settings, now) = (engine.calls.settings.backends.clone(), engine.clock.now());
         let stopped = BackendObservation::Disabled { backend: "mine".into(), reason: "its key was revoked".into() };
         let observed = engine.store.write(move |c| calls::observe(c, &stopped, &settings, now)).await;
         assert!(!observed.expect("stored").changes.is_empty());

@@ -257,7 +257,7 @@ async fn conflict_whose_push_was_missed_is_found_by_a_full_round(dialect: Dialec
         set_status(world, &head, "success").await;
         world.settle().await;
         assert_iterations(world, 1, "nothing says so").await;
-        world.engine().reconcile_step(false).await.expect("a round over open loops");
+        world.engine().reconciler.reconcile_step(false).await.expect("a round over open loops");
         world.settle().await;
         assert_iterations(world, 1, "between two full rounds").await;
         world.reconcile().await;

@@ -61,10 +61,10 @@ async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
             }
             world.clock.advance_ms(5_000);
             world.clock.set_ahead_ms(YEARS_MS);
-            assert!(!engine.work_step().await.expect("work"), "what is under way is not begun again");
+            assert!(!engine.work.work_step().await.expect("work"), "what is under way is not begun again");
             std::fs::write(tree.join("go"), "").expect("written");
         };
-        let (work, ()) = tokio::join!(engine.work_step(), meanwhile);
+        let (work, ()) = tokio::join!(engine.work.work_step(), meanwhile);
         assert!(work.expect("work"));
         world.recover().await;
         let done = world.the_loop().await;

@@ -301,7 +301,7 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
         let stopped = world.run().await;
         let give = async |user: &ralph_bot::domain::model::ids::User, text: &str| {
             let author = DashboardAuthor::Account(user.clone());
-            world.engine().command_from_dashboard(&stopped.id, (&author, &CommandPath::Page), text).await
+            world.engine().intake.command_from_dashboard(&stopped.id, (&author, &CommandPath::Page), text).await
         };
         let denied = give(&world.outsider, "/ralph abort").await;
         assert!(matches!(denied, Err(DashboardCommandError::Denied { .. })), "{denied:?}");
@@ -329,7 +329,7 @@ async fn account_needs_the_forges_permission_for_each_command(dialect: Dialect) 
         let unknown = LoopId::new("r-1-none");
         let by = CommandPath::Api { token: None };
         let missing =
-            world.engine().command_from_dashboard(&unknown, (&DashboardAuthor::Operator, &by), "/ralph abort");
+            world.engine().intake.command_from_dashboard(&unknown, (&DashboardAuthor::Operator, &by), "/ralph abort");
         let missing = missing.await;
         assert!(matches!(missing, Err(DashboardCommandError::UnknownLoop(_))), "{missing:?}");
     })
@@ -587,7 +587,7 @@ async fn proposal_and_learning_are_answered_by_buttons(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let engine = world.engine().clone();
-        let (repo, settings) = (done.issue.repo.clone(), engine.settings.memory.clone());
+        let (repo, settings) = (done.issue.repo.clone(), engine.recall.settings.clone());
         let remark = "Please name the tests after what they show.";
         let stored = engine.store.write(move |c| {
             for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
@@ -620,7 +620,7 @@ async fn learnings_are_filtered_on_the_page(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let (repo, id, now) = (done.issue.repo.clone(), done.id.clone(), world.clock.now());
-        let settings = world.engine().settings.memory.clone();
+        let settings = world.engine().recall.settings.clone();
         let stored = world.engine().store.write(move |c| {
             for rule in ["Run the generator before the tests.", "Never edit files below vendor."] {
                 memory::learn(c, &Masker::default(), remembered(&repo, rule, &id, now), &settings, now)?;
@@ -731,7 +731,7 @@ async fn stopped_backend_is_used_again_by_a_button(dialect: Dialect) {
         world.run().await;
         let engine = world.engine().clone();
         let observe = async |observation: BackendObservation| {
-            let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
+            let (settings, now) = (engine.calls.settings.backends.clone(), engine.clock.now());
             let observed = engine.store.write(move |c| calls::observe(c, &observation, &settings, now)).await;
             assert!(!observed.expect("stored").changes.is_empty());
         };

@@ -339,7 +339,7 @@ async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
         assert!(before > undisturbed().comments, "the story wants comments that stand twice: {before}");
         for _ in 0..3 {
             world.advance(Duration::from_secs(60)).await;
-            world.engine().reconcile_step(false).await.expect("reconcile");
+            world.engine().reconciler.reconcile_step(false).await.expect("reconcile");
             world.settle().await;
         }
         assert_eq!(outcome(world).await, undisturbed());
@@ -452,7 +452,7 @@ async fn missed_issue_close_ends_the_loop(dialect: Dialect) {
         world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         world.forge.hooks().drop_next(10_000);
         world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
-        world.engine().reconcile_step(true).await.expect("reconcile");
+        world.engine().reconciler.reconcile_step(true).await.expect("reconcile");
         world.settle().await;
         let now = world.the_loop().await;
         assert_eq!((now.state, now.branch.pushed), (LoopState::Closed, None), "{}", now.why);
@@ -589,11 +589,11 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
         world.forge.hooks().drop_next(10_000);
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         // The delivery may still arrive.
-        world.engine().reconcile_step(true).await.expect("reconcile");
-        while world.engine().loop_step().await.expect("loop") {}
+        world.engine().reconciler.reconcile_step(true).await.expect("reconcile");
+        while world.engine().executor.loop_step().await.expect("loop") {}
         assert_eq!(world.the_loop().await.state, LoopState::Running);
         world.clock.advance_ms(61_000);
-        world.engine().reconcile_step(true).await.expect("reconcile");
+        world.engine().reconciler.reconcile_step(true).await.expect("reconcile");
         world.settle().await;
         let now = world.the_loop().await;
         assert_eq!((now.state, now.branch.pushed), (LoopState::Paused, None), "{}", now.why);

@@ -335,11 +335,11 @@ async fn quiet_repository_costs_one_request() {
         world.reconcile().await;
         world.advance(Duration::from_secs(600)).await;
         let before = world.forge.requests().len();
-        world.engine().reconcile_step(false).await.expect("reconcile");
+        world.engine().reconciler.reconcile_step(false).await.expect("reconcile");
         let asked: Vec<_> = world.forge.requests().split_off(before).into_iter().map(|one| one.path).collect();
         assert_eq!(asked.len(), 1, "{asked:?}");
         // It is not looked at again before its time.
-        world.engine().reconcile_step(false).await.expect("reconcile");
+        world.engine().reconciler.reconcile_step(false).await.expect("reconcile");
         assert_eq!(world.forge.requests().len(), before + 1);
     })
     .await;

@@ -230,7 +230,7 @@ async fn looked_under_the_former_name(dialect: Dialect, updates: UpdateMode, the
         }
         // A label whose delivery is missing is looked at after a time. A full round lists the repositories with their names.
         world.clock.advance_ms(600_000);
-        world.engine().reconcile_step(false).await.expect("reconcile");
+        world.engine().reconciler.reconcile_step(false).await.expect("reconcile");
         world.recover().await;
         // The other repository may have loops of its own.
         let mut all = world.all_loops().await;
@@ -274,7 +274,7 @@ async fn review_in_the_repository_that_took_over_the_name_asks_for_nothing(diale
         };
         world.forge.review(&world.outsider, other, pull, &review).await.expect("reviewed");
         world.clock.advance_ms(600_000);
-        world.engine().reconcile_step(false).await.expect("reconcile");
+        world.engine().reconciler.reconcile_step(false).await.expect("reconcile");
         world.recover().await;
         let after = world.the_loop().await;
         assert_eq!((after.state, after.iterations.len()), (LoopState::Review, 1), "{}", after.why);
@@ -292,7 +292,7 @@ async fn rights_in_the_repository_that_took_over_the_name_give_none_in_the_dashb
         world.forge.grant(other, &world.outsider, Access::Admin).expect("granted");
         let id = world.the_loop().await.id;
         let give = async |author: &DashboardAuthor, text: &str| {
-            world.engine().command_from_dashboard(&id, (author, &CommandPath::Page), text).await
+            world.engine().intake.command_from_dashboard(&id, (author, &CommandPath::Page), text).await
         };
         let denied = give(&DashboardAuthor::Account(world.outsider.clone()), "/ralph abort").await;
         assert!(matches!(denied, Err(DashboardCommandError::Denied { .. })), "{denied:?}");

@@ -105,7 +105,7 @@ async fn hanging_forge_delays_no_other(dialect: Dialect) {
 /// Two thousand irrelevant deliveries precede the relevant one.
 async fn irrelevant_deliveries_delay_no_other(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let forge = world.engine().forges.keys().next().expect("a forge").clone();
+        let forge = world.engine().forges.accounts.keys().next().expect("a forge").clone();
         let now = world.clock.now();
         let flood = move |c: &_| {
             (0..2_000).try_for_each(|n| {
@@ -119,8 +119,8 @@ async fn irrelevant_deliveries_delay_no_other(dialect: Dialect) {
         world.forge.flush().await;
         let mut steps = 0;
         while world.newest().await.is_none() {
-            assert!(world.engine().intake_step().await.expect("intake"), "the label is lost");
-            world.engine().loop_step().await.expect("loop");
+            assert!(world.engine().intake.intake_step().await.expect("intake"), "the label is lost");
+            world.engine().executor.loop_step().await.expect("loop");
             steps += 1;
         }
         assert!(steps <= 34, "{steps} steps of 64 deliveries");

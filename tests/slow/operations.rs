@@ -62,7 +62,7 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dial
             for number in 0..40 {
                 world.comment(&format!("A remark, number {number}.")).await;
                 world.forge.flush().await;
-                world.engine().intake_step().await.expect("intake");
+                world.engine().intake.intake_step().await.expect("intake");
             }
         };
         let backups = async {

@@ -62,11 +62,11 @@ async fn many_labels_respect_the_slots(dialect: Dialect) {
         let engine = world.engine();
         for _ in 0..2_000 {
             world.forge.flush().await;
-            let mut any = engine.intake_step().await.expect("intake");
-            any |= engine.loop_step().await.expect("loop");
-            any |= engine.forge_effect_step().await.expect("talk");
+            let mut any = engine.intake.intake_step().await.expect("intake");
+            any |= engine.executor.loop_step().await.expect("loop");
+            any |= engine.forge_effects.forge_effect_step().await.expect("talk");
             if !any {
-                any = engine.work_step().await.expect("work");
+                any = engine.work.work_step().await.expect("work");
             }
             let all = world.all_loops().await;
             let busy = all.iter().filter(|l| l.state.holds_slot()).count();

@@ -308,10 +308,10 @@ async fn quiet_repository_costs_two_requests(dialect: Dialect) {
         settle(world).await;
         settle(world).await;
         let before = world.forge.requests().len();
-        world.engine().reconcile_step(false).await.expect("no poll is due");
+        world.engine().reconciler.reconcile_step(false).await.expect("no poll is due");
         assert_eq!(world.forge.requests().len(), before, "it was polled a moment ago");
         world.clock.advance_ms(31_000);
-        world.engine().reconcile_step(false).await.expect("polled");
+        world.engine().reconciler.reconcile_step(false).await.expect("polled");
         let asked: Vec<_> = world.forge.requests().split_off(before);
         assert_eq!(asked.len(), 2, "{asked:#?}");
         let unchanged = asked.iter().filter(|one| one.status == Some(304)).count();

@@ -48,15 +48,15 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
         let engine = world.engine();
         world.label().await;
         world.forge.flush().await;
-        engine.intake_step().await.expect("intake");
-        while engine.loop_step().await.expect("loop") {}
+        engine.intake.intake_step().await.expect("intake");
+        while engine.executor.loop_step().await.expect("loop") {}
         let waiting = world.receipts().await;
         assert!(waiting.iter().any(|r| r.state == "ready" && r.key == "status"), "{waiting:#?}");
         let comment = world.comment("/ralph guide It is 42.").await;
         world.forge.flush().await;
-        engine.intake_step().await.expect("intake");
+        engine.intake.intake_step().await.expect("intake");
         assert!(world.bot_comments().is_empty() && changes(world).is_empty(), "{:?}", changes(world));
-        engine.forge_effect_step().await.expect("talk");
+        engine.forge_effects.forge_effect_step().await.expect("talk");
         assert_eq!(world.reactions(comment), ["eyes"]);
         assert!(world.bot_comments().is_empty(), "{:?}", world.bot_comments());
         world.settle().await;

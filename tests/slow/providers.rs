@@ -567,7 +567,7 @@ async fn session_continues_until_full(dialect: Dialect) {
         assert_eq!(with("- Tree: "), [true, false, false, true], "{prompts:#?}");
         assert_eq!(with("- Learned: iteration 1:"), [false, true, false, true], "{prompts:#?}");
         assert_eq!(with("- Learned: iteration 2:"), [false, false, true, true], "{prompts:#?}");
-        let session_folder = world.engine().settings.sessions.join(done.id.as_str());
+        let session_folder = world.engine().runs.folders.sessions.join(done.id.as_str());
         assert_eq!(
             std::fs::read_dir(&session_folder).expect("the session is kept").count(),
             2,
@@ -643,7 +643,7 @@ async fn lost_session_costs_no_iteration(dialect: Dialect) {
         let known = world.engine().store.read(calls::state).await.expect("a state");
         assert_eq!(known.backends["claude"].consecutive_errors, 0, "that is no error of the backend");
         // The same where the files went, as on another machine.
-        let folder = world.engine().settings.sessions.join(of.as_str());
+        let folder = world.engine().runs.folders.sessions.join(of.as_str());
         std::fs::remove_dir_all(&folder).expect("it was there");
         world.comment("/ralph resume --max-iterations 3").await;
         world.settle().await;

@@ -213,7 +213,7 @@ async fn rights_story(dialect: Dialect, scenario: impl AsyncFnOnce(&mut World, &
 
 /// Stores remarks until each is a proposal.
 async fn propose(world: &World, of: &Loop) {
-    let (repo, settings) = (of.issue.repo.clone(), world.engine().settings.memory.clone());
+    let (repo, settings) = (of.issue.repo.clone(), world.engine().recall.settings.clone());
     let stored = world.engine().store.write(move |c| {
         for text in REMARKS {
             for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {

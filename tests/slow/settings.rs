@@ -50,10 +50,10 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
         let at_work = |all: &[ralph_bot::domain::loops::Loop]| all.iter().filter(|l| l.state.holds_slot()).count();
         for _ in 0..200 {
             let engine = world.engine();
-            let mut any = engine.intake_step().await.expect("intake");
-            any |= engine.loop_step().await.expect("loop");
-            any |= engine.forge_effect_step().await.expect("talk");
-            if !any && !engine.work_step().await.expect("work") {
+            let mut any = engine.intake.intake_step().await.expect("intake");
+            any |= engine.executor.loop_step().await.expect("loop");
+            any |= engine.forge_effects.forge_effect_step().await.expect("talk");
+            if !any && !engine.work.work_step().await.expect("work") {
                 break;
             }
             let all = world.all_loops().await;
@@ -380,7 +380,7 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         world.forge.comment(&world.maintainer, world.repo, other, "/ralph run").await.expect("commented");
         let looked_up = |l: &ralph_bot::domain::loops::Loop| l.issue.issue == other && l.knowledge.past.is_some();
         world.settle_until("its preparation", looked_up).await;
-        while world.engine().forge_effect_step().await.expect("talk") {}
+        while world.engine().forge_effects.forge_effect_step().await.expect("talk") {}
         let told = world.bot_comments_on(other).join("\n");
         world.settle().await;
         let all = world.all_loops().await;

@@ -114,7 +114,7 @@ async fn figures_of_control_are_shown_to_people(dialect: Dialect) {
         for words in ["alarm stuck_loop (", "gain profile standard -> "] {
             assert!(reasons.iter().any(|reason| reason.starts_with(words)), "{words}: {reasons:#?}");
         }
-        let metrics = world.engine().metrics.encode();
+        let metrics = world.engine().context.metrics.encode();
         for line in [
             "ralph_detections_total{kind=\"stuck\",severity=\"high\"}",
             "ralph_interventions_total{level=\"pause\",kind=\"stuck\"} 1",

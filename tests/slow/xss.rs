@@ -308,8 +308,8 @@ async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
         assert_eq!((stopped.state, stopped.iterations.len()), (LoopState::LimitReached, 2), "{}", stopped.why);
         let plan = planned(world).await;
         let engine = world.engine().clone();
-        let memory = StepMemory { settings: engine.settings.memory.clone(), masker: engine.checks.masker.clone() };
-        let (repo, settings) = (stopped.issue.repo.clone(), engine.settings.memory.clone());
+        let memory = engine.executor.memory.clone();
+        let (repo, settings) = (stopped.issue.repo.clone(), engine.recall.settings.clone());
         let seeded = engine.store.write(move |c| {
             for loop_id in ["r-1-aaaaaa", "r-2-aaaaaa", "r-3-aaaaaa", "r-4-aaaaaa", "r-5-aaaaaa"] {
                 let remark =

@@ -10,11 +10,11 @@ use crate::source::{SourceFile, library, report, source, sources, texts};
 
 /// Ceiling of each count. Lower it when the count falls; never raise it.
 const CEILINGS: [(&str, usize); 9] = [
-    ("files in circles of one type's methods", 53),
-    ("children that use a parent which uses them", 256),
+    ("files in circles of one type's methods", 31),
+    ("children that use a parent which uses them", 242),
     ("tuple parameters", 118),
     ("tuple lets", 506),
-    ("types with methods in several folders", 16),
+    ("types with methods in several folders", 15),
     ("conditions on message text", 25),
     ("errors that are texts", 163),
     ("dialect in comments and messages", 470),

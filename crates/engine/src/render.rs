@@ -77,6 +77,11 @@ impl Renderer {
         Ok(Self { chosen, built_in, outbound })
     }
 
+    /// Returns the filter that masks secrets.
+    pub fn outbound(&self) -> &OutboundFilter {
+        &self.outbound
+    }
+
     /// Renders a view with its footer, in at most `MAX_BYTES` minus the size of a marker. Shortens outputs first, then lists
     /// and tables; Markdown blocks remain complete.
     pub fn render(&self, view: &View) -> String {

@@ -108,7 +108,7 @@ impl IdleEngine {
             Ok(())
         });
         paused.await.map_err(|error| failed(&error))?;
-        while engine.loop_step().await.map_err(|error| failed(&error))? {}
+        while engine.executor.loop_step().await.map_err(|error| failed(&error))? {}
         // An earlier run may have opened a pull request that its loop has learnt of only now.
         restored(&engine.store, &forge).await?;
         let app = Application::run(engine, config, &options).await.map_err(|error| failed(&error))?;
@@ -120,7 +120,7 @@ impl IdleEngine {
 
 /// Removes limits that protect forges. Only `--jobs` limits the number of loops.
 fn remove_forge_limits(settings: &mut EngineSettings) {
-    settings.policies.values_mut().for_each(lift);
+    settings.forges.policies.values_mut().for_each(lift);
 }
 
 fn lift(policy: &mut Policy) {
@@ -200,7 +200,7 @@ impl LocalSession<'_> {
         if !begun.await.map_err(|e| failed(&e))? {
             return Err(failed(&"its issue number is already used; choose another --data"));
         }
-        self.app.engine.wake.loop_stepped();
+        self.app.engine.context.wake.loop_stepped();
         Ok(id)
     }
 
@@ -250,7 +250,7 @@ impl LocalSession<'_> {
         let now = self.app.engine.clock.now();
         let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
         stored.map_err(|error| CliError::Failed(format!("could not store a command for {}: {error}", current.id)))?;
-        self.app.engine.wake.loop_stepped();
+        self.app.engine.context.wake.loop_stepped();
         Ok(())
     }
 

@@ -94,7 +94,7 @@ async fn learn(world: &World) {
     let learning = Learning::new(&current.issue.repo, current.task_type(), content, 0.9, source, now);
     let evidence = LearningEvidence { successes: 3.0, failures: 0.0 };
     let learning = Learning { state: LearningState::Active, merged: true, evidence, ..learning };
-    let settings = world.engine().settings.memory.clone();
+    let settings = world.engine().recall.settings.clone();
     let stored = world.engine().store.write(move |c| memory::import(c, &[learning], &settings, now)).await;
     assert_eq!(stored.expect("stored").added, 1);
 }

@@ -48,13 +48,13 @@ impl RealService {
             .unwrap_or_else(|problems| panic!("{problems}\n{text}"));
         let tune = |settings: &mut EngineSettings| {
             // What runs here is a test, which opens no sandbox to its model.
-            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
-            settings.poll = Duration::from_millis(50);
-            settings.ambiguity_wait = Duration::from_millis(50);
-            settings.retry_first = Duration::from_millis(50);
+            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+            settings.pace.poll = Duration::from_millis(50);
+            settings.pace.ambiguity_wait = Duration::from_millis(50);
+            settings.pace.retry_first = Duration::from_millis(50);
             // What happens, webhooks have to tell.
-            settings.reconcile_live = Duration::from_secs(3600);
-            settings.reconcile_idle = Duration::from_secs(3600);
+            settings.rounds.live = Duration::from_secs(3600);
+            settings.rounds.idle = Duration::from_secs(3600);
         };
         let rates = RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() };
         let options = Options { role: Role::All, rates, sandbox: Some(sandbox), tune, ..Options::default() };

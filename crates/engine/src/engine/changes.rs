@@ -1,8 +1,8 @@
 //! Changes between commits of a loop, as patches for people to read.
 
-use super::Engine;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
+use crate::engine::git_access::ForgeGit;
 
 /// Change between two commits of a loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct LoopPatch {
     pub truncated: bool,
 }
 
-impl Engine {
+impl ForgeGit {
     /// Returns the change between two commits of a loop; `None` if the loop's commits are no longer stored on this
     /// machine.
     pub async fn patch_of(&self, current: &Loop, from: &Sha, to: &Sha) -> Option<LoopPatch> {

@@ -1,74 +1,43 @@
 //! Messages to notification channels. Each channel has its own queue and worker, so a channel that hangs delays no
 //! other; messages of one loop are delivered in order. Failed messages are retried for a day.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use failpoint::kill_point;
 use sha2::{Digest, Sha256};
 
-use super::Engine;
-use super::claim::HeldClaim;
 use crate::channels::{Channel, NoticeDelivery, SendOutcome};
 use crate::domain::lifecycle::effect::{ChannelEffect, Effect, channel_queue};
-use crate::domain::report::notice::{Audience, ChannelKind, Notice, Occasion, PostedMessage};
-use crate::forge::http::jitter;
+use crate::domain::report::dashboard_links::DashboardPages;
+use crate::domain::report::notice::{ChannelKind, Notice, Occasion, PostedMessage};
+use crate::engine::claim::HeldClaim;
+use crate::engine::context::ServiceContext;
+use crate::engine::leases::Leases;
+use crate::engine::settings::ChannelRetrySettings;
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
 use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, channel_messages};
-
-/// Retry settings for messages to channels.
-#[derive(Debug, Clone)]
-pub struct ChannelRetrySettings {
-    /// Time limit of one attempt.
-    pub request_timeout: Duration,
-    /// Wait after the first failed attempt. It doubles with each further one, up to `max_wait`. Up to half of the wait
-    /// is random.
-    pub first_wait: Duration,
-    /// Maximum wait between attempts, unless the channel asks for more.
-    pub max_wait: Duration,
-    /// Time after which an undelivered message is dropped.
-    pub give_up_after: Duration,
-    /// Maximum wait for the escalation issue that the message links to.
-    pub issue_wait: Duration,
-    /// Time that a running request gets to finish when the service stops, so that its message is not sent again.
-    pub stop_wait: Duration,
-}
-
-impl Default for ChannelRetrySettings {
-    fn default() -> Self {
-        Self {
-            request_timeout: Duration::from_secs(10),
-            first_wait: Duration::from_secs(5),
-            max_wait: Duration::from_secs(15 * 60),
-            give_up_after: Duration::from_secs(24 * 3_600),
-            issue_wait: Duration::from_secs(30),
-            stop_wait: Duration::from_secs(2),
-        }
-    }
-}
-
-impl ChannelRetrySettings {
-    /// Returns the wait after a failed attempt, in milliseconds. `before` is the number of failed attempts before that
-    /// one.
-    fn backoff_ms(&self, before: u32) -> i64 {
-        let ceiling = self.first_wait.saturating_mul(1 << before.min(20)).min(self.max_wait);
-        let half = u64::try_from(ceiling.as_millis() / 2).unwrap_or(u64::MAX);
-        i64::try_from(half.saturating_add(jitter(half))).unwrap_or(i64::MAX)
-    }
-}
 
 /// Returns a duration in milliseconds, saturating.
 fn ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-impl Engine {
-    /// Returns the audience of each configured channel.
-    pub(super) fn audiences(&self) -> Vec<Audience> {
-        self.channels.iter().map(|channel| channel.audience().clone()).collect()
-    }
+/// Sends notices to channels such as Slack or PagerDuty.
+pub struct Channels {
+    pub(super) context: ServiceContext,
+    pub(super) leases: Arc<Leases>,
+    pub(super) channels: Vec<Channel>,
+    pub(super) retry: ChannelRetrySettings,
+    /// Pages of the dashboard that notices link to; `None` if only this machine can reach the dashboard.
+    pub(super) dashboard: Option<DashboardPages>,
+    /// Random name of this installation, which makes ids of deliveries unique.
+    pub(super) instance: String,
+}
 
+impl Channels {
     /// Sends one message per channel, concurrently; returns `true` if there was any.
     pub async fn channel_step(&self) -> Result<bool, StoreError> {
         let all = futures::future::join_all(self.channels.iter().map(|channel| self.send_next_notice(channel))).await;
@@ -77,26 +46,26 @@ impl Engine {
 
     /// Sends the next message to a channel; returns `true` if there was one.
     pub(super) async fn send_next_notice(&self, channel: &Channel) -> Result<bool, StoreError> {
-        let now = self.clock.now();
+        let now = self.context.clock.now();
         if channel.is_paused(now) {
             return Ok(false);
         }
-        let claimed = self.claim(channel_queue(channel.name()), |_| true).await?;
+        let claimed = self.leases.claim(channel_queue(channel.name()), |_| true).await?;
         let Some(claimed) = claimed else { return Ok(false) };
         let Effect::Channel(ChannelEffect::Notify { notice, .. }) = &claimed.effect else {
             self.finish_notice(claimed, EffectOutcome::Rejected, "not a message".to_owned(), None).await?;
             return Ok(true);
         };
         let age = now.since(claimed.created_at);
-        if age >= ms(self.settings.channel_retry.give_up_after) {
-            let why = format!("not accepted within {} h", self.settings.channel_retry.give_up_after.as_secs() / 3_600);
+        if age >= ms(self.retry.give_up_after) {
+            let why = format!("not accepted within {} h", self.retry.give_up_after.as_secs() / 3_600);
             return self.give_up(channel, claimed, why).await;
         }
         let answer = match self.escalation_issue(&claimed, notice).await? {
             Ok(address) => address,
-            Err(()) if age < ms(self.settings.channel_retry.issue_wait) => {
-                let owner = self.owner.name();
-                let at = now.plus_ms(ms(self.settings.poll).max(1));
+            Err(()) if age < ms(self.retry.issue_wait) => {
+                let owner = self.leases.owner.name();
+                let at = now.plus_ms(ms(self.leases.pace.poll).max(1));
                 let why = "waiting for the escalation issue";
                 self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, at, false, why)).await?;
                 return Ok(false);
@@ -104,10 +73,10 @@ impl Engine {
             Err(()) => None,
         };
         let delivery = self.delivery_id(&claimed);
-        let dashboard_url = self.settings.dashboard.as_ref().map(|pages| pages.of_loop(&notice.loop_id));
+        let dashboard_url = self.dashboard.as_ref().map(|pages| pages.of_loop(&notice.loop_id));
         let notice = &Notice { dashboard_url, ..(**notice).clone() };
         let (subject, name) = (claimed.subject.clone(), channel.name().to_owned());
-        let posted = self.store.read(move |c| channel_messages::get(c, &subject, &name)).await?;
+        let posted = self.context.store.read(move |c| channel_messages::get(c, &subject, &name)).await?;
         let sending = NoticeDelivery {
             notice,
             delivery: &delivery,
@@ -115,15 +84,15 @@ impl Engine {
             posted: posted.as_ref(),
             again: claimed.attempts > 0,
         };
-        let sending = channel.send(sending, self.settings.channel_retry.request_timeout, now);
+        let sending = channel.send(sending, self.retry.request_timeout, now);
         let stopped = async {
-            self.stopping.cancelled().await;
-            tokio::time::sleep(self.settings.channel_retry.stop_wait).await;
+            self.context.stopping.cancelled().await;
+            tokio::time::sleep(self.retry.stop_wait).await;
         };
         let outcome = tokio::select! {
             outcome = sending => outcome,
             () = stopped => {
-                let owner = self.owner.name();
+                let owner = self.leases.owner.name();
                 let why = "the service stopped during delivery; the message may have arrived";
                 self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, now, true, why)).await?;
                 return Ok(false);
@@ -144,7 +113,7 @@ impl Engine {
             SendOutcome::Delivered { status, how, posted } => {
                 kill_point("notice-sent");
                 tracing::info!(channel = channel.name(), subject = claimed.subject, delivery, status, how, "delivered");
-                self.metrics.effect("notify", "done");
+                self.context.metrics.effect("notify", "done");
                 let protocol = if channel.audience().kind == ChannelKind::Mail { "SMTP" } else { "HTTP" };
                 let how = if how.is_empty() { how } else { format!(", {how}") };
                 let receipt = format!("{protocol} {status}{how}, delivery {delivery}");
@@ -156,9 +125,9 @@ impl Engine {
             }
             SendOutcome::Rejected { why } => self.give_up(channel, claimed, why).await.map(drop),
             SendOutcome::Retry { after_ms, why } => {
-                let (owner, now) = (self.owner.name(), self.clock.now());
-                let wait = self.settings.channel_retry.backoff_ms(claimed.attempts).max(after_ms.unwrap_or(0));
-                let last = claimed.created_at.plus_ms(ms(self.settings.channel_retry.give_up_after));
+                let (owner, now) = (self.leases.owner.name(), self.context.clock.now());
+                let wait = self.retry.backoff_ms(claimed.attempts).max(after_ms.unwrap_or(0));
+                let last = claimed.created_at.plus_ms(ms(self.retry.give_up_after));
                 let at = now.plus_ms(wait).min(last);
                 let (channel, tries) = (channel.name(), claimed.attempts + 1);
                 tracing::warn!(
@@ -169,7 +138,7 @@ impl Engine {
                     why,
                     "message to channel failed; will be retried"
                 );
-                self.metrics.effect("notify", "retried");
+                self.context.metrics.effect("notify", "retried");
                 self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, at, true, &why)).await
             }
         }
@@ -178,7 +147,7 @@ impl Engine {
     async fn give_up(&self, channel: &Channel, claimed: HeldClaim, why: String) -> Result<bool, StoreError> {
         let (name, subject, key) = (channel.name(), &claimed.subject, &claimed.key);
         tracing::error!(channel = name, subject, key, why, "message to channel could not be delivered; dropped");
-        self.metrics.effect("notify", "rejected");
+        self.context.metrics.effect("notify", "rejected");
         self.finish_notice(claimed, EffectOutcome::Rejected, format!("given up: {why}"), None).await?;
         Ok(true)
     }
@@ -191,7 +160,7 @@ impl Engine {
         receipt: String,
         message: Option<(String, PostedMessage)>,
     ) -> Result<(), StoreError> {
-        let (owner, now) = (self.owner.name(), self.clock.now());
+        let (owner, now) = (self.leases.owner.name(), self.context.clock.now());
         self.fenced(move |c| {
             outbox::finish(c, &claimed, &owner, ended, &receipt, now)?;
             match &message {
@@ -208,7 +177,7 @@ impl Engine {
         &self,
         write: impl FnMut(&Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<(), StoreError> {
-        match self.store.write_kept(write).await {
+        match self.context.store.write_kept(write).await {
             Err(StoreError::Fenced { name }) => {
                 tracing::warn!(name, "discarded the outcome of an expired lease; another process has taken over");
                 Ok(())
@@ -227,7 +196,7 @@ impl Engine {
             return Ok(Ok(None));
         }
         let (subject, key) = (claimed.subject.clone(), format!("escalation/{}", notice.cause));
-        let (opening, address) = self.store.read(move |c| outbox::opened(c, &subject, &key)).await?;
+        let (opening, address) = self.context.store.read(move |c| outbox::opened(c, &subject, &key)).await?;
         Ok(if opening && address.is_none() { Err(()) } else { Ok(address) })
     }
 
@@ -240,8 +209,8 @@ impl Engine {
     /// Drops pending messages of channels that are no longer configured.
     pub(super) async fn forget_channels(&self) -> Result<(), StoreError> {
         let configured: Vec<String> = self.channels.iter().map(|channel| channel.name().to_owned()).collect();
-        let now = self.clock.now();
-        let count = self.store.write(move |c| outbox::forget_channels(c, &configured, now)).await?;
+        let now = self.context.clock.now();
+        let count = self.context.store.write(move |c| outbox::forget_channels(c, &configured, now)).await?;
         if count > 0 {
             tracing::warn!(count, "dropped pending messages of channels that are no longer configured");
         }

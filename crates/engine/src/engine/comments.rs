@@ -1,17 +1,24 @@
 //! The bot's comments. Each is created once, found again by its marker, edited in place, and counted against a limit
 //! per issue.
 
+use std::sync::Arc;
+
 use failpoint::kill_point;
 
-use super::executor::{EffectError, Receipt};
-use super::intake::IntakeError;
-use super::{Engine, ForgeAccount};
+use crate::domain::loops::Loop;
 use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Timestamp};
+use crate::domain::report;
+use crate::domain::report::dashboard_links::DashboardPages;
 use crate::domain::report::view::View;
+use crate::domain::trust::limits::Limits;
 use crate::domain::trust::outbound::{BodyText, Outbound};
+use crate::engine::context::ServiceContext;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::IntakeError;
+use crate::engine::receipt::{EffectError, Receipt, loop_of};
 use crate::forge::{ForgeError, ForgeErrorKind};
-use crate::render::{Marker, find_marker};
+use crate::render::{Marker, MarkerKey, Renderer, find_marker};
 use crate::store::forge_posts::{self, ForgePost, digest};
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::{ClaimedEffect, LOCKED_PREFIX};
@@ -37,8 +44,29 @@ fn is_locked(error: &ForgeError) -> bool {
     refused && error.detail.to_ascii_lowercase().contains("locked")
 }
 
-impl Engine {
-    /// Creates a comment unless it exists or the comment limit of its issue is reached.
+/// Posts comments and finds the posted ones again.
+pub struct Comments {
+    pub(super) context: ServiceContext,
+    pub(super) renderer: Arc<Renderer>,
+    /// Key that signs the markers in the bot's comments.
+    pub(super) marker_key: MarkerKey,
+    /// Pages of the dashboard that comments link to; `None` if only this machine can reach the dashboard.
+    pub(super) dashboard: Option<DashboardPages>,
+    /// Start of this process.
+    pub(super) started_at: Timestamp,
+    /// Backend of loops that select no other.
+    pub(super) default_backend: String,
+}
+
+impl Comments {
+    /// Returns the status of a loop for its status comment.
+    pub(super) fn status(&self, current: &Loop) -> View {
+        let backend = current.settings.options.backend.as_deref().unwrap_or(&self.default_backend);
+        report::status(current, backend, self.context.clock.now())
+    }
+
+    /// Creates a comment unless it exists or the comment limit of its issue is reached. `operator` has the limits of comments
+    /// without a loop.
     pub(super) async fn comment_once(
         &self,
         account: &ForgeAccount,
@@ -46,11 +74,12 @@ impl Engine {
         repo: &RepoRef,
         on: Number,
         view: &View,
+        operator: &Limits,
     ) -> Result<Receipt, EffectError> {
         if self.posted(&claimed.subject, &claimed.key).await?.is_some() {
             return Ok(Receipt::text("already exists"));
         }
-        if let Some(why) = self.over_budget(claimed, view).await? {
+        if let Some(why) = self.over_budget(claimed, view, operator).await? {
             return Ok(Receipt::text(why));
         }
         self.comment_under(account, claimed, repo, on, &claimed.key, view).await
@@ -120,7 +149,7 @@ impl Engine {
         body: &Outbound<BodyText>,
         refusal: ForgeError,
     ) -> Result<(Number, CommentSnapshot), EffectError> {
-        let body = self.outbound.body(&format!(
+        let body = self.renderer.outbound().body(&format!(
             "> The conversation of #{locked} is locked for the bot, so this comment is here.\n\n{}",
             body.as_str()
         ));
@@ -144,8 +173,8 @@ impl Engine {
     ) -> Result<Vec<Number>, EffectError> {
         let Some(id) = claimed.loop_id.clone() else { return Ok(Vec::new()) };
         let mut repository_access: Vec<Number> =
-            self.current(claimed).await?.pull.opened.map(|pull| pull.number).into_iter().collect();
-        let escalations = self.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
+            loop_of(&self.context.store, claimed).await?.pull.opened.map(|pull| pull.number).into_iter().collect();
+        let escalations = self.context.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
         for number in escalations {
             match account.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => repository_access.push(number),
@@ -163,7 +192,7 @@ impl Engine {
     fn wait_for_unlocking(&self, claimed: &ClaimedEffect, on: Number, error: ForgeError) -> EffectError {
         let why =
             format!("{LOCKED_PREFIX}the conversation of #{on} is locked for the bot; unlock it ({})", error.detail);
-        if self.clock.now().since(claimed.created_at) >= LONGEST_LOCK_MS {
+        if self.context.clock.now().since(claimed.created_at) >= LONGEST_LOCK_MS {
             return EffectError::Permanent { why };
         }
         let doublings = claimed.tries.saturating_sub(1).min(6);
@@ -179,8 +208,12 @@ impl Engine {
         posted: &ForgePost,
     ) -> Result<(), EffectError> {
         let (subject, key, posted) = (claimed.subject.clone(), key.to_owned(), posted.clone());
-        let (counted_on, now) = (claimed.place.key(), self.clock.now());
-        Ok(self.store.write_kept(move |c| forge_posts::put(c, &subject, &key, &posted, &counted_on, now)).await?)
+        let (counted_on, now) = (claimed.place.key(), self.context.clock.now());
+        Ok(self
+            .context
+            .store
+            .write_kept(move |c| forge_posts::put(c, &subject, &key, &posted, &counted_on, now))
+            .await?)
     }
 
     /// Updates the comment of an effect on the forge; creates the comment if it is missing.
@@ -220,7 +253,7 @@ impl Engine {
 
     pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<ForgePost>, EffectError> {
         let (subject, key) = (subject.to_owned(), key.to_owned());
-        Ok(self.store.read(move |c| forge_posts::get(c, &subject, &key)).await?)
+        Ok(self.context.store.read(move |c| forge_posts::get(c, &subject, &key)).await?)
     }
 
     /// Returns the marker for the text that an effect writes under a key.
@@ -240,7 +273,7 @@ impl Engine {
 
     /// Adds links to the dashboard to a view if other machines can reach the dashboard.
     pub(super) fn with_dashboard(&self, mut view: View) -> View {
-        if let Some(pages) = &self.settings.dashboard {
+        if let Some(pages) = &self.dashboard {
             pages.link(&mut view);
         }
         view
@@ -253,11 +286,11 @@ impl Engine {
     pub(super) async fn may_exist_since(&self, claimed: &ClaimedEffect) -> Result<Option<Timestamp>, EffectError> {
         let started = self.started_at;
         if claimed.loop_id.is_some() {
-            let begun = self.current(claimed).await?.created_at;
+            let begun = loop_of(&self.context.store, claimed).await?.created_at;
             if begun < started {
                 return Ok(Some(begun));
             }
-        } else if self.clock.now().since(started) < HOUR_MS {
+        } else if self.context.clock.now().since(started) < HOUR_MS {
             return Ok(Some(started.plus_ms(-OLDEST_BACKUP_MS)));
         }
         Ok((claimed.attempts > 0).then_some(claimed.created_at))
@@ -332,10 +365,10 @@ impl Engine {
     ) -> Result<(), IntakeError> {
         let own = account.own()?;
         let ours = comment.author.as_ref().is_some_and(|author| author.id == own);
-        let old = self.clock.now().since(comment.created_at) >= LATE_MS;
+        let old = self.context.clock.now().since(comment.created_at) >= LATE_MS;
         let Some(marker) = find_marker(&comment.body, &self.marker_key).filter(|_| ours && old) else { return Ok(()) };
         let subject = marker.subject().to_owned();
-        let known = self.store.read(move |c| forge_posts::of_subject(c, &subject)).await?;
+        let known = self.context.store.read(move |c| forge_posts::of_subject(c, &subject)).await?;
         let same = |(key, posted, place): &(String, ForgePost, String)| {
             Marker::new(marker.subject(), key, place, &self.marker_key) == marker && posted.forge_id != comment.id.0
         };
@@ -350,11 +383,12 @@ impl Engine {
     }
 
     /// Returns the reason to omit a comment if the comment limit of the issue is reached; `None` if the comment may be
-    /// written. Requests for an answer and final comments are always written.
+    /// written. Requests for an answer and final comments are always written. `operator` has the limits of comments without a loop.
     pub(super) async fn over_budget(
         &self,
         claimed: &ClaimedEffect,
         view: &View,
+        operator: &Limits,
     ) -> Result<Option<String>, EffectError> {
         let spare = match view {
             View::Iteration(_) | View::Reply(_) | View::Help(_) | View::Status(_) => true,
@@ -366,11 +400,12 @@ impl Engine {
         }
         let limits = match claimed.loop_id {
             // The repository's file may lower the limits.
-            Some(_) => self.current(claimed).await?.settings.policy.limits,
-            None => self.settings.policy(&claimed.place.repo.forge).limits,
+            Some(_) => loop_of(&self.context.store, claimed).await?.settings.policy.limits,
+            None => operator.clone(),
         };
-        let (on, now) = (claimed.place.key(), self.clock.now());
+        let (on, now) = (claimed.place.key(), self.context.clock.now());
         let (hour, day) = self
+            .context
             .store
             .read(move |c| {
                 let hour = forge_posts::count_since(c, &on, now.plus_ms(-HOUR_MS))?;

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::executor::{EffectError, Receipt};
-use super::{Engine, ForgeAccount};
 use crate::domain::loops::{ForgeChange, Loop};
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::report;
-use crate::domain::report::NamedLine;
 use crate::domain::report::view::{CommitState, CommitStatusView};
+use crate::domain::report::{self, NamedLine};
+use crate::engine::forge_effects::ForgeEffects;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::receipt::{EffectError, Receipt, loop_of};
 use crate::forge::{CommitStatus, CommitStatuses, ForgeErrorKind, LineAnnotation};
-use crate::store::forge_posts::digest;
-use crate::store::forge_posts::{self, ForgePost};
+use crate::store::forge_posts::{self, ForgePost, digest};
 use crate::store::outbox::ClaimedEffect;
 
 /// Prefix of the key of a commit's status; the commit's SHA follows.
@@ -19,7 +18,7 @@ const KEY: &str = "commit-status/";
 /// Prefix of the digest of a final status, which is not updated any more.
 const FINAL: &str = "final/";
 
-impl Engine {
+impl ForgeEffects {
     /// Sets the status of the branch's newest commit and completes the status of the commit before it.
     pub(super) async fn commit_status(
         &self,
@@ -30,17 +29,17 @@ impl Engine {
         let Some(statuses) = account.forge.commit_statuses() else {
             return Ok(Receipt::text("the forge has no statuses"));
         };
-        let current = self.current(claimed).await?;
+        let current = loop_of(&self.context.store, claimed).await?;
         let Some(view) = report::commit_status(&current) else {
             return Ok(Receipt::text("there is no commit that needs a status"));
         };
         let annotations = self.annotations(&current, repo, &view).await;
-        let text = self.with_dashboard(report::status(&current, self.backend_of(&current), self.clock.now()));
+        let text = self.comments.with_dashboard(self.comments.status(&current));
         let status = CommitStatus {
             commit: view.commit,
             state: view.state,
-            title: self.outbound.title(&view.title),
-            summary: self.outbound.body(&self.renderer.render(&text)),
+            title: self.git.outbound.title(&view.title),
+            summary: self.git.outbound.body(&self.comments.renderer.render(&text)),
             url: view.url,
             annotations,
         };
@@ -65,8 +64,8 @@ impl Engine {
         let lines = self.lines_of(current, repo, &view.commit, &paths).await;
         let exists = |one: &NamedLine| lines.get(&one.path).is_some_and(|count| one.line <= *count);
         let annotation = |one: NamedLine| LineAnnotation {
-            title: self.outbound.title(&one.check),
-            message: self.outbound.body(&one.message),
+            title: self.git.outbound.title(&one.check),
+            message: self.git.outbound.body(&one.message),
             path: one.path,
             line: one.line,
         };
@@ -82,7 +81,7 @@ impl Engine {
     ) -> Result<&'static str, EffectError> {
         let key = format!("{KEY}{}", status.commit);
         let subject = claimed.subject.clone();
-        let all = self.store.read(move |c| forge_posts::of_subject(c, &subject)).await?;
+        let all = self.context.store.read(move |c| forge_posts::of_subject(c, &subject)).await?;
         let mut present = None;
         for (found, post, _) in all.into_iter().filter(|(found, ..)| found.starts_with(KEY)) {
             if found == key {
@@ -93,14 +92,14 @@ impl Engine {
                 let ended = CommitStatus {
                     commit,
                     state: CommitState::Cancelled,
-                    title: self.outbound.title("The branch has a newer commit."),
+                    title: self.git.outbound.title("The branch has a newer commit."),
                     annotations: Vec::new(),
                     ..status.clone()
                 };
                 set(statuses, repo, &ended, Some(post.forge_id)).await?;
             }
             let subject = claimed.subject.clone();
-            self.store.write(move |c| forge_posts::forget(c, &subject, &found)).await?;
+            self.context.store.write(move |c| forge_posts::forget(c, &subject, &found)).await?;
         }
         let text = digest(&format!("{:?}\n{}\n{}", status.state, status.title.as_str(), status.url));
         let digest = format!("{}{text}", if status.state.is_final() { FINAL } else { "" });
@@ -112,8 +111,8 @@ impl Engine {
         let Some(forge_id) = set(statuses, repo, &status, id).await? else {
             return Ok("the forge does not have the commit");
         };
-        let (subject, post, now) = (claimed.subject.clone(), ForgePost { forge_id, digest }, self.clock.now());
-        self.store.write_kept(move |c| forge_posts::put(c, &subject, &key, &post, "", now)).await?;
+        let (subject, post, now) = (claimed.subject.clone(), ForgePost { forge_id, digest }, self.context.clock.now());
+        self.context.store.write_kept(move |c| forge_posts::put(c, &subject, &key, &post, "", now)).await?;
         Ok("status set")
     }
 }

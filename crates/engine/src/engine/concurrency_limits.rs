@@ -6,6 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef};
 
+/// Maximum number of issues per forge whose deliveries are processed concurrently.
+pub(super) const INTAKE: usize = 16;
+/// Maximum number of concurrent effects per forge.
+pub(super) const FORGE_CALLERS: usize = 8;
+/// Maximum number of concurrent acknowledgements of comments per forge.
+pub(super) const SEERS: usize = 2;
+
 /// Forge, and one of its repositories or `None` for the whole forge.
 type Key = (ForgeName, Option<RepoId>);
 
@@ -46,6 +53,11 @@ impl ConcurrencyLimits {
             under_way: Mutex::default(),
             claiming: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Creates limits for calls to forges: `per_forge`, of which one repository uses at most half.
+    pub(super) fn of_calls(per_forge: usize) -> Self {
+        Self::new(per_forge, per_forge.div_ceil(2))
     }
 
     /// Locks the selection of calls until the guard is dropped.
@@ -91,6 +103,22 @@ impl Drop for CallPermit<'_> {
 
 fn keys(repo: &RepoRef) -> [Key; 2] {
     [(repo.forge.clone(), None), (repo.forge.clone(), Some(repo.id))]
+}
+
+/// Limits on concurrent calls of effects on forges, by purpose.
+#[derive(Debug)]
+pub struct ForgeCallLimits {
+    /// Calls that acknowledge comments.
+    pub(super) seen: ConcurrencyLimits,
+    /// Calls of all other effects on a forge.
+    pub(super) forge: ConcurrencyLimits,
+}
+
+impl Default for ForgeCallLimits {
+    fn default() -> Self {
+        let [seen, forge] = [SEERS, FORGE_CALLERS].map(ConcurrencyLimits::of_calls);
+        Self { seen, forge }
+    }
 }
 
 #[cfg(test)]

@@ -1,123 +1,31 @@
-//! Claims effects, executes them and records their outcomes. Decisions are made elsewhere: the effect states what to
-//! do, and the loop's next step handles the outcome.
+//! Steps loops, and records the outcomes of effects. Decisions are made elsewhere: the effect states what to do, and the
+//! loop's next step handles the outcome.
 //!
 //! Protocol: the row of an effect is stored before its execution. If `attempts` is above 0, the effect may have
 //! happened already, so the object is first looked up on the forge by its natural key. The receipt and the loop's
 //! input with the outcome are committed in one transaction, which fails if another process has taken over the lease.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
-use tracing::Instrument as _;
 
-use super::Engine;
-use super::claim::HeldClaim;
-use super::concurrency_limits::ConcurrencyLimits;
 use crate::domain::lifecycle::StepDecision;
-use crate::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect, SEEN_QUEUE, TimerEffect};
+use crate::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect, TimerEffect};
 use crate::domain::loops::{ForgeChange, ForgeInput, LoopInput, WorkOutcome};
-use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Timestamp};
-use crate::domain::report::notice::level_name;
-use crate::domain::trust::limits::Limits;
-use crate::forge::{ForgeError, ForgeErrorKind};
-use crate::store::loops::{IssueRole, Slots};
-use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
+use crate::domain::report::notice::{Audience, level_name};
+use crate::engine::claim::HeldClaim;
+use crate::engine::context::ServiceContext;
+use crate::engine::leases::Leases;
+use crate::engine::memory::summarize;
+use crate::engine::receipt::{EffectError, Receipt};
+use crate::engine::spans::{effect_span, loop_span};
+use crate::store::loops::{self, Slots};
+use crate::store::memory::StepMemory;
+use crate::store::outbox::{self, EffectOutcome};
 use crate::store::sql::Connection;
-use crate::store::{StoreError, StoreResult, WriteGroup, forge_posts, loops};
-
-/// Result of a completed effect.
-#[derive(Debug, Default)]
-pub(super) struct Receipt {
-    /// Result as text, for people and the audit log.
-    pub text: String,
-    /// Input for the loop.
-    pub input: Option<LoopInput>,
-    /// Object that now exists on the forge, by key and text digest.
-    pub posted: Option<(String, forge_posts::ForgePost)>,
-    /// Changes of the forge that are part of the effect and succeeded.
-    pub made: Vec<ForgeChange>,
-    /// Changes of the forge that are part of the effect and were refused permanently, each with the forge's response.
-    pub refused: Vec<(ForgeChange, String)>,
-    /// Issue or pull request that now belongs to the loop.
-    pub number: Option<(crate::domain::model::ids::Number, IssueRole)>,
-}
-
-impl Receipt {
-    pub(super) fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
-    }
-
-    /// Records the outcome of a change that is part of the effect. Returns an error if the change failed without being
-    /// refused.
-    pub(super) fn part(
-        &mut self,
-        change: ForgeChange,
-        outcome: Result<(), impl Into<EffectError>>,
-    ) -> Result<(), EffectError> {
-        match outcome.map_err(Into::into) {
-            Ok(()) => self.made.push(change),
-            Err(EffectError::Permanent { why }) => self.refused.push((change, why)),
-            Err(other) => return Err(other),
-        }
-        Ok(())
-    }
-
-    pub(super) fn with_input(text: impl Into<String>, input: impl Into<LoopInput>) -> Self {
-        Self { input: Some(input.into()), ..Self::text(text) }
-    }
-
-    /// Returns the receipt of work with this ticket.
-    pub(super) fn outcome(text: impl Into<String>, ticket: u64, outcome: WorkOutcome) -> Self {
-        Self::with_input(text, LoopInput::Outcome { ticket, outcome })
-    }
-}
-
-/// Reason an effect did not complete.
-#[derive(Debug)]
-pub(super) enum EffectError {
-    /// Transient failure: retry after `after_ms` milliseconds, or after the default backoff if `None`. `ambiguous`
-    /// means that the effect may have happened.
-    Retry { after_ms: Option<i64>, ambiguous: bool, why: String },
-    /// Permanent failure.
-    Permanent { why: String },
-    /// The effect was cancelled.
-    Stopped { why: String },
-}
-
-impl EffectError {
-    /// Returns the error of an effect that another lane executes.
-    pub(super) fn wrong_lane(claimed: &ClaimedEffect) -> Self {
-        Self::Permanent { why: format!("{} is in the queue {}, which does not execute it", claimed.key, claimed.queue) }
-    }
-}
-
-impl From<ForgeError> for EffectError {
-    fn from(error: ForgeError) -> Self {
-        let why = error.to_string();
-        match error.kind {
-            ForgeErrorKind::Transient { after_ms, ambiguous } => Self::Retry { after_ms, ambiguous, why },
-            ForgeErrorKind::RateLimited { after_ms } => Self::Retry { after_ms: Some(after_ms), ambiguous: false, why },
-            // The operator may replace a credential without a restart.
-            ForgeErrorKind::Unauthorized => Self::Retry { after_ms: Some(60_000), ambiguous: false, why },
-            _ => Self::Permanent { why },
-        }
-    }
-}
-
-impl From<StoreError> for EffectError {
-    fn from(error: StoreError) -> Self {
-        Self::Retry { after_ms: None, ambiguous: false, why: error.to_string() }
-    }
-}
-
-/// Returns the context of the log lines of an effect.
-pub(super) fn effect_context(claimed: &ClaimedEffect) -> tracing::Span {
-    match &claimed.loop_id {
-        Some(id) => tracing::info_span!("effect", loop_id = %id, key = claimed.key),
-        None => tracing::info_span!("effect", subject = claimed.subject, key = claimed.key),
-    }
-}
+use crate::store::{StoreError, StoreResult, WriteGroup, forge_posts};
 
 /// Enqueues an input that names the changes that the forge refused, and those that succeeded after an earlier refusal.
 fn tell_changes(
@@ -154,87 +62,28 @@ fn unless_fenced(recorded: StoreResult<()>) -> StoreResult<()> {
     }
 }
 
-impl Engine {
-    /// Claims the next due work effect.
-    pub(super) async fn claim_work(&self) -> Result<Option<HeldClaim>, StoreError> {
-        self.claim(EffectQueue::Work.as_str().to_owned(), |_| true).await
-    }
+/// Steps loops and records the outcomes of effects.
+pub struct Executor {
+    pub(super) context: ServiceContext,
+    pub(super) leases: Arc<Leases>,
+    /// Channels that notices are addressed to.
+    pub(super) audiences: Vec<Audience>,
+    /// Settings of memory, and the masker of stored texts.
+    pub memory: StepMemory,
+    /// Maximum numbers of concurrent loops.
+    pub(super) slots: Slots,
+}
 
-    /// Claims the oldest due effect of a queue whose issue satisfies `may`.
-    pub(super) async fn claim(
-        &self,
-        queue: String,
-        may: impl Fn(&IssueRef) -> bool + Send + 'static,
-    ) -> Result<Option<HeldClaim>, StoreError> {
-        self.follow_clock_changes().await?;
-        let claimed = self.store.write(self.claiming(queue, may)).await?;
-        Ok(claimed.map(|claimed| self.held(claimed)))
-    }
-
-    /// Takes responsibility for an effect that was claimed.
-    fn held(&self, claimed: ClaimedEffect) -> HeldClaim {
-        let claim = self.held.hold(claimed);
-        kill_point("K07");
-        claim
-    }
-
-    /// Returns the write that claims the oldest due effect of a queue whose issue satisfies `may`. Effects on which this process
-    /// works are left out: on a full disk their leases expire unrenewed.
-    fn claiming<F: Fn(&IssueRef) -> bool + Send + 'static>(
-        &self,
-        queue: String,
-        may: F,
-    ) -> impl FnOnce(&Connection) -> StoreResult<Option<ClaimedEffect>> + Send + 'static + use<F> {
-        let (owner, held, now) = (self.owner.name(), self.held.clone(), self.clock.now());
-        let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
-        let may = move |name: &str, place: &IssueRef| !held.contains(name) && may(place);
-        move |c| outbox::claim(c, &queue, may, &owner, now, lease)
-    }
-
-    /// Executes one effect on a forge, acknowledgements first; returns `true` if there was one.
-    pub async fn forge_effect_step(&self) -> Result<bool, StoreError> {
-        Ok(self.acknowledgement_step().await? || self.ordinary_effect_step().await?)
-    }
-
-    /// Executes one acknowledgement of a comment; returns `true` if there was one.
-    pub(super) async fn acknowledgement_step(&self) -> Result<bool, StoreError> {
-        self.forge_effect_of(SEEN_QUEUE, &self.call_limits.seen).await
-    }
-
-    /// Executes one other effect on a forge; returns `true` if there was one.
-    pub(super) async fn ordinary_effect_step(&self) -> Result<bool, StoreError> {
-        self.forge_effect_of(EffectQueue::Forge.as_str(), &self.call_limits.forge).await
-    }
-
-    async fn forge_effect_of(&self, queue: &'static str, call_limits: &ConcurrencyLimits) -> Result<bool, StoreError> {
-        let selection = call_limits.lock_selection().await;
-        let saturated = call_limits.saturated();
-        let claimed = self.claim(queue.to_owned(), move |place| saturated.admits(&place.repo)).await?;
-        let Some(claimed) = claimed else { return Ok(false) };
-        let _under_way = call_limits.acquire(&claimed.place.repo);
-        drop(selection);
-        let context = effect_context(&claimed);
-        if claimed.abandoned {
-            // Its previous owner has ended, but the call may still be in progress and lists of the forge lag.
-            let why = "the outcome of an earlier attempt is unknown; looked up after a wait".to_owned();
-            let outcome = Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why });
-            self.record(claimed, outcome).instrument(context).await?;
-            return Ok(true);
-        }
-        let outcome = self.forge_effect(&claimed).instrument(context.clone()).await;
-        self.record(claimed, outcome).instrument(context).await?;
-        Ok(true)
-    }
-
+impl Executor {
     /// Records the outcome of an effect and enqueues its input for the loop. While the disk is full, the outcome is kept.
     pub(super) async fn record(
         &self,
         claimed: HeldClaim,
         outcome: Result<Receipt, EffectError>,
     ) -> Result<(), StoreError> {
-        self.follow_clock_before_outcome().await;
-        let recorded = self.store.write_kept(self.recording(claimed, outcome)).await;
-        self.wake.loop_stepped();
+        self.leases.follow_clock_before_outcome().await;
+        let recorded = self.context.store.write_kept(self.recording(claimed, outcome)).await;
+        self.context.wake.loop_stepped();
         unless_fenced(recorded)
     }
 
@@ -246,31 +95,24 @@ impl Engine {
         claimed: HeldClaim,
         outcome: Result<Receipt, EffectError>,
     ) -> Result<Option<HeldClaim>, StoreError> {
-        self.follow_clock_before_outcome().await;
+        self.leases.follow_clock_before_outcome().await;
         let mut group = WriteGroup::default();
         let recorded = group.add_kept(self.recording(claimed, outcome));
         let stepped = group.add(self.stepping());
-        let next = group.add(self.claiming(EffectQueue::Work.as_str().to_owned(), |_| true));
-        self.store.submit(group)?;
-        let recorded = self.store.outcome(recorded).await;
-        self.wake.loop_stepped();
+        let next = group.add(self.leases.claiming(EffectQueue::Work.as_str().to_owned(), |_| true));
+        self.context.store.submit(group)?;
+        let recorded = self.context.store.outcome(recorded).await;
+        self.context.wake.loop_stepped();
         // An input that cannot be processed is met again, and discarded, by the task that steps loops.
-        if let Ok(Some(decision)) = self.store.outcome(stepped).await {
+        if let Ok(Some(decision)) = self.context.store.outcome(stepped).await {
             self.stepped(&decision).await;
         }
         if let Err(error) = unless_fenced(recorded) {
             tracing::error!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
         }
         // Where the claim failed, the next look at the queue repeats it.
-        let next = self.store.outcome(next).await.unwrap_or_default();
-        Ok(next.map(|claimed| self.held(claimed)))
-    }
-
-    /// Follows a change of the clock before an outcome is stored. A failure does not lose the outcome: the heartbeat tries again.
-    async fn follow_clock_before_outcome(&self) {
-        if let Err(error) = self.follow_clock_changes().await {
-            tracing::warn!(%error, "leases could not be adjusted to a change of the clock");
-        }
+        let next = self.context.store.outcome(next).await.unwrap_or_default();
+        Ok(next.map(|claimed| self.leases.held(claimed)))
     }
 
     /// Returns the write that records the outcome of an effect and enqueues its input for the loop. It can be repeated.
@@ -279,14 +121,14 @@ impl Engine {
         claimed: HeldClaim,
         outcome: Result<Receipt, EffectError>,
     ) -> Box<dyn FnMut(&Connection) -> StoreResult<()> + Send> {
-        self.effect_span(&claimed, &outcome);
+        effect_span(&self.context, &claimed, &outcome);
         claimed.end_heartbeats();
-        let (owner, now) = (self.owner.name(), self.clock.now());
+        let (owner, now) = (self.leases.owner.name(), self.context.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
         let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
         match outcome {
             Ok(receipt) => {
-                self.metrics.effect(&kind, "done");
+                self.context.metrics.effect(&kind, "done");
                 Box::new(move |c| {
                     outbox::finish(c, &claimed, &owner, EffectOutcome::Done, &receipt.text, now)?;
                     if let Some((key, what)) = &receipt.posted {
@@ -306,7 +148,7 @@ impl Engine {
                 })
             }
             Err(EffectError::Retry { after_ms, ambiguous, why }) => {
-                self.metrics.effect(&kind, "retried");
+                self.context.metrics.effect(&kind, "retried");
                 let tries = claimed.tries + 1;
                 tracing::warn!(
                     subject = claimed.subject,
@@ -315,9 +157,9 @@ impl Engine {
                     why,
                     "effect failed; will be retried"
                 );
-                let waiting = if ambiguous { self.settings.ambiguity_wait } else { Duration::ZERO };
+                let waiting = if ambiguous { self.leases.pace.ambiguity_wait } else { Duration::ZERO };
                 let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);
-                let wait = after_ms.unwrap_or_else(|| self.settings.backoff_ms(tries)).max(least);
+                let wait = after_ms.unwrap_or_else(|| self.leases.pace.backoff_ms(tries)).max(least);
                 let at = now.plus_ms(wait);
                 Box::new(move |c| {
                     outbox::reschedule(c, &claimed, &owner, at, ambiguous, &why)?;
@@ -335,7 +177,7 @@ impl Engine {
                 })
             }
             Err(EffectError::Permanent { why }) => {
-                self.metrics.effect(&kind, "rejected");
+                self.context.metrics.effect(&kind, "rejected");
                 tracing::warn!(subject = claimed.subject, key = claimed.key, why, "effect failed permanently");
                 Box::new(move |c| {
                     outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)?;
@@ -352,10 +194,10 @@ impl Engine {
 
     /// Steps one loop that has a pending input, or grants free slots; returns `true` if anything changed.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
-        self.follow_clock_changes().await?;
-        let decision = match self.store.write(self.stepping()).await {
+        self.leases.follow_clock_changes().await?;
+        let decision = match self.context.store.write(self.stepping()).await {
             Err(StoreError::Bug { detail }) => {
-                let origin = self.store.write(loops::discard_next_input).await?;
+                let origin = self.context.store.write(loops::discard_next_input).await?;
                 tracing::error!(
                     origin,
                     detail,
@@ -366,7 +208,7 @@ impl Engine {
             other => other?,
         };
         if let Some(decision) = &decision {
-            self.wake.loop_stepped();
+            self.context.wake.loop_stepped();
             self.stepped(decision).await;
             return Ok(true);
         }
@@ -375,43 +217,40 @@ impl Engine {
 
     /// Returns the write that steps one loop that has a pending input.
     fn stepping(&self) -> impl FnOnce(&Connection) -> StoreResult<Option<StepDecision>> + Send + 'static + use<> {
-        let (audiences, memory, now) = (self.audiences(), self.memory(), self.clock.now());
+        let audiences = self.audiences.clone();
+        let memory = self.memory.clone();
+        let now = self.context.clock.now();
         move |c| loops::step_next(c, &audiences, &memory, now)
     }
 
     /// Tells logs, metrics, traces and the timer about a step, and summarizes the loop's iterations where it is time.
     async fn stepped(&self, decision: &StepDecision) {
-        let (next, now) = (&decision.next, self.clock.now());
+        let (next, now) = (&decision.next, self.context.clock.now());
         if next.supervision.state.as_ref().is_some_and(|known| known.overseer.is_held()) {
             kill_point("held");
         }
         tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
         let judged = decision.judged.and_then(|number| next.iterations.iter().rev().find(|i| i.number == number));
-        judged.into_iter().for_each(|iteration| self.metrics.iteration(iteration));
+        judged.into_iter().for_each(|iteration| self.context.metrics.iteration(iteration));
         for effect in &decision.effects {
             if let Effect::Forge(ForgeEffect::Escalate { cause, level, reminder: false, .. }) = effect {
-                self.metrics.escalation(&cause.to_string(), level_name(*level));
+                self.context.metrics.escalation(&cause.to_string(), level_name(*level));
             }
         }
         if !next.state.is_open() {
-            self.loop_span(next, now);
+            loop_span(&self.context, next, now);
         }
-        self.summarize(next).await;
+        summarize(&self.context, &self.memory.settings, next).await;
         if decision.effects.iter().any(|effect| matches!(effect, Effect::Timer(TimerEffect::Set { .. }))) {
-            self.wake.timer.notify_one();
+            self.context.wake.timer.notify_one();
         }
     }
 
     async fn grant_slots(&self) -> Result<bool, StoreError> {
-        let now = self.clock.now();
+        let now = self.context.clock.now();
         // Limits across forges are the operator's: the lowest of the configured policies applies.
-        let lowest = |of: fn(&Limits) -> u32| self.settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
-        let slots = Slots {
-            all: lowest(|limits| limits.loops),
-            per_forge: lowest(|limits| limits.loops_per_forge.unwrap_or(limits.loops)),
-            per_repository: lowest(|limits| limits.loops_per_repository),
-        };
-        let granted: Vec<LoopId> = self.store.write(move |c| loops::grant_slots(c, slots, now)).await?;
+        let slots = self.slots;
+        let granted: Vec<LoopId> = self.context.store.write(move |c| loops::grant_slots(c, slots, now)).await?;
         Ok(!granted.is_empty())
     }
 }

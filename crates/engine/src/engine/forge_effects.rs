@@ -1,10 +1,9 @@
 //! Effects on the forge: comments, labels, reactions, pull requests, escalation issues.
 
+use std::sync::Arc;
+
 use failpoint::kill_point;
 
-use super::executor::{EffectError, Receipt};
-use super::repository_access::RepositoryAccess;
-use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, ForgeEffect, Mark};
 use crate::domain::loops::{EscalationCause, ForgeChange, ForgeInput, Loop, LoopState};
 use crate::domain::model::event::{IssueSnapshot, is_same_label, names_label};
@@ -12,21 +11,40 @@ use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
+use crate::engine::comments::Comments;
+use crate::engine::concurrency_limits::ForgeCallLimits;
+use crate::engine::context::ServiceContext;
+use crate::engine::executor::Executor;
+use crate::engine::forges::Forges;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::forges::repository_access::RepositoryAccess;
+use crate::engine::git_access::ForgeGit;
+use crate::engine::receipt::{EffectError, Receipt, loop_of};
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
-use crate::store::forge_posts::ForgePost;
-use crate::store::forge_posts::digest;
+use crate::store::forge_posts::{ForgePost, digest};
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::ClaimedEffect;
 
-impl Engine {
+/// Executes effects on forges.
+pub struct ForgeEffects {
+    pub(super) context: ServiceContext,
+    pub(super) forges: Arc<Forges>,
+    pub(super) comments: Arc<Comments>,
+    pub(super) git: ForgeGit,
+    pub(super) executor: Arc<Executor>,
+    /// Limits on concurrent calls.
+    pub(super) limits: ForgeCallLimits,
+}
+
+impl ForgeEffects {
     pub(super) async fn forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
         let Effect::Forge(effect) = &claimed.effect else { return Err(EffectError::wrong_lane(claimed)) };
-        let account = self.account(&claimed.place.repo)?;
-        let repo = match self.place(account, &claimed.place.repo, effect.creates_on_forge()).await? {
+        let account = self.forges.account(&claimed.place.repo)?;
+        let repo = match self.forges.place(account, &claimed.place.repo, effect.creates_on_forge()).await? {
             RepositoryAccess::Usable(repo) => repo,
-            RepositoryAccess::Unusable { why } => return Err(self.wait_for_repository(claimed, why).await),
+            RepositoryAccess::Unusable { why } => return Err(self.forges.wait_for_repository(claimed, why).await),
         };
         let outcome = self.perform_forge_effect(account, claimed, effect, repo.clone()).await;
         let refused = match &outcome {
@@ -35,12 +53,12 @@ impl Engine {
             Err(_) => None,
         };
         let Some(why) = refused.cloned() else { return outcome };
-        match self.place(account, &repo, true).await {
+        match self.forges.place(account, &repo, true).await {
             // The call had no effect under the former name.
             Ok(RepositoryAccess::Usable(now)) if now.full_name() != repo.full_name() => {
                 Err(EffectError::Retry { after_ms: Some(0), ambiguous: false, why })
             }
-            Ok(RepositoryAccess::Unusable { why }) => Err(self.wait_for_repository(claimed, why).await),
+            Ok(RepositoryAccess::Unusable { why }) => Err(self.forges.wait_for_repository(claimed, why).await),
             _ => outcome,
         }
     }
@@ -55,14 +73,15 @@ impl Engine {
         let issue = claimed.place.issue;
         match effect {
             ForgeEffect::Comment { on, view, .. } => {
+                let operator = self.forges.settings.policy(&claimed.place.repo.forge).limits;
                 let receipt = match &**view {
                     View::Iteration(_) => {
-                        let current = self.current(claimed).await?;
+                        let current = loop_of(&self.context.store, claimed).await?;
                         let mut view = self.linked(account, &repo, &current, (**view).clone()).await;
                         self.add_check_lines(&current, &mut view).await;
-                        self.comment_once(account, claimed, &repo, *on, &view).await?
+                        self.comments.comment_once(account, claimed, &repo, *on, &view, &operator).await?
                     }
-                    _ => self.comment_once(account, claimed, &repo, *on, view).await?,
+                    _ => self.comments.comment_once(account, claimed, &repo, *on, view, &operator).await?,
                 };
                 if let View::Iteration(iteration) = &**view {
                     self.fold_earlier(account, &repo, claimed, iteration.n).await?;
@@ -70,24 +89,24 @@ impl Engine {
                 Ok(receipt)
             }
             ForgeEffect::Status { fresh } => {
-                let current = self.current(claimed).await?;
-                let view = report::status(&current, self.backend_of(&current), self.clock.now());
+                let current = loop_of(&self.context.store, claimed).await?;
+                let view = self.comments.status(&current);
                 if *fresh {
                     self.fresh_status(account, &repo, issue, claimed, &view).await
                 } else {
-                    self.comment_in_place(account, claimed, &repo, issue, &view).await
+                    self.comments.comment_in_place(account, claimed, &repo, issue, &view).await
                 }
             }
             ForgeEffect::CommitStatus => self.commit_status(account, &repo, claimed).await,
             ForgeEffect::StateLabel { state } => self.state_label(account, &repo, issue, *state).await,
             ForgeEffect::DropRunLabel => {
-                let [run, plan] = self.start_labels(&repo);
-                let planned = self.current(claimed).await?.knowledge.planning.is_some();
+                let [run, plan] = self.forges.start_labels(&repo);
+                let planned = loop_of(&self.context.store, claimed).await?.knowledge.planning.is_some();
                 for label in [Some(run), planned.then_some(plan)].into_iter().flatten() {
                     account.forge.remove_label(&repo, issue, &label).await?;
                     // Without this, a lost event would make setting the label again look like no change.
                     let repo = repo.clone();
-                    self.store.write(move |c| forge_state::drop_label(c, &repo, issue, &label)).await?;
+                    self.context.store.write(move |c| forge_state::drop_label(c, &repo, issue, &label)).await?;
                 }
                 Ok(Receipt::text("label removed"))
             }
@@ -120,35 +139,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn account(&self, repo: &RepoRef) -> Result<&ForgeAccount, EffectError> {
-        let why =
-            || format!("no forge named {} is configured; add it to the configuration or abort the loop", repo.forge);
-        self.forges.get(&repo.forge).ok_or_else(|| EffectError::Retry {
-            after_ms: Some(60_000),
-            ambiguous: false,
-            why: why(),
-        })
-    }
-
-    /// Returns the repository under its current name, which is looked up by its numeric id.
-    pub(super) async fn present_name(&self, repo: &RepoRef) -> Result<RepoRef, EffectError> {
-        let (forge, id) = (repo.forge.clone(), repo.id);
-        let known = self.store.read(move |c| forge_state::repository(c, &forge, id)).await?;
-        Ok(known.unwrap_or_else(|| repo.clone()))
-    }
-
-    /// Returns the current state of the effect's loop.
-    pub(super) async fn current(&self, claimed: &ClaimedEffect) -> Result<Loop, EffectError> {
-        let missing = || EffectError::Permanent { why: "the loop of the effect does not exist".into() };
-        let id = claimed.loop_id.clone().ok_or_else(missing)?;
-        self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
-    }
-
-    /// Returns the name of the backend that a loop uses.
-    pub(super) fn backend_of<'a>(&'a self, current: &'a Loop) -> &'a str {
-        current.settings.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
-    }
-
     /// Creates a new status comment, which later updates edit, and minimizes the previous one.
     async fn fresh_status(
         &self,
@@ -158,13 +148,14 @@ impl Engine {
         claimed: &ClaimedEffect,
         view: &View,
     ) -> Result<Receipt, EffectError> {
-        if self.over_budget(claimed, view).await?.is_some() {
-            return self.comment_in_place(account, claimed, repo, on, view).await;
+        let operator = self.forges.settings.policy(&claimed.place.repo.forge).limits;
+        if self.comments.over_budget(claimed, view, &operator).await?.is_some() {
+            return self.comments.comment_in_place(account, claimed, repo, on, view).await;
         }
         // The key contains the row id: a retry finds its comment, and a second request creates a new one.
         let key = format!("status/{}", claimed.id);
-        let mut receipt = self.comment_under(account, claimed, repo, on, &key, view).await?;
-        let old = self.posted(&claimed.subject, "status").await?;
+        let mut receipt = self.comments.comment_under(account, claimed, repo, on, &key, view).await?;
+        let old = self.comments.posted(&claimed.subject, "status").await?;
         if let (Some((_, new)), Some(old)) = (&receipt.posted, &old)
             && new.forge_id != old.forge_id
         {
@@ -172,13 +163,13 @@ impl Engine {
             if let View::Status(inner) = &mut outdated {
                 inner.superseded = true;
             }
-            let body = self.text(claimed, &format!("{key}/superseded"), &outdated);
+            let body = self.comments.text(claimed, &format!("{key}/superseded"), &outdated);
             self.fold(account, repo, old, &body).await?;
         }
         if let Some((key, new)) = receipt.posted.take() {
             // The entry under its own key counts against the budget of comments; the entry `status` is kept up to
             // date.
-            self.record_post(claimed, &key, &new).await?;
+            self.comments.record_post(claimed, &key, &new).await?;
             receipt.posted = Some(("status".into(), new));
         }
         Ok(receipt)
@@ -194,9 +185,11 @@ impl Engine {
     ) -> Result<(), EffectError> {
         for earlier in (1..n).rev() {
             let key = format!("iteration/{earlier}");
-            let Some(old) = self.posted(&claimed.subject, &key).await? else { continue };
-            let Some(view) = report::folded_iteration(&self.current(claimed).await?, earlier) else { return Ok(()) };
-            return self.fold(account, repo, &old, &self.text(claimed, &key, &view)).await;
+            let Some(old) = self.comments.posted(&claimed.subject, &key).await? else { continue };
+            let Some(view) = report::folded_iteration(&loop_of(&self.context.store, claimed).await?, earlier) else {
+                return Ok(());
+            };
+            return self.fold(account, repo, &old, &self.comments.text(claimed, &key, &view)).await;
         }
         Ok(())
     }
@@ -228,7 +221,7 @@ impl Engine {
         issue: Number,
         state: Option<LoopState>,
     ) -> Result<Receipt, EffectError> {
-        let prefix = self.settings.policy(&repo.forge).label_prefix;
+        let prefix = self.forges.settings.policy(&repo.forge).label_prefix;
         let wanted = state.map(|s| format!("{prefix}{}", s.label()));
         let all: Vec<String> = LoopState::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
         let present = account.forge.issue(repo, issue).await?.labels;
@@ -262,14 +255,14 @@ impl Engine {
         ready: bool,
         reviewers: &[String],
     ) -> Result<Receipt, EffectError> {
-        let current = self.current(claimed).await?;
+        let current = loop_of(&self.context.store, claimed).await?;
         if current.branch.pushed.is_none() {
             return Ok(Receipt::text("nothing was pushed yet"));
         }
-        let view = report::pull(&current, self.clock.now());
+        let view = report::pull(&current, self.context.clock.now());
         let linked = self.linked(account, repo, &current, View::Pull(Box::new(view.clone()))).await;
-        let body = self.text(claimed, "pull", &linked);
-        let title = self.renderer.pull_title(&view);
+        let body = self.comments.text(claimed, "pull", &linked);
+        let title = self.comments.renderer.pull_title(&view);
         let mut receipt = Receipt::text("up to date");
         let number = match &current.pull.opened {
             Some(pull) => pull.number,
@@ -288,7 +281,7 @@ impl Engine {
             }
         };
         let digest = digest(&format!("{}\n{}", title.as_str(), body.as_str()));
-        let known = self.posted(&claimed.subject, "pull").await?.map(|p| p.digest);
+        let known = self.comments.posted(&claimed.subject, "pull").await?.map(|p| p.digest);
         let mut outdated = known.as_ref() != Some(&digest);
         if outdated {
             receipt.part(ForgeChange::PullText, account.forge.update_pull(repo, number, &title, &body).await)?;
@@ -352,11 +345,11 @@ impl Engine {
         reminder: bool,
     ) -> Result<Receipt, EffectError> {
         let key = format!("escalation/{cause}");
-        let marker = self.marker(claimed, &key);
-        let body = self.text(claimed, &key, view);
-        let prefix = self.settings.policy(&repo.forge).label_prefix;
+        let marker = self.comments.marker(claimed, &key);
+        let body = self.comments.text(claimed, &key, view);
+        let prefix = self.forges.settings.policy(&repo.forge).label_prefix;
         let label = format!("{prefix}escalation");
-        if let Some(posted) = self.posted(&claimed.subject, &key).await? {
+        if let Some(posted) = self.comments.posted(&claimed.subject, &key).await? {
             let number = Number(posted.forge_id as u64);
             let open = match account.forge.issue(repo, number).await {
                 Ok(issue) => issue.open,
@@ -370,15 +363,15 @@ impl Engine {
             if reminder {
                 // A person closed the escalation issue, so the reminder goes to the loop's own issue.
                 let (key, view) = (format!("again/{}", claimed.id), report::at_home(view.clone()));
-                return self.comment_under(account, claimed, repo, claimed.place.issue, &key, &view).await;
+                return self.comments.comment_under(account, claimed, repo, claimed.place.issue, &key, &view).await;
             }
         }
-        if self.may_exist_since(claimed).await?.is_some() {
+        if self.comments.may_exist_since(claimed).await?.is_some() {
             let open = account.forge.open_issues_with_label(repo, &label).await?;
             let own = account.own()?;
             let ours = |i: &&IssueSnapshot| {
                 i.author.as_ref().is_some_and(|author| author.id == own)
-                    && find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker)
+                    && find_marker(&i.body, &self.comments.marker_key).as_ref() == Some(&marker)
             };
             if let Some(number) = open.iter().find(ours).map(|i| i.number) {
                 return self.escalate_again(account, repo, claimed, number, &key, view, true).await;
@@ -411,7 +404,7 @@ impl Engine {
             EscalationSeverity::Critical => ["critical", "needs-review"],
         };
         let mut issue = NewIssue {
-            title: self.renderer.escalation_title(view),
+            title: self.comments.renderer.escalation_title(view),
             body: body.clone(),
             labels: [label, labels[0], labels[1]].map(str::to_owned).to_vec(),
             assignees: view.assignee.iter().cloned().collect(),
@@ -441,9 +434,9 @@ impl Engine {
         same: bool,
     ) -> Result<Receipt, EffectError> {
         if !same {
-            self.comment_under(account, claimed, repo, number, &format!("again/{}", claimed.id), view).await?;
+            self.comments.comment_under(account, claimed, repo, number, &format!("again/{}", claimed.id), view).await?;
         }
-        let digest = digest(self.text(claimed, key, view).as_str());
+        let digest = digest(self.comments.text(claimed, key, view).as_str());
         let posted = ForgePost { forge_id: number.0 as i64, digest };
         let mut receipt = Receipt { posted: Some((key.to_owned(), posted)), ..Receipt::text(format!("on #{number}")) };
         receipt.number = Some((number, IssueRole::Escalation));
@@ -458,14 +451,14 @@ impl Engine {
         why: &str,
     ) -> Result<Receipt, EffectError> {
         let Some(id) = claimed.loop_id.clone() else { return Ok(Receipt::text("no loop")) };
-        let numbers = self.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
+        let numbers = self.context.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
         let mut closed = 0;
         for number in numbers {
             match account.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => {
                     let key = format!("closed/{}/{number}", claimed.id);
                     let view = report::reply(true, vec![format!("Closed: {why}.")]);
-                    self.comment_under(account, claimed, repo, number, &key, &view).await?;
+                    self.comments.comment_under(account, claimed, repo, number, &key, &view).await?;
                     kill_point("K29b");
                     account.forge.set_issue_open(repo, number, false).await?;
                     closed += 1;

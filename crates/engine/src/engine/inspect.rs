@@ -1,20 +1,21 @@
 //! Inspection of a loop's pull request: its CI results, compared with those of its base, and merge conflicts with the
 //! base.
 
-use super::executor::{EffectError, Receipt};
 use super::merges::moved;
-use super::repository_access::RepositoryAccess;
-use super::{Engine, ForgeAccount};
 use crate::config::workflows;
 use crate::domain::loops::{
     CiInspection, CiProgress, ForgeInput, Guidance, GuidanceSource, Loop, LoopInput, LoopState, MergeAnswer,
 };
 use crate::domain::model::ids::{RepoRef, Sha};
+use crate::engine::forge_effects::ForgeEffects;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::forges::repository_access::RepositoryAccess;
+use crate::engine::merges::left_merge;
+use crate::engine::receipt::{EffectError, Receipt, loop_of};
 use crate::forge::{Ci, CiState, ForgeErrorKind};
 use crate::store::outbox::ClaimedEffect;
-use crate::workspace::TipsRequest;
 
-impl Engine {
+impl ForgeEffects {
     /// Reads the CI results of the pull request's head commit and determines whether it conflicts with the base. Git
     /// is asked unless the forge reports that there is no conflict. After a push to the base, git is always asked,
     /// because the forge may not have checked since.
@@ -25,14 +26,14 @@ impl Engine {
         claimed: &ClaimedEffect,
         (commit, base_moved): (&Sha, bool),
     ) -> Result<Receipt, EffectError> {
-        let current = self.current(claimed).await?;
+        let current = loop_of(&self.context.store, claimed).await?;
         if !current.state.is_open() {
             return Ok(Receipt::text("the loop has ended"));
         }
         let Some(pull) = &current.pull.opened else { return Ok(Receipt::text("there is no pull request")) };
         let pull = match account.forge.pull(repo, pull.number).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {
-                return match self.place(account, repo, true).await? {
+                return match self.forges.place(account, repo, true).await? {
                     RepositoryAccess::Usable(_) => {
                         Ok(Receipt::with_input("the pull request was deleted", ForgeInput::PullGone))
                     }
@@ -54,7 +55,7 @@ impl Engine {
                 LoopInput::Forge(ForgeInput::MergeAnswered { commit: commit.clone(), answer: moved(&pull.head_sha) });
             return Ok(Receipt::with_input("the branch has another commit", input));
         }
-        if let Some(why) = self.left_merge(account, repo, &current, pull.number).await? {
+        if let Some(why) = left_merge(account, repo, &current, pull.number).await? {
             let advice = "Comment `/ralph merge-when-ready` again to merge it when it is ready";
             let input = LoopInput::Forge(ForgeInput::MergeAnswered {
                 commit: commit.clone(),
@@ -78,7 +79,7 @@ impl Engine {
         // What the forge says about a conflict may be old, or only mean that it has not looked yet.
         let unsure = base_moved || pull.mergeable != Some(true);
         let doubtful = unsure && current.state == LoopState::Review;
-        let conflict = doubtful && self.conflicts_with_base(account, repo, &current, commit).await?;
+        let conflict = doubtful && self.git.conflicts_with_base(account, repo, &current, commit).await?;
         let pending = u32::try_from(results.pending.len()).unwrap_or(u32::MAX);
         let input = LoopInput::Forge(ForgeInput::Inspected(CiInspection {
             commit: commit.clone(),
@@ -129,7 +130,7 @@ impl Engine {
         base: &Sha,
     ) -> Result<Vec<String>, EffectError> {
         let product = account.forge.server_info().await?.product;
-        let paths = self.workspaces.paths_of(repo, base).await?;
+        let paths = self.git.workspaces.paths_of(repo, base).await?;
         let below = |folder: &&&str| {
             let is_in = |path: &String| path.strip_prefix(**folder).is_some_and(|rest| rest.starts_with('/'));
             paths.iter().any(|path| is_in(path) && workflows::is_workflow(path))
@@ -137,7 +138,7 @@ impl Engine {
         let Some(folder) = workflows::folders(&product).iter().find(below) else { return Ok(Vec::new()) };
         let mut expected = Vec::new();
         for path in paths.iter().filter(|path| path.starts_with(folder) && workflows::is_workflow(path)) {
-            let Some(text) = self.workspaces.text_at(&current.id, repo, base, path).await? else { continue };
+            let Some(text) = self.git.workspaces.text_at(&current.id, repo, base, path).await? else { continue };
             let Ok(workflow) = workflows::parse(&text) else { continue };
             if workflows::runs_for_pull(
                 workflows::triggers(&workflow),
@@ -150,30 +151,6 @@ impl Engine {
         Ok(expected)
     }
 
-    /// Whether the tips of the loop's branch and its base have merge conflicts according to git.
-    pub(super) async fn conflicts_with_base(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        current: &Loop,
-        commit: &Sha,
-    ) -> Result<bool, EffectError> {
-        let access = self.git_url(account, repo, false).await?;
-        let fork = self.fork_url(account, current, false).await?;
-        let request = TipsRequest {
-            fork: fork.as_ref(),
-            loop_id: &current.id,
-            repo,
-            access: &access,
-            base_branch: &current.branch.base_branch,
-            branch: &current.branch.name,
-            partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
-        };
-        let tips = self.workspaces.merge_of_tips(request).await?;
-        // Commits that somebody else pushed are the next push's concern.
-        Ok(tips.branch.as_ref() == Some(commit) && tips.conflict)
-    }
-
     /// Converts the pull request to a draft, unless the loop became ready in the meantime.
     pub(super) async fn draft_pull(
         &self,
@@ -181,7 +158,7 @@ impl Engine {
         repo: &RepoRef,
         claimed: &ClaimedEffect,
     ) -> Result<Receipt, EffectError> {
-        let current = self.current(claimed).await?;
+        let current = loop_of(&self.context.store, claimed).await?;
         match (current.pull.opened.filter(|_| current.state != LoopState::Review), account.forge.drafts()) {
             (Some(pull), Some(drafts)) => {
                 drafts.set_pull_draft(repo, pull.number).await?;

@@ -1,10 +1,9 @@
 //! Retention of the per-loop folders with prompts, output and sessions of agent runs.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
+use std::{fs, io};
 
 use crate::domain::model::ids::{LoopId, Timestamp};
 

@@ -1,15 +1,16 @@
 //! Merging of pull requests by the forge, after a maintainer asked for it.
 
-use super::executor::{EffectError, Receipt};
-use super::{Engine, ForgeAccount};
 use crate::domain::loops::{ForgeInput, Loop, LoopState, MergeAnswer};
 use crate::domain::model::event::PullSnapshot;
 use crate::domain::model::ids::{Number, RepoRef, Sha, User};
 use crate::domain::trust::permit::Authorization;
+use crate::engine::forge_effects::ForgeEffects;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::receipt::{EffectError, Receipt, loop_of};
 use crate::forge::{ForgeError, ForgeErrorKind, Permission};
 use crate::store::outbox::ClaimedEffect;
 
-impl Engine {
+impl ForgeEffects {
     /// Asks the forge to merge the pull request, if it is still ready at that commit and the maintainer may merge.
     pub(super) async fn merge_when_ready(
         &self,
@@ -18,7 +19,7 @@ impl Engine {
         claimed: &ClaimedEffect,
         commit: &Sha,
     ) -> Result<Receipt, EffectError> {
-        let current = self.current(claimed).await?;
+        let current = loop_of(&self.context.store, claimed).await?;
         let (Some(pull), Some(wish)) = (&current.pull.opened, &current.pull.merge_wish) else {
             return Ok(answered(commit, MergeAnswer::not_yet("nobody asks for it any more")));
         };
@@ -59,7 +60,7 @@ impl Engine {
         by: &User,
     ) -> Result<Option<MergeAnswer>, EffectError> {
         let advice = "Somebody with write access can comment `/ralph merge-when-ready`";
-        if let Authorization::Deny { reason, .. } = self.permitted_now(account, repo, by).await? {
+        if let Authorization::Deny { reason, .. } = self.forges.permitted_now(account, repo, by).await? {
             return Ok(Some(MergeAnswer::refused(format!("{} may not command it: {reason}", by.login), advice)));
         }
         let may = account.forge.permission(repo, by).await? >= Permission::Write;
@@ -74,40 +75,9 @@ impl Engine {
         repo: &RepoRef,
         claimed: &ClaimedEffect,
     ) -> Result<Receipt, EffectError> {
-        let current = self.current(claimed).await?;
-        self.revoke_merge(account, repo, &current).await?;
+        let current = loop_of(&self.context.store, claimed).await?;
+        revoke_merge(account, repo, &current).await?;
         Ok(Receipt::with_input("the forge does not merge it by itself", ForgeInput::MergeWithdrawn))
-    }
-
-    /// Returns the reason why the forge canceled an automatic merge that it had accepted; `None` if the merge was not
-    /// canceled.
-    pub(super) async fn left_merge(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        current: &Loop,
-        number: Number,
-    ) -> Result<Option<String>, ForgeError> {
-        let accepted =
-            current.pull.merge_ordered.is_some() && current.pull.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
-        match account.forge.auto_merge().filter(|_| accepted) {
-            Some(merging) => merging.left_merge(repo, number).await,
-            None => Ok(None),
-        }
-    }
-
-    /// Cancels the automatic merge of a loop's pull request; does nothing if the forge has none.
-    pub(super) async fn revoke_merge(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        current: &Loop,
-    ) -> Result<(), EffectError> {
-        let (Some(pull), Some(merging)) = (&current.pull.opened, account.forge.auto_merge()) else { return Ok(()) };
-        match merging.withdraw_merge(repo, pull.number).await {
-            Err(error) if error.kind != ForgeErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -147,4 +117,29 @@ fn answered(commit: &Sha, answer: MergeAnswer) -> Receipt {
         MergeAnswer::Refused { why, .. } => format!("refused: {why}"),
     };
     Receipt::with_input(text, ForgeInput::MergeAnswered { commit: commit.clone(), answer })
+}
+
+/// Returns the reason why the forge canceled an automatic merge that it had accepted; `None` if the merge was not
+/// canceled.
+pub(super) async fn left_merge(
+    account: &ForgeAccount,
+    repo: &RepoRef,
+    current: &Loop,
+    number: Number,
+) -> Result<Option<String>, ForgeError> {
+    let accepted =
+        current.pull.merge_ordered.is_some() && current.pull.merge_wish.as_ref().is_some_and(|wish| wish.accepted);
+    match account.forge.auto_merge().filter(|_| accepted) {
+        Some(merging) => merging.left_merge(repo, number).await,
+        None => Ok(None),
+    }
+}
+
+/// Cancels the automatic merge of a loop's pull request; does nothing if the forge has none.
+pub(super) async fn revoke_merge(account: &ForgeAccount, repo: &RepoRef, current: &Loop) -> Result<(), EffectError> {
+    let (Some(pull), Some(merging)) = (&current.pull.opened, account.forge.auto_merge()) else { return Ok(()) };
+    match merging.withdraw_merge(repo, pull.number).await {
+        Err(error) if error.kind != ForgeErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }

@@ -9,12 +9,13 @@
 use std::collections::HashSet;
 
 use super::intake::pulls::{belongs, in_review};
-use super::intake::{IntakeError, text_hash};
 use super::reconcile::LOOK_BACK_MS;
-use super::{Engine, ForgeAccount};
 use crate::domain::loops::{Loop, command};
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, ReviewVerdict, names_label};
 use crate::domain::model::ids::{Number, RepoRef, Timestamp, UserId};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::{IntakeError, text_hash};
+use crate::engine::reconcile::Reconciler;
 use crate::forge::{ForgeErrorKind, Polling};
 use crate::store::inbox::{self, Body, POLLED, StoredDelivery};
 use crate::store::{StoreError, forge_state, installation, loops};
@@ -63,7 +64,7 @@ struct PollTimes {
     looked_at: Option<Timestamp>,
 }
 
-impl Engine {
+impl Reconciler {
     /// Stores deliveries for the changes in a repository, and checks the loops that they concern. Returns whether the
     /// repository has an open loop. Sends two requests, one more for each loop that runs or is in review, and a few
     /// for each change.
@@ -73,7 +74,7 @@ impl Engine {
         polling: &dyn Polling,
         repo: &RepoRef,
     ) -> Result<bool, IntakeError> {
-        let (begun, own) = (self.clock.now(), account.own()?);
+        let (begun, own) = (self.context.clock.now(), account.own()?);
         let key = format!("polled/{}/{}", repo.forge, repo.id.0);
         let (times, open) = self.poll_times(repo, &key).await?;
         let oldest = open.iter().map(|current| current.created_at).min();
@@ -81,8 +82,8 @@ impl Engine {
         let cursor = if cursor.since(begun) > CLOCKS_MS { begun } else { cursor };
         let since = cursor.plus_ms(-LOOK_BACK_MS);
         // Keys are forgotten after the retention; what is older is no news.
-        let kept = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX) / 2;
-        let both = self.settings.updates(&repo.forge).webhooks;
+        let kept = i64::try_from(self.housekeeping.keep.as_millis()).unwrap_or(i64::MAX) / 2;
+        let both = self.forges.settings.updates(&repo.forge).webhooks;
         let until = if both { begun.plus_ms(-DELIVERY_MS) } else { Timestamp(i64::MAX) };
         let scope = PollScope { account, repo, own, since: since.max(begun.plus_ms(-kept)), until, open };
 
@@ -106,7 +107,7 @@ impl Engine {
         let seen = newest.map_or(cursor, |newest| newest.max(cursor)).min(begun.plus_ms(CLOCKS_MS));
         // Another repository may have taken over the name; then the next time asks under the present one.
         let news = !found.is_empty() || times.seen != Some(seen);
-        if news && !self.is_named(account, repo).await {
+        if news && !self.forges.is_named(account, repo).await {
             return Ok(!scope.open.is_empty());
         }
         self.take_found(repo, found, texts, (key, seen, begun)).await?;
@@ -121,8 +122,8 @@ impl Engine {
             }
         }
         // CI and pushes to the base are in no list of issues.
-        self.inspect_where(repo, false, |current| current.reads_ci() || in_review(current)).await?;
-        self.wake.effects_queued();
+        self.intake.inspect_where(repo, false, |current| current.reads_ci() || in_review(current)).await?;
+        self.context.wake.effects_queued();
         Ok(!scope.open.is_empty())
     }
 
@@ -133,7 +134,7 @@ impl Engine {
 
     async fn poll_times(&self, repo: &RepoRef, key: &str) -> Result<(PollTimes, Vec<Loop>), IntakeError> {
         let (key, looked_at, of) = (key.to_owned(), format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
-        let read = self.store.read(move |c| {
+        let read = self.context.store.read(move |c| {
             let time = |key: &str| {
                 let text = installation::get(c, key)?;
                 Ok::<_, StoreError>(text.and_then(|text| text.parse().ok()).map(Timestamp))
@@ -159,7 +160,7 @@ impl Engine {
             rows.push(StoredDelivery { forge, delivery, event, body: Body::pack(&body) });
         }
         let repo = repo.clone();
-        let stored = self.store.write(move |c| {
+        let stored = self.context.store.write(move |c| {
             for issue in &texts {
                 let (digest, author) = (text_hash(&issue.title, &issue.body), issue.author.as_ref());
                 forge_state::save_text(c, &repo, issue.number, &digest, (issue.updated_at, author))?;
@@ -176,7 +177,7 @@ impl Engine {
         });
         let new = stored.await?;
         if new > 0 {
-            self.wake.intake.notify_one();
+            self.context.wake.intake.notify_one();
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Engine {
     ) -> Result<Vec<PolledChange>, IntakeError> {
         let (account, repo) = (scope.account, scope.repo);
         let Some(history) = account.forge.webhooks() else { return Ok(Vec::new()) };
-        let labels = self.start_labels(repo);
+        let labels = self.forges.start_labels(repo);
         let mut issues: Vec<IssueSnapshot> = changed.to_vec();
         for label in labels.iter().filter(|_| first) {
             // Set before the first look.
@@ -201,8 +202,10 @@ impl Engine {
         let mut found = Vec::new();
         for issue in issues.into_iter().filter(|issue| !issue.is_pull) {
             let (of, number) = (repo.clone(), issue.number);
-            let known =
-                self.store.read(move |c| Ok((forge_state::labels(c, &of, number)?, loops::find(c, &of, number)?)));
+            let known = self
+                .context
+                .store
+                .read(move |c| Ok((forge_state::labels(c, &of, number)?, loops::find(c, &of, number)?)));
             let (known, found_loop) = known.await?;
             let (known, open) = (known.unwrap_or_default(), found_loop.is_some_and(|(_, _, open)| open));
             for label in &labels {
@@ -220,7 +223,7 @@ impl Engine {
                 let Some(change) = last.filter(|change| change.added == has && change.at <= scope.until) else {
                     continue;
                 };
-                if change.by.id == scope.own && !(self.settings.is_trial && change.added) {
+                if change.by.id == scope.own && !(self.forges.settings.is_trial && change.added) {
                     self.keep_labels(account, repo, &issue).await?;
                     continue;
                 }
@@ -243,9 +246,9 @@ impl Engine {
         repo: &RepoRef,
         issue: &IssueSnapshot,
     ) -> Result<(), IntakeError> {
-        self.still_named(account, repo).await?;
+        self.intake.still_named(account, repo).await?;
         let (of, number, labels, at) = (repo.clone(), issue.number, issue.labels.clone(), issue.updated_at);
-        Ok(self.store.write(move |c| forge_state::save_labels(c, &of, number, &labels, at)).await?)
+        Ok(self.context.store.write(move |c| forge_state::save_labels(c, &of, number, &labels, at)).await?)
     }
 
     /// Returns the new comments with commands, and all new comments in the conversations of loops' pull requests.
@@ -257,7 +260,7 @@ impl Engine {
     ) -> Result<Vec<PolledChange>, IntakeError> {
         let mut found = Vec::new();
         for (number, comment) in comments {
-            self.delete_late_duplicate(scope.account, scope.repo, &comment).await?;
+            self.comments.delete_late_duplicate(scope.account, scope.repo, &comment).await?;
             let Some(sender) = comment.author.clone().filter(|author| author.id != scope.own) else { continue };
             let concerns = scope.loop_of_pull(number).is_some() || command::is_mentioned(&comment.body);
             // What an edited comment said first is unknown.

@@ -1,12 +1,14 @@
 //! Calls of backends, from their selection to the recorded cost; shared by agents and assistants.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use failpoint::kill_point;
+use secrecy::SecretString;
 
-use super::Engine;
+use crate::agent::{AgentOutcome, Backend};
 use crate::domain::loops::{AgentSession, Loop};
-use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use crate::domain::providers::backends::{
     BackendChange, BackendObservation, BackendRole, BackendStatus, Backends, Blocked, BlockedBy, CallAdvice,
     CallRequest, ClaimedState, CooldownReason, PreviousSession,
@@ -15,9 +17,13 @@ use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
+use crate::domain::trust::outbound::OutboundFilter;
+use crate::engine::context::{ServiceContext, random};
+use crate::engine::settings::CallSettings;
+use crate::engine::spans::{ModelCall, model_span};
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
 use crate::store::sql::Connection;
-use crate::store::{PendingWrite, StoreError, StoreResult, WriteGroup};
+use crate::store::{PendingWrite, StoreError, StoreResult, WriteGroup, session};
 
 /// Reason for the end of a call, as its backend's state records it.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,7 +95,24 @@ impl CallUsage {
     }
 }
 
-impl Engine {
+/// Chooses backends for model calls and books their cost.
+pub struct Calls {
+    pub(super) context: ServiceContext,
+    /// Backends, their models and spending limits.
+    pub settings: CallSettings,
+    /// Agent backends by configured name.
+    pub(super) backends: HashMap<String, Arc<dyn Backend>>,
+    /// Filter that learns the logins of backends.
+    pub(super) outbound: OutboundFilter,
+}
+
+impl Calls {
+    /// Sends the span of a model call or an agent run, from its start until now.
+    pub(super) fn model_span(&self, id: &LoopId, call: &ModelCall<'_>) {
+        let provider = self.settings.providers.get(call.backend).unwrap_or(&call.backend);
+        model_span(&self.context, provider, id, call);
+    }
+
     /// Selects a backend for a call, reserves its cost and records its start.
     pub(super) async fn begin_call(&self, current: &Loop, planned: PlannedCall) -> Result<CallDecision, StoreError> {
         let PlannedCall { key, purpose, role, mut exclude, model: wanted, likely, share, previous_session } = planned;
@@ -130,10 +153,10 @@ impl Engine {
                 context_pct: session.context_pct,
             }),
         };
-        let (now, seed) = (self.clock.now(), u64::from(self.random()));
+        let (now, seed) = (self.context.clock.now(), u64::from(random()));
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
-        let begun = self.store.write(move |c| {
+        let begun = self.context.store.write(move |c| {
             let models = |name: &str| wanted.iter().chain(models.get(name).into_iter().flatten()).cloned().collect();
             let begun = calls::begin(c, &caller, &request, &models, &settings, seed, now)?;
             kill_point("K15b");
@@ -223,7 +246,7 @@ impl Engine {
         record: impl Fn(&Connection) -> StoreResult<()> + Send + 'static,
     ) -> Result<Option<CallAdvice>, StoreError> {
         let usd = used.cost.unwrap_or_default().usd();
-        self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
+        self.context.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
         let booking = CallSettlement {
             ending: match (end, used.cost) {
                 (_, Some(cost)) => Ending::Cost(cost),
@@ -240,7 +263,7 @@ impl Engine {
             outcome: end.word(),
         };
         let (key, end, settings) = (key.to_owned(), end.clone(), self.settings.backends.clone());
-        let (now, seed, tokens) = (self.clock.now(), u64::from(self.random()), used.usage.total());
+        let (now, seed, tokens) = (self.context.clock.now(), u64::from(random()), used.usage.total());
         let observed = earlier.add_kept(move |c| {
             let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end.clone() {
                 // The backend served the call, whatever the answer.
@@ -254,21 +277,21 @@ impl Engine {
             kill_point("K18b");
             Ok(observed)
         });
-        self.store.submit(earlier)?;
-        let BackendChanges { changes, advice } = self.store.outcome(observed).await?;
+        self.context.store.submit(earlier)?;
+        let BackendChanges { changes, advice } = self.context.store.outcome(observed).await?;
         self.report_changes(&changes);
         Ok(advice)
     }
 
     /// Adds to `group` that a call received its first output; [`Self::tell_answered`] tells the result.
     pub(super) fn answered(&self, group: &mut WriteGroup, key: &str) -> PendingWrite<BackendChanges> {
-        let (key, now, settings) = (key.to_owned(), self.clock.now(), self.settings.backends.clone());
+        let (key, now, settings) = (key.to_owned(), self.context.clock.now(), self.settings.backends.clone());
         group.add(move |c| calls::answered(c, &key, &settings, now))
     }
 
     /// Tells that a call received its first output.
     pub(super) async fn tell_answered(&self, answered: PendingWrite<BackendChanges>) {
-        match self.store.outcome(answered).await {
+        match self.context.store.outcome(answered).await {
             Ok(observed) => self.report_changes(&observed.changes),
             Err(error) => tracing::warn!(%error, "the first output of a backend could not be recorded"),
         }
@@ -288,12 +311,12 @@ impl Engine {
         let last = current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some());
         let failed = last.filter(|last| current.agent.failures == 0 && !last.agent_problem.is_empty());
         let Some(name) = failed.map(|last| last.served.backend.clone()) else { return };
-        let known = self.store.read(calls::state).await.unwrap_or_else(|error| {
+        let known = self.context.store.read(calls::state).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the state of the backends cannot be read");
             Backends::default()
         });
         let Some(backend) = known.backends.get(&name) else { return };
-        let claim = backend.claims.of(current.id.as_str(), self.clock.now()).map(|claim| claim.state);
+        let claim = backend.claims.of(current.id.as_str(), self.context.clock.now()).map(|claim| claim.state);
         let is_parked = matches!(&backend.status, BackendStatus::Parked(park) if park.kind == CooldownReason::Errors);
         if is_parked || claim == Some(ClaimedState::Parked(CooldownReason::Errors)) {
             self.observe(BackendObservation::Enabled { backend: name }).await;
@@ -302,8 +325,8 @@ impl Engine {
 
     /// Records an observation of backends; failures are logged.
     pub(super) async fn observe(&self, observation: BackendObservation) {
-        let (now, settings) = (self.clock.now(), self.settings.backends.clone());
-        match self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
+        let (now, settings) = (self.context.clock.now(), self.settings.backends.clone());
+        match self.context.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
             Ok(observed) => self.report_changes(&observed.changes),
             Err(error) => tracing::warn!(%error, "an observation of a backend could not be stored"),
         }
@@ -315,15 +338,15 @@ impl Engine {
     /// # Errors
     /// The store failed.
     pub async fn enable_backend(&self, name: &str) -> Result<Option<bool>, StoreError> {
-        let (now, settings) = (self.clock.now(), self.settings.backends.clone());
+        let (now, settings) = (self.context.clock.now(), self.settings.backends.clone());
         if !settings.backends.contains_key(name) {
             return Ok(None);
         }
         let name = name.to_owned();
-        let observed = self.store.write(move |c| calls::enable(c, &name, &settings, now)).await?;
+        let observed = self.context.store.write(move |c| calls::enable(c, &name, &settings, now)).await?;
         self.report_changes(&observed.changes);
-        self.wake.timer.notify_one();
-        self.wake.loop_stepped();
+        self.context.wake.timer.notify_one();
+        self.context.wake.loop_stepped();
         Ok(Some(!observed.changes.is_empty()))
     }
 
@@ -331,7 +354,7 @@ impl Engine {
         for change in changes {
             match change {
                 BackendChange::Parked { backend, kind, until, reason } => {
-                    self.metrics.parked(backend, &kind.to_string().replace(' ', "_"));
+                    self.context.metrics.parked(backend, &kind.to_string().replace(' ', "_"));
                     tracing::warn!(backend, %kind, until_ms = until.0, reason, "a backend cools down");
                 }
                 BackendChange::Disabled { backend, kind, reason } => {
@@ -339,7 +362,7 @@ impl Engine {
                 }
                 BackendChange::Claimed { backend, loop_id, until, reason } => {
                     let until_ms = until.map(|until| until.0);
-                    self.metrics.parked(backend, "claimed");
+                    self.context.metrics.parked(backend, "claimed");
                     tracing::warn!(
                         backend,
                         loop_id,
@@ -364,6 +387,48 @@ impl Engine {
     pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &TokenUsage) -> Option<Money> {
         let model = model.or_else(|| self.settings.models.get(backend)?.default.as_deref())?;
         self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)
+    }
+
+    /// Settles the calls of a run whose process died, stores its turn as interrupted, and returns the run's total
+    /// cost. Calls that had ended were recorded, but the loop had not received them.
+    pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
+        let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.context.clock.now());
+        let ended = self.context.store.write(move |c| {
+            let lost = calls::abandon(c, &id, &settings, now)?;
+            session::cut_turn(c, &id)?;
+            Ok((lost, calls::cost_of(c, &calls::key_prefix(&id, ticket))?))
+        });
+        let (lost, cost) = ended.await?;
+        for (backend, role, cost) in lost {
+            self.context.metrics.call((&backend, role.word()), "lost", TokenUsage::default().by_kind(), cost.usd());
+        }
+        Ok(cost)
+    }
+
+    /// Adds the current secrets of a backend's login file to those that nothing may publish.
+    pub(super) fn learn_login(&self, backend: &str) {
+        let name = format!("the login of backend {backend}");
+        let Some(backend) = self.backends.get(backend) else { return };
+        backend.login_secrets().into_iter().for_each(|secret| self.outbound.learn(&name, &SecretString::from(secret)));
+    }
+
+    /// Whether the backend of a session resumes sessions.
+    pub(super) fn can_resume(&self, session: &AgentSession) -> bool {
+        self.backends.get(&session.backend).is_some_and(|backend| backend.resumes())
+    }
+
+    /// Returns the tokens and cost of a run of a backend with a requested model.
+    pub(super) fn usage_of(&self, (backend, model): (&str, Option<&str>), outcome: &AgentOutcome) -> CallUsage {
+        let usage = outcome.usage();
+        let mut models = [model, outcome.model.as_deref()].into_iter();
+        let estimate = || models.find_map(|model| self.estimated(backend, model, &usage));
+        let cost = outcome.cost.or_else(estimate);
+        // The broker's count holds where the program told less.
+        let counted = outcome.brokered.as_ref().map(|brokered| brokered.counted.cost);
+        match counted.filter(|counted| *counted > cost.unwrap_or_default()) {
+            Some(counted) => CallUsage { usage, cost: Some(counted), estimated: true },
+            None => CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() },
+        }
     }
 }
 

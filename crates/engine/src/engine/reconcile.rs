@@ -2,25 +2,29 @@
 //! state read here is authoritative. Runs at start, on request, and at intervals.
 
 use std::collections::HashSet;
-use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use failpoint::kill_point;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
-use super::repository_access::RepositoryAccess;
-use super::{Engine, ForgeAccount, logs};
 use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
 use crate::domain::loops::{CommandInput, ForgeInput, Loop, LoopInput, LoopState, WaitReason, WorkOutcome};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
-use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
+use crate::domain::model::ids::{IssueRef, LoopId, Number, RepoRef, Timestamp};
+use crate::engine::comments::Comments;
+use crate::engine::context::ServiceContext;
+use crate::engine::forges::Forges;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::forges::repository_access::RepositoryAccess;
+use crate::engine::housekeeping::Housekeeping;
+use crate::engine::intake::page::page_of;
+use crate::engine::intake::{Intake, IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
+use crate::engine::look_schedule::LookSchedule;
+use crate::engine::settings::RoundSettings;
 use crate::forge::{ForgeErrorKind, RecordedChanges};
 use crate::store::loops::{self, IssueRole};
-use crate::store::{StoreError, forge_state, inbox, installation, outbox, tokens};
+use crate::store::{StoreError, forge_state, inbox, installation, outbox};
 
 /// Size of the write-ahead log above which a warning is logged, in bytes; four times the checkpoint size.
 const LARGE_LOG: u64 = 256 << 20;
@@ -36,99 +40,92 @@ const DELIVERY_MS: i64 = 10_000;
 /// Overlap with the previous listing of comments, in milliseconds.
 pub(super) const LOOK_BACK_MS: i64 = 120_000;
 
-pub(super) async fn run(engine: Arc<Engine>) {
-    let (mut last_idle, mut last_live): (Option<Timestamp>, Option<Timestamp>) = (None, None);
-    while !engine.stopping.is_cancelled() {
-        let now = engine.clock.now();
-        // A clock that was set back must not delay the next round.
-        let over = |last: Option<Timestamp>, limit: Duration| {
-            last.is_none_or(|at| now < at || now.since(at) >= i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
-        };
-        let everything = over(last_idle, engine.settings.reconcile_idle);
-        let live = everything || over(last_live, engine.settings.reconcile_live);
-        let round = async { if live { engine.reconcile_step(everything).await } else { engine.look_at_due().await } };
-        if let Some(Err(error)) = engine.until_stopped(round).await {
-            tracing::error!(%error, "the reconciliation failed; the next round starts over");
-        }
-        if everything {
-            last_idle = Some(now);
-        }
-        if live {
-            last_live = Some(now);
-        }
-        tokio::select! {
-            () = engine.wake.reconcile.notified() => last_idle = None,
-            () = tokio::time::sleep(engine.until_next_look()) => {}
-            () = engine.stopping.cancelled() => {}
-        }
-    }
+/// Rounds of the reconciliation: their intervals, and when each repository is due.
+pub(super) struct Rounds {
+    pub(super) settings: RoundSettings,
+    /// Times at which watched repositories are polled or reconciled next.
+    pub(super) looks: Mutex<LookSchedule>,
 }
 
-impl Engine {
+/// Compares the store with forges, processes and work trees, and turns the differences into inputs.
+pub struct Reconciler {
+    pub(super) context: ServiceContext,
+    pub(super) forges: Arc<Forges>,
+    pub(super) comments: Arc<Comments>,
+    pub(super) intake: Arc<Intake>,
+    pub(super) housekeeping: Housekeeping,
+    pub(super) rounds: Rounds,
+}
+
+impl Reconciler {
+    pub(super) async fn run(self: Arc<Self>, grace: Duration) {
+        let (mut last_idle, mut last_live): (Option<Timestamp>, Option<Timestamp>) = (None, None);
+        while !self.context.stopping.is_cancelled() {
+            let now = self.context.clock.now();
+            // A clock that was set back must not delay the next round.
+            let over = |last: Option<Timestamp>, limit: Duration| {
+                last.is_none_or(|at| now < at || now.since(at) >= i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
+            };
+            let everything = over(last_idle, self.rounds.settings.idle);
+            let live = everything || over(last_live, self.rounds.settings.live);
+            let round = async { if live { self.reconcile_step(everything).await } else { self.look_at_due().await } };
+            if let Some(Err(error)) = self.context.until_stopped(grace, round).await {
+                tracing::error!(%error, "the reconciliation failed; the next round starts over");
+            }
+            if everything {
+                last_idle = Some(now);
+            }
+            if live {
+                last_live = Some(now);
+            }
+            tokio::select! {
+                () = self.context.wake.reconcile.notified() => last_idle = None,
+                () = tokio::time::sleep(self.until_next_look()) => {}
+                () = self.context.stopping.cancelled() => {}
+            }
+        }
+    }
+
     /// Performs one round of reconciliation: over the repositories with open loops, or over all watched ones if
     /// `everything`.
     pub async fn reconcile_step(&self, everything: bool) -> Result<(), StoreError> {
-        let (_, log) = self.store.sizes().await;
+        let (_, log) = self.context.store.sizes().await;
         if log > LARGE_LOG {
             tracing::warn!(
                 mib = log >> 20,
                 "the database's write-ahead log is large: does another program keep it open?"
             );
         }
-        let now = self.clock.now();
-        self.store
+        let now = self.context.clock.now();
+        self.context
+            .store
             .write(move |c| {
                 inbox::cap_delay(c, now, LONGEST_WAIT_MS)?;
                 outbox::cap_delay(c, now, LONGEST_WAIT_MS)
             })
             .await?;
-        let forges = self.forges.values().map(|account| self.reconcile_forge(account, everything));
+        let forges = self.forges.accounts.values().map(|account| self.reconcile_forge(account, everything));
         join_all(forges).await.into_iter().collect::<Result<(), _>>()?;
         // Lists of the forge contain neither CI results nor deleted issues.
-        let mut with_ci = self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await?;
+        let mut with_ci = self.context.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await?;
         if everything {
-            let paused = self.store.read(|c| loops::in_state(c, LoopState::Paused)).await?;
+            let paused = self.context.store.read(|c| loops::in_state(c, LoopState::Paused)).await?;
             with_ci.extend(paused.into_iter().filter(Loop::reads_ci).map(|current| current.id));
         }
         for id in with_ci {
             self.look_at_ci(&id, everything).await?;
         }
-        let (standing, looked_at) = (self.workspaces.standing(), self.clock.now());
-        let open = self.store.read(|c| loops::open_ids(c, None)).await?;
+        let standing = self.housekeeping.standing();
+        let open = self.context.store.read(|c| loops::open_ids(c, None)).await?;
         if everything {
             self.reconcile_some(&open).await?;
         }
-        let live: HashSet<LoopId> = open.into_iter().collect();
-        let reaped = async { self.workspaces.reap(standing?, &live).await };
-        match reaped.await {
-            Ok(report) => tracing::debug!(?report, "reaped"),
-            Err(error) => tracing::warn!(%error, "old work trees could not be removed"),
-        }
-        let keep = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX);
-        let before = self.clock.now().plus_ms(-keep);
-        if self.watch.lock().await.is_doubtful() {
-            return Ok(());
-        }
-        if everything {
-            self.forget_folders(&self.settings.sessions, live.clone(), looked_at).await;
-            self.forget_folders(&self.settings.image_files, live.clone(), looked_at).await;
-            self.forget_folders(&self.settings.logs, live, before).await;
-            self.maintain_memory().await?;
-        }
-        self.store
-            .write(move |c| {
-                inbox::purge(c, before)?;
-                kill_point("K35");
-                tokens::purge(c, before)?;
-                loops::purge_inputs(c, before)
-            })
-            .await?;
-        Ok(())
+        self.housekeeping.clean(standing, open.into_iter().collect(), everything).await
     }
 
     /// Checks the watched repositories that are due between two rounds.
     async fn look_at_due(&self) -> Result<(), StoreError> {
-        let there = self.forges.values().filter(|account| account.user_id().is_some());
+        let there = self.forges.accounts.values().filter(|account| account.user_id().is_some());
         let forges = there.map(async |account| {
             let due = self.due_repositories(account).await?;
             self.reconcile_repositories(account, due, false).await
@@ -138,12 +135,10 @@ impl Engine {
 
     /// Returns the time until the next round or check of a repository, at least one second.
     fn until_next_look(&self) -> Duration {
-        let now = self.clock.now();
-        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.context.clock.now();
+        let looks = self.rounds.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let next = looks.until_next_ms(now).and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
-        next.map_or(self.settings.reconcile_live, |next| {
-            next.min(self.settings.reconcile_live).max(Duration::from_secs(1))
-        })
+        next.map_or(self.rounds.settings.live, |next| next.min(self.rounds.settings.live).max(Duration::from_secs(1)))
     }
 
     /// Checks the repositories of a forge: those that have open loops or are due, or all watched ones if `everything`.
@@ -152,7 +147,7 @@ impl Engine {
         if account.user_id().is_none() {
             return Ok(());
         }
-        if everything && self.settings.updates(account.forge.name()).webhooks {
+        if everything && self.forges.settings.updates(account.forge.name()).webhooks {
             self.ask_for_missed(account).await?;
         }
         let with_loops = self.repositories(account, everything).await?;
@@ -164,10 +159,10 @@ impl Engine {
 
     /// Returns the watched repositories of a forge that are due for a check.
     async fn due_repositories(&self, account: &ForgeAccount) -> Result<Vec<RepoRef>, StoreError> {
-        let (of, now) = (account.forge.name().clone(), self.clock.now());
-        let mut known = self.store.read(move |c| forge_state::repositories(c, &of)).await?;
-        known.retain(|repo| self.settings.watches(repo));
-        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let (of, now) = (account.forge.name().clone(), self.context.clock.now());
+        let mut known = self.context.store.read(move |c| forge_state::repositories(c, &of)).await?;
+        known.retain(|repo| self.forges.settings.watches(repo));
+        let looks = self.rounds.looks.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|repo| looks.is_due(repo, now));
         Ok(known)
     }
@@ -180,12 +175,12 @@ impl Engine {
         repos: Vec<RepoRef>,
         fully: bool,
     ) -> Result<(), StoreError> {
-        let longest = i64::try_from(self.settings.reconcile_idle.as_millis()).unwrap_or(i64::MAX);
+        let longest = i64::try_from(self.rounds.settings.idle.as_millis()).unwrap_or(i64::MAX);
         let looks = repos.into_iter().map(async |repo| {
             let looked = self.reconcile_repository(account, &repo, fully).await;
             let busy = *looked.as_ref().unwrap_or(&false);
-            let (now, interval) = (self.clock.now(), self.settings.updates(&repo.forge).poll);
-            let mut schedule = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            let (now, interval) = (self.context.clock.now(), self.forges.settings.updates(&repo.forge).poll);
+            let mut schedule = self.rounds.looks.lock().unwrap_or_else(PoisonError::into_inner);
             match interval {
                 Some(interval) => schedule.polled(&repo, now, interval, busy),
                 None => schedule.looked(&repo, now, busy, longest),
@@ -203,31 +198,23 @@ impl Engine {
         stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    async fn forget_folders(&self, of_loops: &Path, live: HashSet<LoopId>, before: Timestamp) {
-        let folder = of_loops.to_owned();
-        match tokio::task::spawn_blocking(move || logs::forget(&folder, &live, before)).await {
-            Ok((removed, failures)) => tracing::debug!(?of_loops, removed, ?failures, "old folders were removed"),
-            Err(error) => tracing::warn!(?of_loops, %error, "old folders could not be removed"),
-        }
-    }
-
     async fn repositories(&self, account: &ForgeAccount, everything: bool) -> Result<Vec<RepoRef>, StoreError> {
         let name = account.forge.name();
         let of = name.clone();
-        let mut all = self.store.read(move |c| loops::open_repositories(c, &of)).await?;
+        let mut all = self.context.store.read(move |c| loops::open_repositories(c, &of)).await?;
         let mut seen: HashSet<i64> = all.iter().map(|repo| repo.id.0).collect();
         if everything {
             match account.forge.repositories().await {
                 Ok(found) => {
                     // Somebody may start a loop in an empty repository, too, which is answered.
-                    let polled = self.settings.updates(name).poll.is_some();
+                    let polled = self.forges.settings.updates(name).poll.is_some();
                     let found = found.into_iter().filter(|r| !r.archived && (polled || !r.empty)).map(|r| r.repo);
-                    let found: Vec<_> = found.filter(|r| self.settings.watches(r)).collect();
-                    let now = self.clock.now();
-                    self.looks.lock().unwrap_or_else(PoisonError::into_inner).keep(name, &found);
+                    let found: Vec<_> = found.filter(|r| self.forges.settings.watches(r)).collect();
+                    let now = self.context.clock.now();
+                    self.rounds.looks.lock().unwrap_or_else(PoisonError::into_inner).keep(name, &found);
                     for repo in found {
                         let known = repo.clone();
-                        self.store.write(move |c| forge_state::save_repository(c, &known, now)).await?;
+                        self.context.store.write(move |c| forge_state::save_repository(c, &known, now)).await?;
                         if seen.insert(repo.id.0) {
                             all.push(repo);
                         }
@@ -248,17 +235,18 @@ impl Engine {
         repo: &RepoRef,
         fully: bool,
     ) -> Result<bool, IntakeError> {
-        let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
-        let begun = self.clock.now();
+        let repo = &self.forges.present_name(repo).await.unwrap_or_else(|_| repo.clone());
+        let begun = self.context.clock.now();
         let Some(polling) = account.forge.polling() else {
             return self.missed_labels(account, repo).await.map(|()| false);
         };
-        if self.settings.updates(&repo.forge).poll.is_some() {
+        if self.forges.settings.updates(&repo.forge).poll.is_some() {
             return self.poll_repository(account, polling, repo).await;
         }
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
-        let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
+        let last =
+            self.context.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
         let first = last.0.is_none();
         let fully = fully || first;
         let last = match last {
@@ -281,28 +269,28 @@ impl Engine {
         };
         let news = busy || !comments.is_empty() || first;
         for (number, comment) in comments {
-            self.delete_late_duplicate(account, repo, &comment).await?;
+            self.comments.delete_late_duplicate(account, repo, &comment).await?;
             self.missed_comment(account, repo, number, comment, since).await?;
         }
         for issue in changed {
             let r = repo.clone();
-            let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
+            let found = self.context.store.read(move |c| loops::find(c, &r, issue.number)).await?;
             if let Some((id, role, true)) = found {
                 self.reconcile_loop(id.clone()).await?;
                 if issue.is_pull && role != IssueRole::Escalation && issue.open {
-                    self.missed_reviews(account, repo, &id, issue.number, since).await?;
+                    self.intake.missed_reviews(account, repo, &id, issue.number, since).await?;
                 }
             }
         }
-        if news && self.is_named(account, repo).await {
-            self.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
+        if news && self.forges.is_named(account, repo).await {
+            self.context.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
         }
         Ok(busy)
     }
 
     /// Processes added labels that start loops and whose events were missed.
     async fn missed_labels(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
-        for label in self.start_labels(repo) {
+        for label in self.forges.start_labels(repo) {
             self.missed_label_named(account, repo, &label).await?;
         }
         Ok(())
@@ -311,20 +299,22 @@ impl Engine {
     async fn missed_label_named(&self, account: &ForgeAccount, repo: &RepoRef, run: &str) -> Result<(), IntakeError> {
         for issue in account.forge.open_issues_with_label(repo, run).await? {
             let (r, n) = (repo.clone(), issue.number);
-            let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, forge_state::labels(c, &r, n)?)));
+            let known = self.context.store.read(move |c| Ok((loops::find(c, &r, n)?, forge_state::labels(c, &r, n)?)));
             let (found, labels) = known.await?;
             let heard = labels.is_some_and(|labels| names_label(&labels, run));
-            let waited = self.clock.now().since(issue.updated_at);
+            let waited = self.context.clock.now().since(issue.updated_at);
             // An ended loop removed the label, so its presence requests another loop.
             let open = found.is_some_and(|(_, _, open)| open);
             if open || heard || waited < DELIVERY_MS {
                 continue;
             }
             // What the forge records about the label is the same whether it is read here or in its delivery.
-            if self.missed_label(account, repo, &issue, run).await? || waited < self.settings.missed_event_after_ms {
+            if self.missed_label(account, repo, &issue, run).await?
+                || waited < self.rounds.settings.missed_event_after_ms
+            {
                 continue;
             }
-            if !self.is_named(account, repo).await {
+            if !self.forges.is_named(account, repo).await {
                 return Ok(());
             }
             tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed needs a confirmation");
@@ -350,12 +340,14 @@ impl Engine {
             return Ok(false);
         }
         let recorded = RecordedChanges { renamed_at: label.renamed_at, last_recorded_at: label.last_recorded_at };
-        if !history.records_edits() && !self.text_is_as_recorded(account, repo, issue, (label.at, recorded)).await? {
+        if !history.records_edits()
+            && !self.intake.text_is_as_recorded(account, repo, issue, (label.at, recorded)).await?
+        {
             return Ok(false);
         }
         tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed");
         let origin = Origin::missed_label(repo, issue.number, label.id, label.at);
-        self.label_set(account, repo.clone(), issue.clone(), label.by, &origin).await?;
+        self.intake.label_set(account, repo.clone(), issue.clone(), label.by, &origin).await?;
         Ok(true)
     }
 
@@ -369,16 +361,17 @@ impl Engine {
     ) -> Result<(), IntakeError> {
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
-        let html = self.page_of(account, repo, &issue.body, issue.html.clone()).await?;
+        let html = page_of(account, repo, &issue.body, issue.html.clone()).await?;
         let view = crate::domain::report::missed_label(&issue.title, (&issue.body, html.as_deref()), &hash);
         let effect = Effect::Forge(ForgeEffect::Comment {
             key: format!("missed/{}", &hash[..8]),
             on: issue.number,
             view: Box::new(view),
         });
-        let (labels, at, now) = (issue.labels.clone(), issue.updated_at, self.clock.now());
+        let (labels, at, now) = (issue.labels.clone(), issue.updated_at, self.context.clock.now());
         let run = run.to_owned();
         let kept = self
+            .context
             .store
             .write(move |c| {
                 debug_assert!(names_label(&labels, &run));
@@ -389,28 +382,28 @@ impl Engine {
         if let Err(error) = kept {
             tracing::warn!(%error, "the question about a missed label could not be stored");
         }
-        self.wake.effects_queued();
+        self.context.wake.effects_queued();
         Ok(())
     }
 
     /// Checks a limited number of open loops; the next round continues with the remaining ones.
     async fn reconcile_some(&self, open: &[LoopId]) -> Result<(), StoreError> {
         const CURSOR: &str = "reconciled_loop";
-        let last = self.store.read(|c| installation::get(c, CURSOR)).await?.unwrap_or_default();
+        let last = self.context.store.read(|c| installation::get(c, CURSOR)).await?.unwrap_or_default();
         let first = open.partition_point(|id| id.as_str() <= last.as_str());
         let round: Vec<LoopId> = open[first..].iter().chain(&open[..first]).take(LOOKS).cloned().collect();
         let looked = round.last().map_or(last, |id| id.to_string());
         let looks = round.into_iter().map(|id| self.reconcile_loop(id));
         stream::iter(looks).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-        self.store.write(move |c| installation::set(c, CURSOR, &looked)).await
+        self.context.store.write(move |c| installation::set(c, CURSOR, &looked)).await
     }
 
     /// Enqueues an inspection of the CI of a loop's commit. With `doubting`, git is asked about conflicts regardless
     /// of the forge's answer: the delivery of a push to the base may be lost, and the forge may not have checked
     /// since.
     async fn look_at_ci(&self, id: &LoopId, doubting: bool) -> Result<(), StoreError> {
-        let (id, now) = (id.clone(), self.clock.now());
-        let asked = self.store.write(move |c| {
+        let (id, now) = (id.clone(), self.context.clock.now());
+        let asked = self.context.store.write(move |c| {
             let Some(current) = loops::get(c, &id)? else { return Ok(false) };
             let Some(commit) = current.branch.pushed else { return Ok(false) };
             let effect = Effect::Forge(ForgeEffect::Inspect { commit, base_moved: doubting });
@@ -418,44 +411,44 @@ impl Engine {
             Ok(true)
         });
         if asked.await? {
-            self.wake.effects_queued();
+            self.context.wake.effects_queued();
         }
         Ok(())
     }
 
     /// Checks the issue and pull request of an open loop.
     pub(super) async fn reconcile_loop(&self, id: LoopId) -> Result<(), StoreError> {
-        let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
-        let Some(account) = self.forges.get(&current.issue.repo.forge) else { return Ok(()) };
-        let repo = match self.present_name(&current.issue.repo).await {
+        let Some(current) = self.context.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
+        let Some(account) = self.forges.accounts.get(&current.issue.repo.forge) else { return Ok(()) };
+        let repo = match self.forges.present_name(&current.issue.repo).await {
             Ok(repo) => repo,
             Err(_) => return Ok(()),
         };
         let tell = async |what: &str, input: LoopInput| {
-            let (id, origin, now) = (current.id.clone(), Origin::state(&current, what), self.clock.now());
-            let told = self.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
-            self.wake.step.notify_one();
+            let (id, origin, now) = (current.id.clone(), Origin::state(&current, what), self.context.clock.now());
+            let told = self.context.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
+            self.context.wake.step.notify_one();
             told.map(drop)
         };
         if current.run.wait.is_some_and(|wait| wait.on == WaitReason::Repository) {
-            return match self.place(account, &repo, true).await {
+            return match self.forges.place(account, &repo, true).await {
                 Ok(RepositoryAccess::Usable(_)) => {
-                    let (id, now) = (current.id.clone(), self.clock.now());
-                    self.store.write(move |c| outbox::make_due(c, &id, now)).await?;
-                    self.wake.effects_queued();
+                    let (id, now) = (current.id.clone(), self.context.clock.now());
+                    self.context.store.write(move |c| outbox::make_due(c, &id, now)).await?;
+                    self.context.wake.effects_queued();
                     tell("repository-back", LoopInput::Forge(ForgeInput::RepositoryBack)).await
                 }
                 _ => Ok(()),
             };
         }
         // An answer under a name that another repository has taken over says nothing about this loop.
-        let tell_if_named = async |what: &str, input: LoopInput| match self.is_named(account, &repo).await {
+        let tell_if_named = async |what: &str, input: LoopInput| match self.forges.is_named(account, &repo).await {
             true => tell(what, input).await,
             false => Ok(()),
         };
         let issue = match account.forge.issue(&repo, current.issue.issue).await {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {
-                return match self.place(account, &repo, true).await {
+                return match self.forges.place(account, &repo, true).await {
                     // In a repository that is gone or has no issues, nothing ended: the loop waits.
                     Ok(RepositoryAccess::Unusable { why }) => {
                         tell(
@@ -516,16 +509,16 @@ impl Engine {
         repo: &RepoRef,
         issue: IssueSnapshot,
     ) -> Result<(), StoreError> {
-        let (all, now) = (self.start_labels(repo), self.clock.now());
+        let (all, now) = (self.forges.start_labels(repo), self.context.clock.now());
         if all.iter().any(|label| issue.has_label(label))
-            || now.since(issue.updated_at) < self.settings.missed_event_after_ms
-            || !self.is_named(account, repo).await
+            || now.since(issue.updated_at) < self.rounds.settings.missed_event_after_ms
+            || !self.forges.is_named(account, repo).await
         {
             return Ok(());
         }
         let (id, repo) = (current.id.clone(), repo.clone());
         let origin = format!("reconcile/{id}/unlabeled/{}", current.updated_at.0);
-        let told = self.store.write(move |c| {
+        let told = self.context.store.write(move |c| {
             let knows = |c: &_| {
                 let known = forge_state::labels(c, &repo, issue.number)?.unwrap_or_default();
                 Ok::<_, StoreError>(all.iter().any(|label| names_label(&known, label)))
@@ -545,7 +538,7 @@ impl Engine {
                 )?)
         });
         if told.await? {
-            self.wake.step.notify_one();
+            self.context.wake.step.notify_one();
         }
         Ok(())
     }
@@ -572,7 +565,7 @@ impl Engine {
         }
         let Some(sender) = comment.author.clone() else { return Ok(()) };
         let issue = account.forge.issue(repo, number).await?;
-        let origin = Origin::found_comment(repo, &comment, self.clock.now());
-        self.comment(account, repo.clone(), issue, comment, sender, &origin).await.map(drop)
+        let origin = Origin::found_comment(repo, &comment, self.context.clock.now());
+        self.intake.comment(account, repo.clone(), issue, comment, sender, &origin).await.map(drop)
     }
 }

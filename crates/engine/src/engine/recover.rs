@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use failpoint::kill_point;
 
-use super::{Engine, LeaseOwner};
 use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::providers::backends::BackendObservation;
+use crate::engine::Engine;
+use crate::engine::leases::LeaseOwner;
 use crate::process;
 use crate::store::{StoreError, leases, outbox};
 
 impl Engine {
     /// Ends the leases of processes that have exited, and the child processes that they left running.
     pub async fn recover(&self) -> Result<(), StoreError> {
-        self.forget_channels().await?;
-        self.observe(BackendObservation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;
+        self.channels.forget_channels().await?;
+        let fingerprints = self.calls.settings.fingerprints.clone();
+        self.calls.observe(BackendObservation::Configured { fingerprints }).await;
         let now = self.clock.now();
-        let here = self.owner.clone();
+        let here = self.leases.owner.clone();
         let own = here.name();
         let owners = self.store.read(move |c| leases::owners(c, now)).await?;
         for name in owners.into_iter().filter(|name| *name != own) {
@@ -29,9 +31,9 @@ impl Engine {
         }
         // End leftover processes now; their work may not be resumed for a long time.
         let mut lost = self.store.read(move |c| outbox::lost_work(c, now)).await?;
-        lost.retain(|id| !self.held.contains(&outbox::lease_name(id.as_str(), EffectQueue::Work.as_str())));
+        lost.retain(|id| !self.leases.held.contains(&outbox::lease_name(id.as_str(), EffectQueue::Work.as_str())));
         let ended = lost.iter().map(async |id| {
-            let left = process::end_survivors(&self.cookie_of(id), Duration::ZERO).await;
+            let left = process::end_survivors(&self.verification.programs.cookie_of(id), Duration::ZERO).await;
             if left > 0 {
                 tracing::error!(loop_id = %id, left, "processes of a lost run could not be ended");
             }

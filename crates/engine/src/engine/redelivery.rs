@@ -3,7 +3,8 @@
 
 use std::collections::HashSet;
 
-use super::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::reconcile::Reconciler;
 use crate::forge::{AttemptedDelivery, ForgeErrorKind, Webhooks};
 use crate::store::{StoreError, inbox, installation};
 
@@ -32,14 +33,14 @@ pub(super) fn missed<'a>(attempts: &'a [AttemptedDelivery], stored: &HashSet<Str
     found
 }
 
-impl Engine {
+impl Reconciler {
     /// Requests the deliveries of an account's webhook that were missed since the last call.
     pub(super) async fn ask_for_missed(&self, account: &ForgeAccount) -> Result<(), StoreError> {
         let Some(webhooks) = account.forge.webhooks() else { return Ok(()) };
-        let (name, now) = (account.forge.name().clone(), self.clock.now());
+        let (name, now) = (account.forge.name().clone(), self.context.clock.now());
         let key = format!("deliveries_looked_at/{name}");
         let looked = key.clone();
-        let last = self.store.read(move |c| installation::get(c, &looked)).await?;
+        let last = self.context.store.read(move |c| installation::get(c, &looked)).await?;
         // Before its first start, the service missed nothing.
         if let Some(last) = last.and_then(|text| text.parse::<i64>().ok()) {
             let since = now.plus_ms(-KEPT_MS).max(crate::domain::model::ids::Timestamp(last).plus_ms(-LOOK_BACK_MS));
@@ -52,7 +53,7 @@ impl Engine {
                 }
             }
         }
-        self.store.write(move |c| installation::set(c, &key, &now.0.to_string())).await
+        self.context.store.write(move |c| installation::set(c, &key, &now.0.to_string())).await
     }
 
     async fn ask_again(
@@ -63,7 +64,7 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let name = account.forge.name().clone();
         let ids: Vec<String> = attempts.iter().map(|one| one.delivery.clone()).collect();
-        let stored = self.store.read(move |c| inbox::stored(c, &name, &ids)).await?;
+        let stored = self.context.store.read(move |c| inbox::stored(c, &name, &ids)).await?;
         let forge = account.forge.name();
         for one in missed(attempts, &stored).into_iter().take(MAX_ASKED) {
             match webhooks.redeliver(one.id).await {

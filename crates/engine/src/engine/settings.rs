@@ -1,4 +1,4 @@
-//! Settings of the engine, taken from the operator's configuration.
+//! Settings of the engine's services, taken from the operator's configuration: one section per service.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use globset::GlobMatcher;
 
-use super::channel_effects::ChannelRetrySettings;
 use crate::config::{AssistantChoice, ForgeUpdates, HookProgram, KeySources, MoneyLimits};
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
@@ -20,10 +19,46 @@ use crate::domain::trust::egress::Egress;
 use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
+use crate::forge::http::jitter;
 use crate::process::sandbox::SandboxSettings;
 
 /// Wait after a failed step, so that a failing store is not called in a tight loop.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Sections of all services. [`Engine::new`](super::Engine::new) gives each service its own.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// Watched repositories and the operator's policies.
+    pub forges: ForgeSettings,
+    /// Backends, their models and spending limits.
+    pub calls: CallSettings,
+    /// Questions to assistants.
+    pub questions: QuestionSettings,
+    /// Memory.
+    pub memory: MemorySettings,
+    /// Embedding model for looking up learnings, in addition to full-text search.
+    pub embedder: Option<Arc<StaticModel>>,
+    /// Programs: sandbox, network and scratch folder.
+    pub programs: ProgramSettings,
+    /// Hooks of the operator.
+    pub hooks: Vec<HookProgram>,
+    /// Images in issues and comments.
+    pub images: ImageSettings,
+    /// Folders with one subfolder per loop.
+    pub folders: LoopFolders,
+    /// Durations of leases, waits and retries.
+    pub pace: Pace,
+    /// Retry settings for messages to channels.
+    pub channel_retry: ChannelRetrySettings,
+    /// Intervals of the reconciliation.
+    pub rounds: RoundSettings,
+    /// Time for which logs and the session memory are kept after a loop's end, and processed deliveries after their receipt.
+    pub keep: Duration,
+    /// Pages of the dashboard that comments link to; `None` if only this machine can reach the dashboard.
+    pub dashboard: Option<DashboardPages>,
+    /// Whether fetches omit blobs if the forge supports it.
+    pub partial_clone: bool,
+}
 
 /// Pattern of watched repositories: `forge:owner/name` with globs.
 #[derive(Debug, Clone)]
@@ -34,9 +69,9 @@ pub struct RepositoryPattern {
     pub name: GlobMatcher,
 }
 
-/// Settings of the engine.
+/// Watched repositories and the operator's policies.
 #[derive(Debug, Clone)]
-pub struct EngineSettings {
+pub struct ForgeSettings {
     /// Watched repositories; empty watches all.
     pub repositories: Vec<RepositoryPattern>,
     /// Source of changes by forge: webhooks or polling. Forges without an entry use webhooks.
@@ -45,6 +80,32 @@ pub struct EngineSettings {
     pub policies: HashMap<ForgeName, Policy>,
     /// Configuration keys that the operator sets, each with the place where it is set.
     pub key_sources: KeySources,
+    /// Whether the bot's own account may start loops by the label, as in a trial with a scripted agent.
+    pub is_trial: bool,
+}
+
+impl ForgeSettings {
+    /// Whether a repository is watched.
+    pub fn watches(&self, repo: &RepoRef) -> bool {
+        let name = repo.full_name();
+        self.repositories.is_empty()
+            || self.repositories.iter().any(|p| p.forge == repo.forge && p.name.is_match(&name))
+    }
+
+    /// Returns the operator's policy for a forge.
+    pub fn policy(&self, forge: &ForgeName) -> Policy {
+        self.policies.get(forge).cloned().unwrap_or_default()
+    }
+
+    /// Returns the source of changes of a forge.
+    pub fn updates(&self, forge: &ForgeName) -> ForgeUpdates {
+        self.updates.get(forge).copied().unwrap_or_default()
+    }
+}
+
+/// Backends, their models and spending limits.
+#[derive(Debug, Clone)]
+pub struct CallSettings {
     /// Backend of loops that select no other.
     pub default_backend: String,
     /// Models of each backend, by backend name.
@@ -63,50 +124,28 @@ pub struct EngineSettings {
     pub context_windows: HashMap<String, u64>,
     /// Assistant that is asked first, with its model; `None` if none is configured by name.
     pub assistant: Option<AssistantChoice>,
-    /// Maximum wait for an assistant's answer; `None` uses the default of the kind of question.
-    pub answer_timeout: Option<Duration>,
-    /// Settings of context blocks and summaries.
-    pub context: ContextSettings,
-    /// Settings of memory.
-    pub memory: MemorySettings,
-    /// Embedding model for looking up learnings, in addition to full-text search.
-    pub embedder: Option<Arc<StaticModel>>,
     /// Daily spending limits.
     pub money: MoneyLimits,
+}
+
+/// Questions to assistants.
+#[derive(Debug, Clone)]
+pub struct QuestionSettings {
+    /// Settings of context blocks and summaries.
+    pub context: ContextSettings,
+    /// Maximum wait for an assistant's answer; `None` uses the default of the kind of question.
+    pub answer_timeout: Option<Duration>,
+    /// Number of iterations for which a kind of question rests after repeated failures: the interval of summaries.
+    pub summary_interval: u32,
+}
+
+/// Programs that the service starts.
+#[derive(Debug, Clone)]
+pub struct ProgramSettings {
     /// Path of this program for agents; `None` if unknown.
     pub program: Option<PathBuf>,
-    /// Folder of prompts and agent output.
-    pub logs: PathBuf,
-    /// Time for which these files and the session memory are kept after a loop's end, and processed deliveries after their receipt.
-    pub keep: Duration,
     /// Folder of temporary files of runs.
     pub scratch: PathBuf,
-    /// Folder of agent sessions, with one subfolder per loop.
-    pub sessions: PathBuf,
-    /// Images in issues and comments.
-    pub images: ImageSettings,
-    /// Folder of the images of loops, with one subfolder per loop.
-    pub image_files: PathBuf,
-    /// Duration of a lease, which is renewed after a third of this time.
-    pub lease: Duration,
-    /// Interval of polling for work from other processes.
-    pub poll: Duration,
-    /// Wait before the outcome of an ambiguous call is looked up, because lists of forges lag.
-    pub ambiguity_wait: Duration,
-    /// Wait after the first failed call; doubles up to `retry_most`.
-    pub retry_first: Duration,
-    /// Maximum wait between attempts.
-    pub retry_most: Duration,
-    /// Retry settings for messages to channels.
-    pub channel_retry: ChannelRetrySettings,
-    /// Time that running agents get when the service stops.
-    pub stop_grace: Duration,
-    /// Interval of reconciliation of repositories with open loops.
-    pub reconcile_live: Duration,
-    /// Interval of reconciliation of all watched repositories.
-    pub reconcile_idle: Duration,
-    /// Minimum age, in milliseconds, at which an event without a delivery is considered missed.
-    pub missed_event_after_ms: i64,
     /// Whether agents and checks run in bubblewrap sandboxes.
     pub sandboxed: bool,
     /// Settings of these sandboxes.
@@ -119,34 +158,37 @@ pub struct EngineSettings {
     pub sandbox_refusal_of_public: Option<String>,
     /// Network destinations that agents may reach.
     pub agent_egress: Egress,
-    /// Hooks of the operator.
-    pub hooks: Vec<HookProgram>,
-    /// Pages of the dashboard that comments link to; `None` if only this machine can reach the dashboard.
-    pub dashboard: Option<DashboardPages>,
-    /// Whether fetches omit blobs if the forge supports it.
-    pub partial_clone: bool,
-    /// Whether the bot's own account may start loops by the label, as in a trial with a scripted agent.
-    pub is_trial: bool,
 }
 
-impl EngineSettings {
-    /// Whether a repository is watched.
-    pub fn watches(&self, repo: &RepoRef) -> bool {
-        let name = repo.full_name();
-        self.repositories.is_empty()
-            || self.repositories.iter().any(|p| p.forge == repo.forge && p.name.is_match(&name))
-    }
+/// Folders with one subfolder per loop.
+#[derive(Debug, Clone)]
+pub struct LoopFolders {
+    /// Prompts and agent output.
+    pub logs: PathBuf,
+    /// Agent sessions.
+    pub sessions: PathBuf,
+    /// Images of loops.
+    pub images: PathBuf,
+}
 
-    /// Returns the operator's policy for a forge.
-    pub fn policy(&self, forge: &ForgeName) -> Policy {
-        self.policies.get(forge).cloned().unwrap_or_default()
-    }
+/// Durations of leases, waits and retries.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Duration of a lease, which is renewed after a third of this time.
+    pub lease: Duration,
+    /// Interval of polling for work from other processes.
+    pub poll: Duration,
+    /// Wait before the outcome of an ambiguous call is looked up, because lists of forges lag.
+    pub ambiguity_wait: Duration,
+    /// Wait after the first failed call; doubles up to `retry_most`.
+    pub retry_first: Duration,
+    /// Maximum wait between attempts.
+    pub retry_most: Duration,
+    /// Time that running agents get when the service stops.
+    pub stop_grace: Duration,
+}
 
-    /// Returns the source of changes of a forge.
-    pub fn updates(&self, forge: &ForgeName) -> ForgeUpdates {
-        self.updates.get(forge).copied().unwrap_or_default()
-    }
-
+impl Pace {
     /// Returns the wait before the next step of a task; a wake-up ends the wait early.
     pub(super) fn wait_after_step(&self, failed: bool) -> Duration {
         if failed { WAIT_AFTER_FAILURE } else { self.poll }
@@ -157,5 +199,57 @@ impl EngineSettings {
         let first = i64::try_from(self.retry_first.as_millis()).unwrap_or(i64::MAX);
         let most = i64::try_from(self.retry_most.as_millis()).unwrap_or(i64::MAX);
         first.saturating_mul(1 << attempts.saturating_sub(1).min(20)).min(most)
+    }
+}
+
+/// Intervals of the reconciliation.
+#[derive(Debug, Clone, Copy)]
+pub struct RoundSettings {
+    /// Interval of reconciliation of repositories with open loops.
+    pub live: Duration,
+    /// Interval of reconciliation of all watched repositories.
+    pub idle: Duration,
+    /// Minimum age, in milliseconds, at which an event without a delivery is considered missed.
+    pub missed_event_after_ms: i64,
+}
+
+/// Retry settings for messages to channels.
+#[derive(Debug, Clone)]
+pub struct ChannelRetrySettings {
+    /// Time limit of one attempt.
+    pub request_timeout: Duration,
+    /// Wait after the first failed attempt. It doubles with each further one, up to `max_wait`. Up to half of the wait
+    /// is random.
+    pub first_wait: Duration,
+    /// Maximum wait between attempts, unless the channel asks for more.
+    pub max_wait: Duration,
+    /// Time after which an undelivered message is dropped.
+    pub give_up_after: Duration,
+    /// Maximum wait for the escalation issue that the message links to.
+    pub issue_wait: Duration,
+    /// Time that a running request gets to finish when the service stops, so that its message is not sent again.
+    pub stop_wait: Duration,
+}
+
+impl Default for ChannelRetrySettings {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(10),
+            first_wait: Duration::from_secs(5),
+            max_wait: Duration::from_secs(15 * 60),
+            give_up_after: Duration::from_secs(24 * 3_600),
+            issue_wait: Duration::from_secs(30),
+            stop_wait: Duration::from_secs(2),
+        }
+    }
+}
+
+impl ChannelRetrySettings {
+    /// Returns the wait after a failed attempt, in milliseconds. `before` is the number of failed attempts before that
+    /// one.
+    pub(super) fn backoff_ms(&self, before: u32) -> i64 {
+        let ceiling = self.first_wait.saturating_mul(1 << before.min(20)).min(self.max_wait);
+        let half = u64::try_from(ceiling.as_millis() / 2).unwrap_or(u64::MAX);
+        i64::try_from(half.saturating_add(jitter(half))).unwrap_or(i64::MAX)
     }
 }

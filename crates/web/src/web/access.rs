@@ -246,7 +246,7 @@ impl WebAccess {
         if let Some((facts, _)) = lock(&self.rights).get(&key).filter(|(_, at)| is_new(*at)) {
             return Some(*facts);
         }
-        let answer = match tokio::time::timeout(RIGHT_WAIT, engine.right_now(repo, user)).await {
+        let answer = match tokio::time::timeout(RIGHT_WAIT, engine.forges.right_now(repo, user)).await {
             Ok(Ok(facts)) => Ok(facts),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {} s", RIGHT_WAIT.as_secs())),

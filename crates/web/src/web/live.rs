@@ -193,7 +193,7 @@ async fn read_feed(engine: Arc<Engine>, sender: broadcast::Sender<Arc<FeedNotice
             }
         };
         tokio::select! {
-            () = engine.stopping.cancelled() => return,
+            () = engine.context.stopping.cancelled() => return,
             () = idle => {}
         }
         let Some(mut position) = next else { continue };
@@ -270,7 +270,7 @@ impl LiveListener {
                 continue;
             }
             let received = tokio::select! {
-                () = self.state.engine.stopping.cancelled() => return None,
+                () = self.state.engine.context.stopping.cancelled() => return None,
                 () = &mut self.end => return None,
                 () = &mut self.session_end => return None,
                 received = self.receiver.recv() => received,

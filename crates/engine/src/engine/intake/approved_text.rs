@@ -1,9 +1,9 @@
 //! Text of an issue that a person approved by a label or command, and whether it is still the same.
 
-use super::{IntakeError, Origin, text_hash};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{RepoRef, Timestamp};
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::{Intake, IntakeError, Origin, text_hash};
 use crate::forge::{Permission, RecordedChanges};
 
 /// Precision of the times that forges report, in milliseconds.
@@ -33,7 +33,7 @@ impl ApprovedText {
     }
 }
 
-impl Engine {
+impl Intake {
     /// Returns the approved text after comparing it with the edits that the forge recorded since the approval. A
     /// delayed delivery carries the text of the time when it was sent; polling sees the issue only as it is now. An
     /// issue that the service read itself needs no comparison.

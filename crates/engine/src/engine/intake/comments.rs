@@ -5,18 +5,18 @@ use failpoint::kill_point;
 use super::approved_text::ApprovedText;
 use super::existing_pulls::PullAccess;
 use super::labels::NewLoop;
-use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
 use crate::domain::knowledge::memory::Proposal;
 use crate::domain::lifecycle::effect::{ForgeEffect, Mark};
 use crate::domain::loops::command::{self, CommandError, LoopCommand};
 use crate::domain::loops::{CommandInput, CommentRef, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
-use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{Number, RepoRef, Timestamp, User};
+use crate::domain::model::ids::{IssueRef, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::page::document_of;
+use crate::engine::intake::{Intake, IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
@@ -51,7 +51,7 @@ pub(super) enum GivenCommand {
     Help(Box<View>),
 }
 
-impl Engine {
+impl Intake {
     /// Executes the commands of a new comment in order. A comment is processed only once, even if it is delivered
     /// twice or the reconciler also finds it.
     pub(in crate::engine) async fn comment(
@@ -65,7 +65,7 @@ impl Engine {
     ) -> IntakeResult {
         let key = origin.key.clone();
         let mentioned = command::is_mentioned(&comment.body);
-        if mentioned && self.store.read(move |c| forge_state::is_processed(c, &key)).await? {
+        if mentioned && self.context.store.read(move |c| forge_state::is_processed(c, &key)).await? {
             return Ok(IntakeOutcome::Repeated);
         }
         let (commands, verdict) = match mentioned {
@@ -82,8 +82,8 @@ impl Engine {
             false => self.commands(account, repo, issue, comment, sender, (commands, verdict), origin).await?,
         };
         kill_point("K30");
-        let (key, now) = (origin.key.clone(), self.clock.now());
-        self.store.write(move |c| forge_state::mark_processed(c, &key, now)).await?;
+        let (key, now) = (origin.key.clone(), self.context.clock.now());
+        self.context.store.write(move |c| forge_state::mark_processed(c, &key, now)).await?;
         Ok(outcome)
     }
 
@@ -108,7 +108,7 @@ impl Engine {
             }
             false => (comment.html.clone(), self.permitted(account, repo, sender).await?),
         };
-        let document = self.document_of(account, repo, &comment.body, html).await?;
+        let document = document_of(account, repo, &comment.body, html).await?;
         Ok((command::parse(&document), verdict))
     }
 
@@ -201,7 +201,7 @@ impl Engine {
             Ok(GivenCommand::Refused(reply))
         };
         let (repo, number) = (place.repo.clone(), place.issue);
-        let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
+        let found = self.context.store.read(move |c| loops::find(c, &repo, number)).await?;
         let mut now = None;
         if command.starts().is_some() && !matches!(found, Some((_, _, true))) {
             // The delivery tells how the issue was when the comment was written.
@@ -213,7 +213,8 @@ impl Engine {
         match (found, command, now) {
             (Some((id, _, true)), command, _) => {
                 let of = id.clone();
-                let begun = self.store.read(move |c| loops::get(c, &of)).await?.map(|current| current.created_at);
+                let begun =
+                    self.context.store.read(move |c| loops::get(c, &of)).await?.map(|current| current.created_at);
                 if begun.is_some_and(|begun| given_at < begun.plus_ms(-OLDEST_COMMAND_MS)) {
                     return taken(ignored(format!("stale: the command is older than {id}")));
                 }
@@ -228,7 +229,7 @@ impl Engine {
                 taken(self.enqueue_input(&id, input, origin, part).await)
             }
             (_, LoopCommand::Help(_), _) => {
-                let view = report::help(&self.settings.policy(&place.repo.forge));
+                let view = report::help(&self.forges.settings.policy(&place.repo.forge));
                 Ok(GivenCommand::Help(Box::new(view)))
             }
             (None | Some((_, IssueRole::Issue, false)), command, Some(now)) => {
@@ -263,14 +264,14 @@ impl Engine {
             (Some((id, _, false)), ..) => {
                 let problem = format!(
                     "The loop {id} has ended. Set the label `{}` on its issue, or `/ralph run` there, to start a new one.",
-                    self.run_label(&place.repo)
+                    self.forges.run_label(&place.repo)
                 );
                 refused(problem, None)
             }
             (None, ..) => {
                 let problem = format!(
                     "There is no loop here. To start one, set the label `{}` on an open issue, or comment `/ralph run` on an open issue or pull request.",
-                    self.run_label(&place.repo)
+                    self.forges.run_label(&place.repo)
                 );
                 refused(problem, Some("/ralph run".into()))
             }
@@ -321,10 +322,10 @@ impl Engine {
     ) -> Result<Result<LoopCommand, String>, IntakeError> {
         let LoopCommand::Guide(guide) = &mut command else { return Ok(Ok(command)) };
         let Some(number) = guide.proposal else { return Ok(Ok(command)) };
-        if !self.settings.memory.learns() {
+        if !self.learns {
             return Ok(Err("Loops here do not learn from each other, so there are no proposals.".to_owned()));
         }
-        let found = self.store.read(move |c| proposals::proposal(c, number)).await?;
+        let found = self.context.store.read(move |c| proposals::proposal(c, number)).await?;
         let here = |proposal: &Proposal| {
             proposal.repository.forge == place.repo.forge && proposal.repository.id == place.repo.id
         };
@@ -357,11 +358,10 @@ impl Engine {
 
     /// Returns the problem and the most similar backend name if a command names an unknown backend; otherwise `None`.
     pub(super) fn unknown_backend(&self, command: &LoopCommand) -> Option<(String, Option<String>)> {
-        let name = command.options()?.backend.as_deref().filter(|name| !self.backends.contains_key(*name))?;
-        let mut known: Vec<&str> = self.backends.keys().map(String::as_str).collect();
-        known.sort_unstable();
-        let likely = known.iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
+        let name =
+            command.options()?.backend.as_deref().filter(|name| !self.backends.iter().any(|known| known == name))?;
+        let likely = self.backends.iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
         let nearest = likely.map(|likely| format!("--backend {likely}"));
-        Some((format!("There is no backend `{name}`; available: {}.", known.join(", ")), nearest))
+        Some((format!("There is no backend `{name}`; available: {}.", self.backends.join(", ")), nearest))
     }
 }

@@ -2,12 +2,13 @@
 
 use futures::future::{join, join3};
 
-use super::{IntakeError, Origin, Reviewed};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::Authorization;
-use crate::engine::repository_access::RepositoryAccess;
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::forges::repository_access::RepositoryAccess;
+use crate::engine::intake::pulls::Reviewed;
+use crate::engine::intake::{Intake, IntakeError, Origin};
 use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, PullReview, ReviewComment, Webhooks};
 use crate::store::forge_state;
 
@@ -39,10 +40,10 @@ fn not_shown<T>(why: impl Into<String>) -> Result<T, IntakeError> {
     Err(IntakeError::NotShown(why.into()))
 }
 
-impl Engine {
+impl Intake {
     /// Returns the repository of a delivery under its current name. The forge is asked if the name differs from the
     /// stored one, because a delivery could claim the name of another repository. The stored name may be outdated: see
-    /// [`Engine::still_named`].
+    /// [`Intake::still_named`].
     pub(super) async fn confirmed_repository(
         &self,
         account: &ForgeAccount,
@@ -51,7 +52,7 @@ impl Engine {
         installation: Option<u64>,
     ) -> Result<RepoRef, IntakeError> {
         let (forge, id) = (reported.forge.clone(), reported.id);
-        let known = self.store.read(move |c| forge_state::repository(c, &forge, id)).await?;
+        let known = self.context.store.read(move |c| forge_state::repository(c, &forge, id)).await?;
         let repo = match known.filter(|known| known == reported) {
             Some(known) => known,
             None => match account.forge.repository(reported).await {
@@ -59,9 +60,9 @@ impl Engine {
                     return contradicted(format!("{reported} is not the repository with the id {id}: {error}"));
                 }
                 found => {
-                    let (found, now) = (found?.repo, self.clock.now());
+                    let (found, now) = (found?.repo, self.context.clock.now());
                     let seen = found.clone();
-                    self.store.write(move |c| forge_state::save_repository(c, &seen, now)).await?;
+                    self.context.store.write(move |c| forge_state::save_repository(c, &seen, now)).await?;
                     found
                 }
             },
@@ -87,7 +88,7 @@ impl Engine {
         repo: &RepoRef,
     ) -> Result<(), IntakeError> {
         // Boxed, because it is part of many large futures.
-        let now = Box::pin(self.read_by_id(account, repo)).await??.repo;
+        let now = Box::pin(self.forges.read_by_id(account, repo)).await??.repo;
         if now == *repo {
             return Ok(());
         }
@@ -110,7 +111,7 @@ impl Engine {
                 _ => Ok(None),
             }
         };
-        let permission = self.permitted_now(account, repo, sender);
+        let permission = self.forges.permitted_now(account, repo, sender);
         let (issue, change, permission) = join3(account.forge.issue(repo, number), change, permission).await;
         let issue = match issue {
             Err(error) if error.kind == ForgeErrorKind::NotFound => None,
@@ -159,7 +160,7 @@ impl Engine {
     ) -> Result<(CommentSnapshot, Authorization), IntakeError> {
         let Some(forge) = account.forge.webhooks() else { return not_shown("the forge has no webhooks") };
         let found = forge.comment(repo, number, comment.id);
-        let (found, permission) = join(found, self.permitted_now(account, repo, sender)).await;
+        let (found, permission) = join(found, self.forges.permitted_now(account, repo, sender)).await;
         let found = agrees(found?, number, comment, sender)?;
         Ok((found, permission?))
     }
@@ -175,7 +176,7 @@ impl Engine {
     ) -> Result<(ReviewComment, Authorization), IntakeError> {
         let Some(forge) = account.forge.webhooks() else { return not_shown("the forge has no webhooks") };
         let found = forge.review_comment(repo, number, comment.id);
-        let (found, permission) = join(found, self.permitted_now(account, repo, sender)).await;
+        let (found, permission) = join(found, self.forges.permitted_now(account, repo, sender)).await;
         let Some(found) = found? else { return not_shown(format!("#{number} has no comment {}", comment.id)) };
         agrees(Some(found.comment.clone()), number, comment, sender)?;
         Ok((found, permission?))
@@ -190,7 +191,7 @@ impl Engine {
         number: Number,
         review: &Reviewed,
     ) -> Result<(PullReview, Authorization), IntakeError> {
-        let permission = self.permitted_now(account, repo, &review.sender);
+        let permission = self.forges.permitted_now(account, repo, &review.sender);
         let (found, permission) = join(find_review(account, repo, number, review), permission).await;
         let Some(found) = found? else { return not_shown(format!("#{number} has no such review")) };
         if !found.author.as_ref().is_some_and(|author| is_same(&review.sender, author)) {
@@ -258,11 +259,13 @@ impl Engine {
         number: Number,
     ) -> Result<(), IntakeError> {
         match account.forge.issue(repo, number).await {
-            Err(error) if error.kind == ForgeErrorKind::NotFound => match self.place(account, repo, true).await {
-                Ok(RepositoryAccess::Usable(_)) => Ok(()),
-                // A repository that is gone or has no issues shows none of them.
-                _ => Err(error.into()),
-            },
+            Err(error) if error.kind == ForgeErrorKind::NotFound => {
+                match self.forges.place(account, repo, true).await {
+                    Ok(RepositoryAccess::Usable(_)) => Ok(()),
+                    // A repository that is gone or has no issues shows none of them.
+                    _ => Err(error.into()),
+                }
+            }
             found => found.map_err(IntakeError::from).and_then(|_| not_shown(format!("the issue #{number} exists"))),
         }
     }

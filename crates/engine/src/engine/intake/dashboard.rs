@@ -5,7 +5,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::comments::{GivenCommand, WrittenCommand};
-use super::{IntakeError, IntakeOutcome, Origin};
 use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{CommandInput, Loop, LoopInput};
 use crate::domain::model::ids::{LoopId, User};
@@ -13,10 +12,10 @@ use crate::domain::report;
 use crate::domain::report::view::{CommandReply, HelpView, View};
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::permit::Authorization;
-use crate::engine::Engine;
-use crate::engine::executor::EffectError;
-use crate::store::loops::InputOutcome;
-use crate::store::{StoreError, loops};
+use crate::engine::intake::{Intake, IntakeError, IntakeOutcome, Origin};
+use crate::engine::receipt::EffectError;
+use crate::store::StoreError;
+use crate::store::loops::{self, InputOutcome};
 
 /// Maximum wait for the loop to process a command.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,7 +107,7 @@ impl From<IntakeError> for DashboardCommandError {
     }
 }
 
-impl Engine {
+impl Intake {
     /// Gives a loop the command in `text`, which begins with `/ralph`, and waits up to 5 s for its answer. The audit
     /// log records the person and the interface `by` that the command was sent through.
     ///
@@ -121,26 +120,26 @@ impl Engine {
         text: &str,
     ) -> Result<DashboardAnswer, DashboardCommandError> {
         let wanted = id.clone();
-        let current = self.store.read(move |c| loops::get(c, &wanted)).await?;
+        let current = self.context.store.read(move |c| loops::get(c, &wanted)).await?;
         let current = current.ok_or_else(|| DashboardCommandError::UnknownLoop(id.clone()))?;
         let forge = &current.issue.repo.forge;
-        let Some(account) = self.forges.get(forge) else {
+        let Some(account) = self.forges.accounts.get(forge) else {
             return Err(DashboardCommandError::Unavailable(format!("the forge {forge} is not configured")));
         };
         let mut place = current.issue.clone();
         if let DashboardAuthor::Account(user) = author {
             // The name may have been given to another repository, whose permissions say nothing. An archived repository has
             // people with permissions, too.
-            self.place(account, &place.repo, true).await?;
-            place.repo = self.present_name(&place.repo).await?;
-            let verdict = self.permitted_now(account, &place.repo, user).await;
+            self.forges.place(account, &place.repo, true).await?;
+            place.repo = self.forges.present_name(&place.repo).await?;
+            let verdict = self.forges.permitted_now(account, &place.repo, user).await;
             let verdict = verdict.map_err(|error| DashboardCommandError::Unavailable(error.to_string()))?;
             self.still_named(account, &place.repo).await?;
             if let Authorization::Deny { reason, .. } = verdict {
                 return Err(DashboardCommandError::Denied { login: user.login.clone(), reason: reason.to_string() });
             }
         }
-        place.repo = self.present_name(&place.repo).await?;
+        place.repo = self.forges.present_name(&place.repo).await?;
         let mut commands = command::parse_typed(text);
         let (parsed, more) = (commands.pop(), commands.len());
         let Some(parsed) = parsed.filter(|_| more == 0) else {
@@ -159,7 +158,7 @@ impl Engine {
             (DashboardAuthor::Operator, Err(_)) => command::operator(),
         };
         let command = parsed.as_ref().ok().cloned();
-        let now = self.clock.now();
+        let now = self.context.clock.now();
         let origin = Origin {
             key: format!("dashboard/{}", uuid::Uuid::now_v7()),
             received_at: now,
@@ -195,7 +194,7 @@ impl Engine {
     /// otherwise `None`.
     async fn newer_loop(&self, current: &Loop) -> Result<Option<DashboardAnswer>, DashboardCommandError> {
         let place = current.issue.clone();
-        let found = self.store.read(move |c| loops::find(c, &place.repo, place.issue)).await?;
+        let found = self.context.store.read(move |c| loops::find(c, &place.repo, place.issue)).await?;
         let newer = found.filter(|(newest, ..)| *newest != current.id);
         Ok(newer.map(|(newest, ..)| {
             let why = format!("The loop {} has ended; {newest} is the newest loop of its issue.", current.id);
@@ -213,7 +212,7 @@ impl Engine {
         let processed = async {
             loop {
                 let key = origin.to_owned();
-                if let Some(outcome) = self.store.read(move |c| loops::outcome_of_input(c, &key)).await? {
+                if let Some(outcome) = self.context.store.read(move |c| loops::outcome_of_input(c, &key)).await? {
                     return Ok::<_, StoreError>(outcome);
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -229,7 +228,7 @@ impl Engine {
             return Ok(not_taken(DashboardOutcome::Refused, why, None));
         }
         let (id, before, wanted) = (current.id.clone(), current.version, input.clone());
-        let line = self.store.read(move |c| loops::step_of_input(c, &id, before, &wanted)).await?;
+        let line = self.context.store.read(move |c| loops::step_of_input(c, &id, before, &wanted)).await?;
         let (step, reasons) = line.map_or((0, Vec::new()), |line| (line.seq, line.reasons));
         let reason = reasons.into_iter().next().filter(|reason| !reason.is_empty());
         Ok(match outcome {

@@ -12,8 +12,8 @@ use futures::{FutureExt, StreamExt};
 
 use crate::domain::model::event::ForgeEvent;
 use crate::domain::model::ids::RepoRef;
-use crate::engine::Engine;
 use crate::engine::concurrency_limits::ConcurrencyLimits;
+use crate::engine::intake::Intake;
 use crate::store::StoreError;
 use crate::store::inbox::{self, DeliveryOutcome};
 
@@ -96,7 +96,7 @@ enum FinishedTask {
     Deliveries(String, Result<bool, StoreError>),
 }
 
-impl Engine {
+impl Intake {
     /// Processes all due deliveries; returns `true` if there were any.
     pub async fn intake_step(&self) -> Result<bool, StoreError> {
         let Some(found) = self.look(HashSet::new()).await? else { return Ok(false) };
@@ -119,15 +119,15 @@ impl Engine {
 
     /// Processes deliveries until the service stops.
     pub(in crate::engine) async fn intake(self: Arc<Self>) {
-        self.until_stopped(self.take_in()).await;
+        self.context.until_stopped(self.pace.stop_grace, self.take_in()).await;
     }
 
     async fn take_in(&self) {
         let mut queues = DeliveryQueues::default();
         let mut under_way = FuturesUnordered::new();
-        let (mut looking, mut again, mut rest) = (false, true, self.settings.poll);
+        let (mut looking, mut again, mut rest) = (false, true, self.pace.poll);
         loop {
-            let open = !self.stopping.is_cancelled();
+            let open = !self.context.stopping.is_cancelled();
             if open {
                 if again && !looking {
                     (looking, again) = (true, false);
@@ -147,23 +147,23 @@ impl Engine {
                     }
                     FinishedTask::Deliveries(place, went) => queues.over(place, self.or_rest(went, &mut rest) == Some(true)),
                 },
-                () = self.wake.intake.notified(), if open => again = true,
+                () = self.context.wake.intake.notified(), if open => again = true,
                 () = tokio::time::sleep(rest), if open => again = true,
-                () = self.stopping.cancelled(), if open => {}
+                () = self.context.stopping.cancelled(), if open => {}
             }
         }
     }
 
     /// Returns the value of a successful task. After a failure of the store, `rest` delays the next lookup.
     fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
-        *rest = self.settings.wait_after_step(outcome.is_err());
+        *rest = self.pace.wait_after_step(outcome.is_err());
         outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be processed")).ok()
     }
 
     /// Starts batches of all queues that are ready.
     fn set_off<'a>(&'a self, queues: &mut DeliveryQueues, under_way: &FuturesUnordered<BoxFuture<'a, FinishedTask>>) {
-        while let Some((place, repo, ids)) = queues.next(&self.call_limits.intake) {
-            let permit = repo.map(|repo| self.call_limits.intake.acquire(&repo));
+        while let Some((place, repo, ids)) = queues.next(&self.limits) {
+            let permit = repo.map(|repo| self.limits.acquire(&repo));
             let handled = async move {
                 let outcome = self.handle_all(ids).await;
                 drop(permit);
@@ -176,8 +176,8 @@ impl Engine {
     /// Returns the due deliveries that are not queued yet. Deliveries that need no processing are finished
     /// immediately.
     async fn look(&self, known: HashSet<i64>) -> Result<Option<Vec<DueDelivery>>, StoreError> {
-        let (now, not_there) = (self.clock.now(), self.unknown_forges());
-        let due = self.store.read(move |c| inbox::due(c, now, &not_there)).await?;
+        let (now, not_there) = (self.context.clock.now(), self.forges.unknown_forges());
+        let due = self.context.store.read(move |c| inbox::due(c, now, &not_there)).await?;
         let new: Vec<i64> = due.into_iter().filter(|id| !known.contains(id)).take(BATCH).collect();
         if new.is_empty() {
             return Ok(None);
@@ -185,7 +185,7 @@ impl Engine {
         kill_point("K06");
         let mut found = Vec::new();
         let mut meaningless = Vec::new();
-        for waiting in self.store.read(move |c| inbox::waiting(c, &new)).await? {
+        for waiting in self.context.store.read(move |c| inbox::waiting(c, &new)).await? {
             match self.parse_delivery(&waiting) {
                 Ok(report) => {
                     let (place, repo) = (place_of(&report.event), report.event.repo().cloned());
@@ -203,7 +203,7 @@ impl Engine {
         if !meaningless.is_empty() {
             let finish =
                 move |c: &_| meaningless.iter().try_for_each(|(id, outcome, why)| inbox::finish(c, *id, *outcome, why));
-            self.store.write(finish).await?;
+            self.context.store.write(finish).await?;
         }
         Ok(Some(found))
     }
@@ -213,13 +213,16 @@ impl Engine {
         // In a burst the same label is reported repeatedly; without this check each report would ask the forge who
         // set it.
         let mut last_label = None;
-        for waiting in self.store.read(move |c| inbox::waiting(c, &ids)).await? {
+        for waiting in self.context.store.read(move |c| inbox::waiting(c, &ids)).await? {
             // It was parsed successfully when it was queued.
             let Ok(report) = self.parse_delivery(&waiting) else { continue };
             let label = label_event(&report.event);
             if label.is_some() && label == last_label {
                 let again = "a repeat of the previous delivery";
-                self.store.write(move |c| inbox::finish(c, waiting.id, DeliveryOutcome::Ignored, again)).await?;
+                self.context
+                    .store
+                    .write(move |c| inbox::finish(c, waiting.id, DeliveryOutcome::Ignored, again))
+                    .await?;
                 continue;
             }
             last_label = label.or(last_label);

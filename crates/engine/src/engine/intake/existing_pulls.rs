@@ -2,11 +2,11 @@
 
 use futures::future::try_join;
 
-use super::IntakeError;
 use crate::domain::loops::{ExistingPull, RunOptions};
 use crate::domain::model::event::PullSnapshot;
 use crate::domain::model::ids::{Number, RepoRef};
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::{Intake, IntakeError};
 use crate::forge::ForgeErrorKind;
 
 /// Whether the bot works on a pull request.
@@ -21,7 +21,7 @@ fn refused(why: String) -> Result<PullAccess, IntakeError> {
     Ok(PullAccess::Refused { why })
 }
 
-impl Engine {
+impl Intake {
     /// Returns the pull request to work on, if the bot may push to its branch.
     pub(super) async fn existing_pull(
         &self,

@@ -3,17 +3,21 @@
 use failpoint::kill_point;
 
 use super::approved_text::ApprovedText;
-use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::ForgeEffect;
 use crate::domain::loops::{CommandInput, CommentRef, ExistingPull, LoopInput, LoopStart, LoopTask, RunOptions};
 use crate::domain::model::document::Unseen;
 use crate::domain::model::event::{IssueSnapshot, names_label};
-use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{AccountKind, LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::model::ids::{AccountKind, IssueRef, LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
 use crate::domain::trust::permit::{AccessLevel, Authorization, DenyAnswer, TeamRef};
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::context::random;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::forges::rights::level;
+use crate::engine::intake::page::page_of;
+use crate::engine::intake::{
+    Intake, IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, text_hash,
+};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
@@ -37,7 +41,7 @@ fn is_of_app(issue: &IssueSnapshot, existing: Option<&ExistingPull>) -> bool {
     is_app && existing.is_some_and(|pull| pull.fork.is_none())
 }
 
-impl Engine {
+impl Intake {
     /// Handles an event with the full set of labels by comparing it with the previous set.
     pub(in crate::engine) async fn label_set(
         &self,
@@ -47,13 +51,13 @@ impl Engine {
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        let all = self.start_labels(&repo);
+        let all = self.forges.start_labels(&repo);
         let of = |labels: &[String]| all.each_ref().map(|label| names_label(labels, label));
         let (peek, number) = (repo.clone(), issue.number);
-        let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
+        let before = self.context.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
         let had = of(&before.unwrap_or_default());
         let mut has = of(&issue.labels);
-        let starts_trial = self.settings.is_trial && had == [false; 2] && has.contains(&true);
+        let starts_trial = self.forges.settings.is_trial && had == [false; 2] && has.contains(&true);
         if sender.id == account.own()? && !starts_trial {
             return match had == has {
                 true => ignored("our own doing"),
@@ -87,7 +91,7 @@ impl Engine {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {}
             found => {
                 let now = found?;
-                if self.start_labels(repo).map(|label| now.has_label(&label)) == has {
+                if self.forges.start_labels(repo).map(|label| now.has_label(&label)) == has {
                     self.still_named(account, repo).await?;
                     self.save_labels(repo, &now).await?;
                 }
@@ -100,7 +104,7 @@ impl Engine {
     /// finds the same difference again.
     async fn save_labels(&self, repo: &RepoRef, issue: &IssueSnapshot) -> Result<(), IntakeError> {
         let (repo, number, labels, at) = (repo.clone(), issue.number, issue.labels.clone(), issue.updated_at);
-        Ok(self.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?)
+        Ok(self.context.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?)
     }
 
     /// Handles an added label that starts loops.
@@ -142,13 +146,15 @@ impl Engine {
         }
         kill_point("K08");
         let (r, n) = (repo.clone(), number);
-        let open = self.store.read(move |c| loops::find(c, &r, n)).await?;
+        let open = self.context.store.read(move |c| loops::find(c, &r, n)).await?;
         let outcome = if let Some((id, IssueRole::Issue, true)) = open {
-            let plan = self.start_labels(repo)[1] == label;
+            let plan = self.forges.start_labels(repo)[1] == label;
             // A delivery that is repeated asks no more than is needed to know that.
             let (key, r) = (origin.part(0), repo.clone());
-            let read =
-                self.store.read(move |c| Ok((loops::outcome_of_input(c, &key)?, forge_state::labels(c, &r, number)?)));
+            let read = self
+                .context
+                .store
+                .read(move |c| Ok((loops::outcome_of_input(c, &key)?, forge_state::labels(c, &r, number)?)));
             if let (Some(_), Some(labels)) = read.await?
                 && names_label(&labels, label)
             {
@@ -182,14 +188,14 @@ impl Engine {
         let NewLoop { options, plan, request, existing } = wanted;
         let author_trusted = match &issue.author {
             // A trial's task is the bot's own.
-            Some(author) if self.settings.is_trial && author.id == account.own()? => true,
+            Some(author) if self.forges.settings.is_trial && author.id == account.own()? => true,
             Some(author) => level(account.forge.permission(&place.repo, author).await?) >= AccessLevel::Write,
             None => false,
         };
         let unconfirmed_editor = self.outside_editor(account, &place, at.min(origin.received_at)).await?;
         let (r, n) = (place.repo.clone(), place.issue);
-        let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
-        let html = self.page_of(account, &place.repo, &issue.body, issue.html.clone()).await?;
+        let earlier = self.context.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
+        let html = page_of(account, &place.repo, &issue.body, issue.html.clone()).await?;
         let unseen = self.unseen_of(account, &place.repo, (&issue, html.as_deref()), author_trusted).await?;
         let hidden_removed = unseen.hidden();
         let unseen = if is_of_app(&issue, existing.as_ref()) { Unseen::default() } else { unseen };
@@ -197,7 +203,7 @@ impl Engine {
         let start = LoopStart {
             request,
             existing,
-            id: LoopId::from_parts(place.issue, self.random()),
+            id: LoopId::from_parts(place.issue, random()),
             place: place.clone(),
             by,
             task: LoopTask {
@@ -215,13 +221,13 @@ impl Engine {
             },
             options,
             plan,
-            policy: self.settings.policy(&place.repo.forge),
+            policy: self.forges.settings.policy(&place.repo.forge),
             comment,
             hidden_removed,
             round: earlier + 1,
         };
-        let (now, id, key) = (self.clock.now(), start.id.clone(), origin.part(0));
-        if self.store.write(move |c| loops::begin(c, start, &key, now)).await? {
+        let (now, id, key) = (self.context.clock.now(), start.id.clone(), origin.part(0));
+        if self.context.store.write(move |c| loops::begin(c, start, &key, now)).await? {
             kill_point("K09");
             tracing::info!(loop_id = %id, repo = %place.repo, issue = %place.issue, "a loop begins");
             done(format!("loop {id} begins"))
@@ -241,6 +247,7 @@ impl Engine {
         let from = labeled_at.plus_ms(-QUIET_BEFORE_LABEL_MS);
         let (repo, number) = (place.repo.clone(), place.issue);
         let mut editors: Vec<User> = self
+            .context
             .store
             .read(move |c| forge_state::edits_since(c, &repo, number, from))
             .await?
@@ -263,10 +270,10 @@ impl Engine {
 
     /// Replies to a user without permission with the people who may start loops, once per issue.
     pub(super) async fn reply_who_may_start(&self, place: &IssueRef, sender: &User) -> Result<(), IntakeError> {
-        let policy = self.settings.policy(&place.repo.forge);
+        let policy = self.forges.settings.policy(&place.repo.forge);
         let view = View::WhoMay(WhoMayView {
             who: sender.login.clone(),
-            label: self.run_label(&place.repo),
+            label: self.forges.run_label(&place.repo),
             who_may: report::who_may(&policy),
             hidden_teams: Vec::new(),
         });
@@ -284,10 +291,10 @@ impl Engine {
         sender: &User,
         teams: &[TeamRef],
     ) -> Result<(), IntakeError> {
-        let policy = self.settings.policy(&place.repo.forge);
+        let policy = self.forges.settings.policy(&place.repo.forge);
         let view = View::WhoMay(WhoMayView {
             who: sender.login.clone(),
-            label: self.run_label(&place.repo),
+            label: self.forges.run_label(&place.repo),
             who_may: report::who_may(&policy),
             hidden_teams: teams.iter().map(ToString::to_string).collect(),
         });
@@ -314,7 +321,7 @@ impl Engine {
             }
             Some(now) if now.is_pull => return ignored("a pull request; its labels pause no loop"),
             // The loop still has a label.
-            Some(now) if self.start_labels(repo).iter().any(|other| now.has_label(other)) => {
+            Some(now) if self.forges.start_labels(repo).iter().any(|other| now.has_label(other)) => {
                 self.still_named(account, repo).await?;
                 self.save_labels(repo, now).await?;
                 return ignored(format!("{label} was removed, another label of the loop is there"));

@@ -1,17 +1,17 @@
 //! Checks that the comments with a plan are unedited when somebody approves the plan.
 
-use super::IntakeError;
 use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
 use crate::domain::model::ids::{CommentId, LoopId, RepoRef};
 use crate::domain::report;
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::{Intake, IntakeError};
 use crate::store::forge_posts::{self, ForgePost, digest};
 use crate::store::{loops, outbox};
 
 /// Number of digits of an edited comment's digest in the key of the comment that repeats the plan.
 const KEY_DIGITS: usize = 8;
 
-impl Engine {
+impl Intake {
     /// Returns the reason why an approval does not count yet; `None` if it counts. An approval does not count if a
     /// comment with the plan was edited after it was posted, because the person may have read the edited text. The
     /// stored plan is then posted again, once for each edited text. Deleted comments are ignored. `repo` has the
@@ -26,7 +26,7 @@ impl Engine {
         id: &LoopId,
     ) -> Result<Option<String>, IntakeError> {
         let (of, subject) = (id.clone(), id.as_str().to_owned());
-        let read = self.store.read(move |c| Ok((loops::get(c, &of)?, forge_posts::of_subject(c, &subject)?)));
+        let read = self.context.store.read(move |c| Ok((loops::get(c, &of)?, forge_posts::of_subject(c, &subject)?)));
         let (Some(current), posts) = read.await? else { return Ok(None) };
         let Some(plan) = current.knowledge.waiting_plan() else { return Ok(None) };
         let Some(forge) = account.forge.webhooks() else { return Ok(None) };
@@ -43,9 +43,9 @@ impl Engine {
             }
             let view = Box::new(report::plan(&current, plan));
             let effect = Effect::Forge(ForgeEffect::Comment { key: repeated, on: issue, view });
-            let (id, place, at) = (id.clone(), current.issue.clone(), self.clock.now());
-            self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, at)).await?;
-            self.wake.effects_queued();
+            let (id, place, at) = (id.clone(), current.issue.clone(), self.context.clock.now());
+            self.context.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, at)).await?;
+            self.context.wake.effects_queued();
             let short = plan.short_hash();
             return Ok(Some(format!(
                 "The comment with the plan was edited after it was posted, so it may show something other than the plan `{short}`. \

@@ -2,26 +2,25 @@
 
 use std::collections::HashMap;
 
-use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
-use crate::domain::loops::command;
 use crate::domain::loops::{
     CommandInput, CommentRef, ForgeInput, Guidance, GuidanceSource, Loop, LoopInput, LoopState, SEE_REMARKS,
-    SuggestedChange, remark_key, suggested_text,
+    SuggestedChange, command, remark_key, suggested_text,
 };
 use crate::domain::model::document::Document;
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::model::ids::{IssueRef, LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::trust::permit::Authorization;
 use crate::domain::trust::sanitize::document::write_with_addresses;
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::page::document_of;
+use crate::engine::intake::{Intake, IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::forge::{PullReview, ReviewComment};
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox;
 
-impl Engine {
+impl Intake {
     pub(super) async fn pull_changed(
         &self,
         account: &ForgeAccount,
@@ -31,7 +30,7 @@ impl Engine {
         let number = reported.number;
         let at = repo.clone();
         // An existing pull request has the role of the loop's issue.
-        let role = match self.store.read(move |c| loops::find(c, &at, number)).await? {
+        let role = match self.context.store.read(move |c| loops::find(c, &at, number)).await? {
             Some((_, role @ (IssueRole::Pull | IssueRole::Issue), true)) => role,
             _ => return ignored("no loop is open there"),
         };
@@ -66,13 +65,14 @@ impl Engine {
         concerns: impl Fn(&Loop) -> bool,
     ) -> IntakeResult {
         let of = repo.clone();
-        let open = self.store.read(move |c| loops::open_of_repository(c, &of)).await?;
+        let open = self.context.store.read(move |c| loops::open_of_repository(c, &of)).await?;
         let mut asked = 0;
         for current in open {
             if let Some(commit) = current.branch.pushed.clone().filter(|_| concerns(&current)) {
-                let now = self.clock.now();
+                let now = self.context.clock.now();
                 let effect = Effect::Forge(ForgeEffect::Inspect { commit, base_moved });
-                self.store
+                self.context
+                    .store
                     .write(move |c| {
                         outbox::enqueue(c, current.id.as_str(), Some(&current.id), &current.issue, &effect, now)
                     })
@@ -100,7 +100,7 @@ impl Engine {
         }
         let (id, origin) = (known.id, &origin.review(&repo, known.id));
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
-        let body = self.document_of(account, &repo, &review.body, known.html.clone()).await?;
+        let body = document_of(account, &repo, &review.body, known.html.clone()).await?;
         let changes = review.verdict == ReviewVerdict::ChangesRequested;
         let asks = changes || review.verdict == ReviewVerdict::Commented;
         let mut remarks = match account.forge.reviews().filter(|_| asks) {
@@ -168,7 +168,7 @@ impl Engine {
         };
         reviews.retain(|review| review.submitted_at >= since && asks(review.verdict) && !is_superseded(review));
         let of = id.clone();
-        let Some(current) = self.store.read(move |c| loops::get(c, &of)).await?.filter(|_| any) else {
+        let Some(current) = self.context.store.read(move |c| loops::get(c, &of)).await?.filter(|_| any) else {
             return Ok(());
         };
         let mut remarks = forge.review_comments(repo, number).await?;
@@ -186,7 +186,7 @@ impl Engine {
             let said = match known.contains(&key) {
                 true => None,
                 false => {
-                    let body = self.document_of(account, repo, &review.body, review.html.clone()).await?;
+                    let body = document_of(account, repo, &review.body, review.html.clone()).await?;
                     asked_for(&body, changes, holds_commands(&body))
                 }
             };
@@ -203,7 +203,7 @@ impl Engine {
             }
             self.still_named(account, repo).await?;
             known.extend(items.iter().map(|(key, _)| key.clone()));
-            let origin = Origin::missed_review(repo, review.id, self.clock.now());
+            let origin = Origin::missed_review(repo, review.id, self.context.clock.now());
             self.enqueue_input(
                 id,
                 LoopInput::Command(CommandInput::Reviewed { by: sender, items, suggestions }),
@@ -226,13 +226,13 @@ impl Engine {
             if known.contains(&key) || self.permitted(account, repo, &sender).await? != Authorization::Allow {
                 continue;
             }
-            let text = self.document_of(account, repo, &reply.comment.body, reply.comment.html.clone()).await?;
+            let text = document_of(account, repo, &reply.comment.body, reply.comment.html.clone()).await?;
             if holds_commands(&text) {
                 continue;
             }
             self.still_named(account, repo).await?;
             known.push(key);
-            let origin = Origin::found_remark(repo, &reply.comment, self.clock.now());
+            let origin = Origin::found_remark(repo, &reply.comment, self.context.clock.now());
             let suggestions = suggestion(&reply, &text, &sender).into_iter().collect();
             let items = vec![item(&reply, &text, &sender)];
             self.enqueue_input(
@@ -255,7 +255,7 @@ impl Engine {
     ) -> Result<Vec<(ReviewComment, Document)>, IntakeError> {
         let mut read = Vec::with_capacity(remarks.len());
         for remark in remarks {
-            let text = self.document_of(account, repo, &remark.comment.body, remark.comment.html.clone()).await?;
+            let text = document_of(account, repo, &remark.comment.body, remark.comment.html.clone()).await?;
             read.push((remark, text));
         }
         Ok(read)
@@ -305,7 +305,7 @@ impl Engine {
         if let Authorization::Deny { reason, .. } = verdict {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
-        let text = self.document_of(account, &repo, &comment.body, known.comment.html.clone()).await?;
+        let text = document_of(account, &repo, &comment.body, known.comment.html.clone()).await?;
         self.still_named(account, &repo).await?;
         let place = IssueRef { repo: repo.clone(), issue: number };
         let from = origin.remark(&repo, &comment);
@@ -358,9 +358,9 @@ impl Engine {
         let view = report::reply(false, lines.map(str::to_owned).to_vec());
         let effect =
             Effect::Forge(ForgeEffect::Comment { key: "plain-comment".into(), on: number, view: Box::new(view) });
-        let (place, id, now) = (current.issue, current.id, self.clock.now());
-        self.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, now)).await?;
-        self.wake.effects_queued();
+        let (place, id, now) = (current.issue, current.id, self.context.clock.now());
+        self.context.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, now)).await?;
+        self.context.wake.effects_queued();
         done("told what would reach the agent")
     }
 }

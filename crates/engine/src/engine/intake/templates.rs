@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-use super::IntakeError;
 use crate::domain::loops::LoopTask;
 use crate::domain::model::document::{Unseen, UnseenKind};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::sanitize::document::templates;
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::intake::{Intake, IntakeError};
 use crate::forge::ForgeErrorKind::{RateLimited, Transient, Unauthorized};
 
-impl Engine {
+impl Intake {
     /// Returns the parts of an issue that are not in `html`, the forge's rendering of its body. Hidden comments that come from the repository's
     /// issue templates are harmless and left out. The templates are read only if an untrusted author has a hidden
     /// comment, and only until each such comment is found in one.

@@ -1,8 +1,6 @@
 //! One run of an agent, from the prompt to its outcome. If a provider refuses the call, the run continues with the
 //! next backend; the loop waits only if no backend is left.
 
-mod records;
-
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,14 +10,16 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use self::records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
 use super::assist::Questions;
 use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
-use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools, with_waiting};
+use super::remove_folder;
+use super::run_monitor::{
+    EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools, memory_server, with_waiting,
+};
 use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up, without_backend};
+use super::run_records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
 use super::selected_backend::SelectedBackend;
-use super::{Attempt, remove_folder};
 use crate::agent::{
     self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunImages, RunPurpose, RunTools, ToolCalls,
 };
@@ -28,19 +28,18 @@ use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
 use crate::domain::knowledge::session::{OutputBuffer, TreeRoots};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, WorkOutcome};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
-use crate::domain::model::image::TaskImages;
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
-use crate::domain::trust::egress::Egress;
-use crate::engine::executor::{EffectError, Receipt};
+use crate::engine::context::random;
+use crate::engine::forges::account::ForgeAccount;
 use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::spans::ModelCall;
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::work::run_records::AgentRunInputs;
+use crate::engine::work::second_opinion::reason;
+use crate::engine::work::{Attempt, Runs};
 use crate::mcp;
-use crate::process::sandbox::Network;
-use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
+use crate::process::{Cookie, RefusedHosts, private};
 use crate::store::calls::{self, CallDecision};
-use crate::store::leases::LeaseToken;
-use crate::store::outbox::ClaimedEffect;
 use crate::store::{StoreError, WriteGroup};
 use crate::workspace::AgentView;
 
@@ -49,51 +48,32 @@ const MOST_SET_ASIDE: usize = 20;
 /// Maximum number of calls per run; each refused call disables a backend for some time.
 const MOST_CALLS: usize = 8;
 
-/// Inputs of a run, shared by all backends that are tried.
-struct AgentRunInputs<'a> {
-    current: &'a Loop,
-    repo: &'a RepoRef,
-    head: &'a Sha,
-    ticket: u64,
-    iteration: u32,
-    attempt: u32,
-    /// Acquisition of the lease under which the run writes.
-    lease: LeaseToken,
-    purpose: RunPurpose,
-    prompt_inputs: PromptInputs,
-    /// Images of the task that the loop has not recorded yet.
-    images: TaskImages,
-    /// Hosts that the run requested and was denied.
-    refused: RefusedHosts,
-}
-
-impl Engine {
+impl Runs {
     pub(super) async fn agent(
         &self,
         account: &ForgeAccount,
-        claimed: &ClaimedEffect,
         repo: &RepoRef,
         current: &Loop,
         attempt: Attempt,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        self.end_processes(current).await;
+        self.verification.programs.end_processes(current).await;
         let plans = attempt.plans();
-        let Attempt { ticket, iteration, attempt } = attempt;
-        if claimed.attempts > 0 {
-            let cost = self.settle_lost(current, ticket).await?;
-            let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
+        let Attempt { ticket, iteration, attempt, lease, was_started } = attempt;
+        if was_started {
+            let cost = self.calls.settle_lost(current, ticket).await?;
+            let salvaged = self.verification.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
             return Ok(Receipt::outcome("the run was lost", ticket, WorkOutcome::AgentLost { salvaged, cost }));
         }
         let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
         };
         let questions = Questions::of(current, ticket, cancel);
-        let tree = self.workspaces.agent_view(&current.id, repo).tree;
+        let tree = self.verification.workspaces.agent_view(&current.id, repo).tree;
         let put_back = self.put_tree_back(current, repo, head, cancel);
-        let (note, mut prompt_inputs) = self.prompt_inputs(&questions, repo, (&tree, put_back)).await?;
-        self.mended(current).await;
-        let images = self.images_before_run(account, repo, current, cancel).await;
+        let (note, mut prompt_inputs) = self.prompts.prompt_inputs(&questions, repo, (&tree, put_back)).await?;
+        self.calls.mended(current).await;
+        let images = self.images.images_before_run(account, repo, current, cancel).await;
         let failed = std::mem::take(&mut prompt_inputs.failed);
         kill_point("K39");
         let refused = RefusedHosts::default();
@@ -104,7 +84,7 @@ impl Engine {
             ticket,
             iteration,
             attempt,
-            lease: claimed.token(&self.owner.name()),
+            lease,
             purpose: if plans { RunPurpose::Plan } else { RunPurpose::Iteration },
             prompt_inputs,
             images: images.clone(),
@@ -113,15 +93,15 @@ impl Engine {
         let mut run = self.run(task, note, cancel).await?;
         run.images = images;
         run.refused_hosts = refused.names();
-        self.metrics.refused("network", run.refused_hosts.len() as u64);
+        self.context.metrics.refused("network", run.refused_hosts.len() as u64);
         if plans {
             // Where nothing keeps the tree read-only, the run may have changed it.
-            self.workspaces.reset(&current.id, repo, head).await?;
+            self.verification.workspaces.reset(&current.id, repo, head).await?;
         } else {
-            self.read_message(&questions, &mut run).await;
+            self.prompts.read_message(&questions, &mut run).await;
         }
         charge(&mut run, questions.used());
-        run.assistant_failure = questions.failure().map(|why| self.reason(&why));
+        run.assistant_failure = questions.failure().map(|why| reason(&self.verification.checks.masker, &why));
         run.failed_elsewhere = failed;
         let (text, run) = (format!("{:?}", run.end), Box::new(run));
         let outcome = if plans { WorkOutcome::Planned { run } } else { WorkOutcome::AgentEnded { run } };
@@ -136,9 +116,9 @@ impl Engine {
         head: &Sha,
         cancel: &CancellationToken,
     ) -> Result<Option<String>, EffectError> {
-        let note = self.fresh_tree(current, repo, head, cancel).await?;
+        let note = self.verification.fresh_tree(current, repo, head, cancel).await?;
         if let Some(merging) = current.branch.merging() {
-            self.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
+            self.verification.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
         }
         Ok(note)
     }
@@ -166,7 +146,7 @@ impl Engine {
                 share: 1.0,
                 previous_session: previous_session.clone(),
             };
-            let mut chosen = match self.begin_call(task.current, planned).await? {
+            let mut chosen = match self.calls.begin_call(task.current, planned).await? {
                 CallDecision::Call { backend, model, at_most, session, caller, .. } => {
                     let session = previous_session.take().filter(|_| session == SessionUse::Resume);
                     let told = session.as_ref().map_or_else(Vec::new, |session| session.told.clone());
@@ -177,7 +157,7 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
                 // The cause may have been fixed meanwhile, and a person who resumes the loop expects an attempt.
-                CallDecision::Never { reasons } if !asked_disabled && self.enable_one(&reasons).await => {
+                CallDecision::Never { reasons } if !asked_disabled && self.calls.enable_one(&reasons).await => {
                     asked_disabled = true;
                     continue;
                 }
@@ -190,11 +170,12 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
-            self.learn_login(&chosen.backend);
+            self.calls.learn_login(&chosen.backend);
             let (outcome, tools, turn) = self.call(&task, &mut chosen, note.take(), cancel).await?;
-            self.learn_login(&chosen.backend);
+            self.calls.learn_login(&chosen.backend);
             sum.tools = tools;
-            let limit = limit_of(&outcome, self.clock.now());
+            let now = self.context.clock.now();
+            let limit = limit_of(&outcome, now);
             let end = match (&limit, &outcome.status) {
                 _ if outcome.session_unknown => CallEnd::Ended,
                 (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
@@ -215,7 +196,7 @@ impl Engine {
             if fresh {
                 tracing::info!(loop_id = %task.current.id, backend = chosen.backend, why, "a fresh session is begun");
             }
-            let window = self.settings.context_windows.get(&chosen.backend).copied().or(outcome.context_window);
+            let window = self.calls.settings.context_windows.get(&chosen.backend).copied().or(outcome.context_window);
             add(&mut sum, outcome, &chosen, used, window, task.ticket);
             if !(refused || fresh) || cancel.is_cancelled() {
                 return Ok(sum);
@@ -228,7 +209,7 @@ impl Engine {
                 Some(CallAdvice::ShorterPrompt { .. }) => !task.prompt_inputs.shorten(),
                 Some(CallAdvice::OtherModel { .. }) => {
                     lacking.push((chosen.backend.clone(), chosen.model.clone()));
-                    let all = self.models_of(&chosen.backend, task.current, BackendRole::Agent, self.clock.now());
+                    let all = self.calls.models_of(&chosen.backend, task.current, BackendRole::Agent, now);
                     all.into_iter().all(|model| lacking.contains(&(chosen.backend.clone(), Some(model))))
                 }
                 Some(CallAdvice::OtherBackend { .. }) => true,
@@ -273,9 +254,9 @@ impl Engine {
         let mut group = WriteGroup::default();
         let kept = turn.map(|turn| turn.add_to(&mut group));
         let by = (chosen.backend.as_str(), BackendRole::Agent);
-        let advice = self.end_call_after(group, &chosen.caller.key, by, end, used, |_| Ok(())).await;
+        let advice = self.calls.end_call_after(group, &chosen.caller.key, by, end, used, |_| Ok(())).await;
         if let Some(kept) = kept
-            && let Err(error) = self.store.outcome(kept).await
+            && let Err(error) = self.context.store.outcome(kept).await
         {
             tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
         }
@@ -291,23 +272,23 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<(AgentOutcome, Vec<String>, Option<EndedTurn>), EffectError> {
         let AgentRunInputs { current, iteration, attempt, .. } = *task;
-        let Some(backend) = self.backends.get(&chosen.backend) else {
+        let Some(backend) = self.calls.backends.get(&chosen.backend) else {
             let reason = format!("the backend `{}` cannot be used here", chosen.backend);
             return Ok((AgentOutcome::only(AgentStatus::Unavailable { reason }), Vec::new(), None));
         };
-        let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
+        let scratch = self.verification.programs.scratch_of(&current.id, format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
         private::create_folder(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
-        let mut seen = self.workspaces.agent_view(&current.id, task.repo);
+        let mut seen = self.verification.workspaces.agent_view(&current.id, task.repo);
         let left = self.set_aside_files(task, &scratch).await?;
         seen.read_only.extend(left.as_ref().map(|(folder, _)| folder.clone()));
         let notes: Vec<String> = note.into_iter().chain(left.map(|(_, words)| words)).collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n"));
-        let memory = self.memory_of(current, &format!("{iteration}-{attempt}"));
+        let memory = self.prompts.recall.memory_of(current, &format!("{iteration}-{attempt}"));
         let tools = memory.clone().map(|session| Arc::new(SessionTools::new(session)) as Arc<dyn RunTools>);
-        let server = memory.and_then(|session| self.memory_server(session, &scratch));
+        let server = memory.and_then(|session| memory_server(&self.verification.programs, session, &scratch));
         let asks = can_call(backend.tool_calls(), server.is_some(), tools.is_some());
-        let images = self.place_images(current, &task.images, &scratch, &chosen.told);
+        let images = self.images.place_images(current, &task.images, &scratch, &chosen.told);
         seen.read_only.extend(images.run.folder.clone());
         let (prompt, block) = self.prompt(task, chosen, (note, asks, images.listed), &scratch).await?;
         let carried = block.learnings;
@@ -315,13 +296,13 @@ impl Engine {
         let tree = roots_of(&seen.tree);
         let run = AgentRun {
             tools,
-            home_prepared: self.prepare_home((task.repo, current), &seen.tree, &scratch).await?,
+            home_prepared: self.verification.prepare_home((task.repo, current), &seen.tree, &scratch).await?,
             images: images.run,
             ..self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref())
         };
         let by = (chosen.backend.clone(), chosen.model.clone());
         let mut run_monitor = RunMonitor::new(chosen.caller.clone(), by, (iteration, tree), run.max_cost);
-        let started = self.clock.now();
+        let started = self.context.clock.now();
         let output = Mutex::new(OutputBuffer::default());
         // Compile the patterns for refusals now, not when another backend waits to take over.
         let _ready = tokio::task::spawn_blocking(warm_up);
@@ -330,7 +311,7 @@ impl Engine {
         let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let mut event_filter = EventFilter::default();
         let mut on_event = |event| {
-            let now = self.clock.now();
+            let now = self.context.clock.now();
             note_output(&output, now, &event);
             if event_filter.accepts(&event) {
                 // Intermediate costs may be dropped; the total is counted at the end.
@@ -353,13 +334,13 @@ impl Engine {
                 tokio::select! {
                     outcome = &mut running => break outcome,
                     Some(event) = events.recv() => {
-                        run_monitor.handle(self, with_waiting(event, &mut events), &stop).await;
+                        run_monitor.handle(&self.calls, with_waiting(event, &mut events), &stop).await;
                     }
                     _ = batches.tick() => self.keep_batch(task, &mut run_monitor, &output).await,
                 }
             };
             if let Ok(event) = events.try_recv() {
-                run_monitor.handle(self, with_waiting(event, &mut events), &stop).await;
+                run_monitor.handle(&self.calls, with_waiting(event, &mut events), &stop).await;
             }
             served.cancel();
             outcome
@@ -367,7 +348,7 @@ impl Engine {
         // Only shown and counted: the run does not wait for it. The turn is first, before the batches of its output.
         let shown = async {
             self.begin_turn(task, chosen, (&prompt, &carried), started).await;
-            self.carried(current, iteration, &carried).await;
+            self.prompts.recall.carried(current, iteration, &carried).await;
         };
         let (mut outcome, (), ()) = tokio::join!(running, serving, shown);
         kill_point("K18");
@@ -386,7 +367,11 @@ impl Engine {
 
     /// Counts a run in the metrics, and sends its span.
     fn tell_run(&self, id: &LoopId, chosen: &SelectedBackend, outcome: &AgentOutcome) {
-        self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
+        self.context.metrics.agent_run(
+            &chosen.backend,
+            outcome_word(&outcome.status),
+            outcome.duration_ms as f64 / 1000.0,
+        );
         let failed = (outcome.status != AgentStatus::Finished).then(|| outcome_word(&outcome.status));
         let call = ModelCall {
             operation: "invoke_agent",
@@ -394,10 +379,10 @@ impl Engine {
             model: outcome.model.as_deref().or(chosen.model.as_deref()),
             usage: outcome.usage(),
             usd: outcome.cost.unwrap_or_default().usd(),
-            started: self.clock.now().plus_ms(-i64::try_from(outcome.duration_ms).unwrap_or_default()),
+            started: self.context.clock.now().plus_ms(-i64::try_from(outcome.duration_ms).unwrap_or_default()),
             error: failed,
         };
-        self.model_span(id, &call);
+        self.calls.model_span(id, &call);
     }
 
     /// Copies the files that were saved when the agent of the previous iteration was killed. Returns the folder of the
@@ -411,7 +396,7 @@ impl Engine {
         let Some(before) = before.filter(|before| !before.set_aside.is_empty()) else { return Ok(None) };
         let folder = scratch.join("set-aside");
         let of = (&task.current.id, task.repo);
-        self.workspaces.copy_set_aside(of, before.number, &before.set_aside, &folder).await?;
+        self.verification.workspaces.copy_set_aside(of, before.number, &before.set_aside, &folder).await?;
         let shown = before.set_aside.iter().take(MOST_SET_ASIDE).map(|path| format!("`{path}`"));
         let more = before.set_aside.len().saturating_sub(MOST_SET_ASIDE);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -434,7 +419,7 @@ impl Engine {
         server: Option<&RunMemoryServer>,
     ) -> AgentRun {
         let AgentRunInputs { current, iteration, attempt, .. } = *task;
-        let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
+        let left_ms = (current.limits.time_ms - current.spent.time_at(self.context.clock.now())).max(1000);
         let limits = &current.settings.policy.limits;
         let course = current.supervision.course.as_ref();
         let wall = Duration::from_secs(limits.agent_timeout.as_seconds());
@@ -466,24 +451,11 @@ impl Engine {
             tools: None,
             images: RunImages::default(),
             home_prepared: false,
-            cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
-            sandboxed: self.settings.sandboxed,
-            sandbox: self.settings.sandbox.clone(),
-            network: self.network(&task.refused),
-            guard: Some(CallGuard::of(self, &chosen.caller)),
-        }
-    }
-
-    /// Returns the network access of agents; no access if single hosts are allowed but the helper program is unknown.
-    pub(super) fn network(&self, refused: &RefusedHosts) -> Network {
-        match (&self.settings.agent_egress, &self.settings.program) {
-            (Egress::Everything, _) => Network::Host,
-            (Egress::Only(hosts), Some(program)) => Network::Only(EgressSettings {
-                hosts: hosts.clone(),
-                helper: program.clone(),
-                refused: refused.clone(),
-            }),
-            (Egress::Only(_), None) | (Egress::Nothing, _) => Network::None,
+            cookie: Cookie::new(&self.verification.programs.instance, current.id.as_str(), attempt),
+            sandboxed: self.verification.programs.settings.sandboxed,
+            sandbox: self.verification.programs.settings.sandbox.clone(),
+            network: self.verification.programs.network(&task.refused),
+            guard: Some(CallGuard::of(&self.context, &chosen.caller)),
         }
     }
 
@@ -496,12 +468,12 @@ impl Engine {
         scratch: &Path,
     ) -> Result<(String, Block), EffectError> {
         let current = task.current;
-        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
+        let nonce = format!("{:08x}{:08x}", random(), random());
         let intelligence = current.settings.policy.intelligence;
-        let window = self.settings.context_windows.get(&chosen.backend).copied();
+        let window = self.calls.settings.context_windows.get(&chosen.backend).copied();
         let by = (chosen.backend.as_str(), chosen.model.as_deref());
         let told = chosen.session.as_ref().map(|session| session.told.as_slice());
-        let block = task.prompt_inputs.block(&self.settings.context, by, window, told);
+        let block = task.prompt_inputs.block(&self.prompts.assistants.settings.context, by, window, told);
         let PromptInputs { model_advice, tools, .. } = &task.prompt_inputs;
         let (model_advice, tools) = (model_advice.clone(), tools.clone());
         let resumed = chosen.session.is_some();
@@ -514,15 +486,16 @@ impl Engine {
         view.asks_memory = asks_memory && current.spent.iterations > 1;
         if let Some(base) = &current.branch.base {
             let patterns = &current.settings.policy.protected.paths;
-            view.protected = self.workspaces.protected_in(&current.issue.repo, base, patterns).await?.patterns;
+            view.protected =
+                self.verification.workspaces.protected_in(&current.issue.repo, base, patterns).await?.patterns;
         }
-        let prompt = self.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: e.to_string() })?;
+        let prompt = self.prompts.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: e.to_string() })?;
         Ok((prompt, block.unwrap_or_default()))
     }
 
     /// Returns the folder of a loop's sessions.
     fn sessions_of(&self, current: &Loop) -> PathBuf {
-        self.settings.sessions.join(current.id.as_str())
+        self.folders.sessions.join(current.id.as_str())
     }
 
     /// Returns the session that a run can resume, if any; deletes the files of all others.
@@ -533,36 +506,12 @@ impl Engine {
                 remove_folder(&entry.path());
             }
         }
-        previous.filter(|previous| self.can_resume(previous))
-    }
-
-    /// Whether the backend of a session resumes sessions.
-    pub(super) fn can_resume(&self, session: &AgentSession) -> bool {
-        self.backends.get(&session.backend).is_some_and(|backend| backend.resumes())
+        previous.filter(|previous| self.calls.can_resume(previous))
     }
 
     /// Deletes the sessions of a loop.
     pub(super) fn forget_sessions(&self, current: &Loop) {
         remove_folder(&self.sessions_of(current));
-    }
-
-    /// Returns the tokens and cost of a run. A cost that the agent did not report is estimated by the price table.
-    fn used(&self, chosen: &SelectedBackend, outcome: &AgentOutcome) -> CallUsage {
-        self.usage_of((&chosen.backend, chosen.model.as_deref()), outcome)
-    }
-
-    /// Returns the tokens and cost of a run of a backend with a requested model.
-    pub(super) fn usage_of(&self, (backend, model): (&str, Option<&str>), outcome: &AgentOutcome) -> CallUsage {
-        let usage = outcome.usage();
-        let mut models = [model, outcome.model.as_deref()].into_iter();
-        let estimate = || models.find_map(|model| self.estimated(backend, model, &usage));
-        let cost = outcome.cost.or_else(estimate);
-        // The broker's count holds where the program told less.
-        let counted = outcome.brokered.as_ref().map(|brokered| brokered.counted.cost);
-        match counted.filter(|counted| *counted > cost.unwrap_or_default()) {
-            Some(counted) => CallUsage { usage, cost: Some(counted), estimated: true },
-            None => CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() },
-        }
     }
 }
 

@@ -6,13 +6,13 @@ use super::branch_state::BranchState;
 use super::changed_tests::found_on_branch;
 use crate::domain::loops::BranchFinding;
 use crate::domain::trust::tamper::{self, LookedUpFunctions};
-use crate::engine::Engine;
-use crate::engine::executor::EffectError;
+use crate::engine::receipt::EffectError;
+use crate::engine::work::Verification;
 
 /// Maximum number of files that are read, of program code and of tests together.
 const MAX_FILES: usize = 500;
 
-impl Engine {
+impl Verification {
     /// Returns the findings about functions of the branch that only handle the inputs of its tests.
     pub(super) async fn hard_coded_answers(&self, branch: BranchState<'_>) -> Result<Vec<BranchFinding>, EffectError> {
         let BranchState { repo, current, base, to: commit, diff: complete, paths } = branch;

@@ -4,7 +4,8 @@
 //! answer. Independent questions are asked concurrently, up to a limit, after their cost is reserved. Answers are
 //! stored in the session memory, so a question is not paid for twice after a restart.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ralph_types::failure::Failure;
@@ -22,10 +23,14 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::providers::chat::AnswerSchema;
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
+use crate::domain::trust::outbound::Masker;
 use crate::domain::trust::policy::Intelligence;
-use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::context::{ServiceContext, random};
+use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall, reasons_words};
+use crate::engine::respondent::Respondent;
+use crate::engine::settings::QuestionSettings;
 use crate::engine::spans::ModelCall;
-use crate::engine::{Engine, Respondent};
+use crate::engine::work::program_question::ProgramRuns;
 use crate::provider::assistant::{
     self, AskLimits, Assistant, AssistantAnswer, AssistantFailure, AssistantFault, Question, Spent,
 };
@@ -124,10 +129,22 @@ struct QuestionEnd<T> {
     answer: Result<T, Failure>,
 }
 
-impl Engine {
+/// Asks backends the questions of the service.
+pub(in crate::engine) struct Assistants {
+    pub(in crate::engine) context: ServiceContext,
+    pub(in crate::engine) calls: Arc<Calls>,
+    pub(in crate::engine) program_runs: ProgramRuns,
+    /// Backends that answer questions, by configured name.
+    pub(in crate::engine) respondents: HashMap<String, Respondent>,
+    /// Masker of questions and stored answers.
+    pub(in crate::engine) masker: Masker,
+    pub(in crate::engine) settings: QuestionSettings,
+}
+
+impl Assistants {
     /// Whether the loop is configured to ask questions of this kind and an assistant is available.
     pub(in crate::engine) fn asks(&self, current: &Loop, kind: JobKind) -> bool {
-        kind.is_asked(current.settings.policy.intelligence) && !self.assistants.is_empty()
+        kind.is_asked(current.settings.policy.intelligence) && !self.respondents.is_empty()
     }
 
     /// Asks a model a question. Returns `None` if the loop asks no models, none is available, a cost limit is reached,
@@ -149,16 +166,16 @@ impl Engine {
         if self.rests(current, J::KIND).await {
             return None;
         }
-        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
+        let nonce = format!("{:08x}{:08x}", random(), random());
         let asked = Ask { max_output_tokens: self.settings.context.max_answer_tokens(J::KIND), ..ask(job, &nonce) };
         let question = Question {
             system: String::new(),
-            prompt: self.checks.masker.mask(&asked.prompt).into_owned(),
+            prompt: self.masker.mask(&asked.prompt).into_owned(),
             schema: AnswerSchema { name: J::KIND.as_str().to_owned(), schema: asked.schema.clone() },
         };
         let _slot = questions.slots.acquire().await.ok()?;
         let watch = Stopwatch::start();
-        for _ in 0..self.assistants.len() {
+        for _ in 0..self.respondents.len() {
             if questions.cancel.is_cancelled() {
                 break;
             }
@@ -168,8 +185,8 @@ impl Engine {
             let ended = self.put(questions, &call, &question, &limits, &|answer| job.checked(answer)).await;
             let QuestionEnd { end, used, answer } = ended;
             questions.so_far().used.add(used);
-            self.metrics.question(J::KIND.as_str(), end.word());
-            self.model_span(
+            self.context.metrics.question(J::KIND.as_str(), end.word());
+            self.calls.model_span(
                 &current.id,
                 &ModelCall {
                     operation: "chat",
@@ -181,7 +198,8 @@ impl Engine {
                     error: (end != CallEnd::Succeeded).then(|| end.word()),
                 },
             );
-            let booked = self.end_call(&call.caller.key, (&call.backend, BackendRole::Assistant), &end, used).await;
+            let booked =
+                self.calls.end_call(&call.caller.key, (&call.backend, BackendRole::Assistant), &end, used).await;
             let prompt = format!("{head}{}", question.prompt);
             self.keep_answer(questions, &call, prompt, used, &answer).await;
             if let Err(error) = booked {
@@ -215,15 +233,14 @@ impl Engine {
 
     /// Whether an assistant is a program, as opposed to a model over HTTP.
     fn is_program(&self, backend: &str) -> bool {
-        matches!(self.assistants.get(backend), Some(Respondent::Agent(_)))
+        matches!(self.respondents.get(backend), Some(Respondent::Agent(_)))
     }
 
     /// Whether the loop asks no question of this kind now. With `intelligence: summaries` it asks one per
     /// `memory.summary_interval` iterations. In this interval, no further question follows some failures in a row.
     async fn rests(&self, current: &Loop, kind: JobKind) -> bool {
-        let (id, first) =
-            (current.id.clone(), current.spent.iterations.saturating_sub(self.settings.memory.summary_interval));
-        let booked = self.store.read(move |c| calls::of_loop(c, &id)).await.unwrap_or_else(|error| {
+        let (id, first) = (current.id.clone(), current.spent.iterations.saturating_sub(self.settings.summary_interval));
+        let booked = self.context.store.read(move |c| calls::of_loop(c, &id)).await.unwrap_or_else(|error| {
             tracing::warn!(loop_id = %current.id, %error, "earlier questions cannot be read");
             Vec::new()
         });
@@ -239,7 +256,7 @@ impl Engine {
     /// Returns the stored answer to a question with this heading; `None` if there is none.
     async fn answered_before(&self, current: &Loop, head: &str) -> Option<String> {
         let (id, now) = (current.id.clone(), current.spent.iterations);
-        let kept = self.store.read(move |c| turns::turns(c, &id, now..=now)).await;
+        let kept = self.context.store.read(move |c| turns::turns(c, &id, now..=now)).await;
         let kept =
             kept.map_err(|error| tracing::warn!(loop_id = %current.id, %error, "earlier answers cannot be read"));
         let mut kept = kept.ok()?.into_iter().rev();
@@ -252,7 +269,7 @@ impl Engine {
     /// Selects an assistant and reserves the cost; `None` if no assistant is available now. Does not wait for one.
     async fn begin_question(&self, questions: &Questions<'_>, asked: &Ask) -> Option<QuestionCall> {
         let current = questions.current;
-        let (purpose, now) = (asked.kind.as_str(), self.clock.now());
+        let (purpose, now) = (asked.kind.as_str(), self.context.clock.now());
         let (number, failed) = {
             let mut so_far = questions.so_far();
             so_far.asked += 1;
@@ -260,17 +277,17 @@ impl Engine {
         };
         let start = calls::key_prefix(&current.id, questions.ticket);
         // Postponed work runs again under the same ticket.
-        let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
+        let key = format!("{start}{purpose}-{number}-{:08x}", random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
         let usage = TokenUsage { output: u64::from(asked.max_output_tokens), ..TokenUsage::estimated(read, 0) };
         let of_program = TokenUsage { input: PROGRAM_TOKENS, ..TokenUsage::default() };
-        let models = self.models(current, BackendRole::Assistant, now);
-        let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
+        let models = self.calls.models(current, BackendRole::Assistant, now);
+        let open = models.iter().filter(|(name, _)| self.respondents.contains_key(*name) && !failed.contains(*name));
         // The backend is not known yet, so the highest price counts; one without a price costs nothing.
         let wanted = self.settings.context.model_for(asked.kind).map(str::to_owned);
         let estimated = |(name, own): (&String, &Vec<String>)| {
             let usage = if self.is_program(name) { usage.plus(of_program) } else { usage };
-            self.estimated(name, wanted.as_ref().or(own.first()).map(String::as_str), &usage)
+            self.calls.estimated(name, wanted.as_ref().or(own.first()).map(String::as_str), &usage)
         };
         let likely = open.filter_map(estimated).max();
         let planned = PlannedCall {
@@ -283,14 +300,14 @@ impl Engine {
             share: asked.kind.budget_share(),
             previous_session: None,
         };
-        let mut begun = self.begin_call(current, planned.clone()).await;
+        let mut begun = self.calls.begin_call(current, planned.clone()).await;
         // At the start of a loop, retry a disabled backend, as for agents.
         if let Ok(CallDecision::Never { reasons }) = &begun
             && current.spent.iterations <= 1
             && !std::mem::replace(&mut questions.so_far().tried_disabled, true)
-            && self.enable_one(reasons).await
+            && self.calls.enable_one(reasons).await
         {
-            begun = self.begin_call(current, planned).await;
+            begun = self.calls.begin_call(current, planned).await;
         }
         let why = match begun {
             Ok(CallDecision::Call { backend, model, caller, .. }) => {
@@ -314,12 +331,12 @@ impl Engine {
         limits: &AskLimits,
         rule: assistant::AnswerRule<'_, T>,
     ) -> QuestionEnd<T> {
-        let (outcome, record) = match self.assistants.get(&call.backend) {
+        let (outcome, record) = match self.respondents.get(&call.backend) {
             Some(Respondent::Assistant(model)) => (questions.ask(&**model, question, limits, rule).await, None),
             Some(Respondent::Agent(agent)) => {
                 let model = call.model.as_str();
                 let program = ProgramAssistant::new(
-                    self,
+                    &self.program_runs,
                     &**agent,
                     questions.current,
                     &call.caller,
@@ -360,7 +377,7 @@ impl Engine {
             AssistantFault::Answer => CallEnd::Unusable,
             _ if questions.cancel.is_cancelled() => CallEnd::Ended,
             AssistantFault::Time => CallEnd::Failed(failure.what.clone()),
-            AssistantFault::Call(signals) => match classify(signals, self.clock.now()) {
+            AssistantFault::Call(signals) => match classify(signals, self.context.clock.now()) {
                 Some(limit) => CallEnd::Limited(limit),
                 None => CallEnd::Failed(failure.what.clone()),
             },
@@ -370,7 +387,7 @@ impl Engine {
     /// Returns the tokens and cost of a question, by the prices of the requested model.
     fn used_by_question(&self, call: &QuestionCall, spent: &Spent) -> CallUsage {
         let usage = spent.usage;
-        let cost = self.estimated(&call.backend, Some(&call.model), &usage);
+        let cost = self.calls.estimated(&call.backend, Some(&call.model), &usage);
         CallUsage { usage, cost, estimated: cost.is_some() || spent.estimated }
     }
 
@@ -385,7 +402,7 @@ impl Engine {
     ) {
         let current = questions.current;
         let response = answer.as_ref().ok().and_then(|value| serde_json::to_string(value).ok());
-        let mask = |text: &str| self.checks.masker.mask(text).into_owned();
+        let mask = |text: &str| self.masker.mask(text).into_owned();
         let turn = session::SessionTurn {
             iteration: current.spent.iterations,
             attempt: call.number,
@@ -402,10 +419,10 @@ impl Engine {
             error: answer.as_ref().err().map(|failure| mask(&failure.to_string())),
             learnings: Vec::new(),
             started: call.started,
-            ended: self.clock.now(),
+            ended: self.context.clock.now(),
         };
         let id = current.id.clone();
-        let kept = self.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
+        let kept = self.context.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
         if let Err(error) = kept.await {
             tracing::warn!(loop_id = %current.id, %error, "a question could not be stored in the session memory");
         }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use crate::agent::CostGuard;
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
-use crate::engine::Engine;
+use crate::engine::context::ServiceContext;
 use crate::store::Store;
 use crate::store::calls::{self, CallContext};
 
@@ -28,8 +28,8 @@ impl fmt::Debug for CallGuard {
 
 impl CallGuard {
     /// Creates the guard of a call that has started.
-    pub(super) fn of(engine: &Engine, caller: &CallContext) -> Arc<dyn CostGuard> {
-        Arc::new(Self { store: engine.store.clone(), clock: engine.clock.clone(), caller: caller.clone() })
+    pub(super) fn of(context: &ServiceContext, caller: &CallContext) -> Arc<dyn CostGuard> {
+        Arc::new(Self { store: context.store.clone(), clock: context.clock.clone(), caller: caller.clone() })
     }
 }
 

@@ -9,8 +9,8 @@ use crate::domain::loops::{BranchFinding, Loop};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::model::task::{TamperFinding, TamperKind};
 use crate::domain::trust::tamper::{self, ChangeMarks, CheckStart};
-use crate::engine::Engine;
-use crate::engine::executor::EffectError;
+use crate::engine::receipt::EffectError;
+use crate::engine::work::Verification;
 use crate::workspace::BranchDiff;
 
 /// Maximum number of new files whose names are looked up in the imports of the base.
@@ -19,7 +19,7 @@ const MAX_IMPORT_SEARCHES: usize = 200;
 /// Number of files that are read to find program code which uses a file.
 const MAX_USERS: usize = 50;
 
-impl Engine {
+impl Verification {
     /// Returns the findings about a commit or tree, before its checks run.
     pub(super) async fn branch_findings(
         &self,

@@ -2,9 +2,9 @@
 
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::commit_rules::{COMMITLINT_FILES, CommitRules, DCO_FILES, PULL_TEMPLATES};
-use crate::engine::Engine;
+use crate::engine::work::Verification;
 
-impl Engine {
+impl Verification {
     /// Adds the rules for commits and pull requests that the files and the history of a repository state at a commit.
     pub(super) async fn commit_rules(&self, repo: &RepoRef, at: &Sha, rules: &mut CommitRules) {
         let decided = rules.signoff;

@@ -9,17 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::{SETUP_TIMEOUT_S, remove_folder, small_file};
 use crate::agent;
+use crate::checks::{CheckRunner, ChecksError};
+use crate::clock::Stopwatch;
 use crate::domain::checks::criteria;
 use crate::domain::checks::dependencies::{
     decisive_lines, install_commands, missing_dependency, needs_network, registries, setup_line,
 };
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::model::task::{Check, CheckOutcome, CheckRule, CheckSource};
+use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource};
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::Policy;
-use crate::engine::Engine;
-use crate::engine::executor::EffectError;
+use crate::engine::receipt::EffectError;
+use crate::engine::work::Verification;
 use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, executable, private};
 use crate::workspace::{CleanCheckout, Environment, EnvironmentKey, TreeInfo};
@@ -50,7 +52,7 @@ impl<'a> SetupContext<'a> {
     }
 }
 
-impl Engine {
+impl Verification {
     /// Sets up a tree, whose files are those of `commit`.
     ///
     /// # Errors
@@ -82,7 +84,9 @@ impl Engine {
         let mut outcome = Ok(());
         for command in commands {
             // What an agent wrote runs here, so that it reaches no more than agents do.
-            outcome = self.setup_command(of, (tree, home.as_path()), command, (self.network(&refused), &refused)).await;
+            outcome = self
+                .setup_command(of, (tree, home.as_path()), command, (self.programs.network(&refused), &refused))
+                .await;
             if outcome.is_err() {
                 break;
             }
@@ -100,7 +104,7 @@ impl Engine {
         let Some(base) = current.branch.base.as_ref().filter(|_| !current.settings.policy.setup.is_empty()) else {
             return Ok(None);
         };
-        let of = SetupContext::of(current, repo, base, &self.stopping);
+        let of = SetupContext::of(current, repo, base, &self.context.stopping);
         Ok(self.workspaces.environment(&self.environment_key(of, base).await?))
     }
 
@@ -123,7 +127,7 @@ impl Engine {
     }
 
     fn setup_home(&self, current: &Loop) -> PathBuf {
-        self.settings.scratch.join(current.id.as_str()).join("setup")
+        self.programs.scratch_of(&current.id, "setup")
     }
 
     async fn environment_key(&self, of: SetupContext<'_>, commit: &Sha) -> Result<EnvironmentKey, EffectError> {
@@ -188,8 +192,10 @@ impl Engine {
 
     /// Returns the network of setup commands at the base: the registries, and what agents may reach.
     async fn registry_network(&self, of: SetupContext<'_>, refused: &RefusedHosts) -> Result<Network, EffectError> {
-        let (Egress::Only(hosts), Some(program)) = (&self.settings.agent_egress, &self.settings.program) else {
-            return Ok(self.network(refused));
+        let (Egress::Only(hosts), Some(program)) =
+            (&self.programs.settings.agent_egress, &self.programs.settings.program)
+        else {
+            return Ok(self.programs.network(refused));
         };
         let paths = self.workspaces.paths_of(of.repo, of.base).await?;
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
@@ -220,7 +226,7 @@ impl Engine {
         if !matches!(runner.network, Network::Host) {
             runner.network = network;
         }
-        runner.cookie = Some(Cookie::new(&self.instance, of.current.id.as_str(), 0));
+        runner.cookie = Some(Cookie::new(&self.programs.instance, of.current.id.as_str(), 0));
         let report = self.run_timed(of.current, &runner, "setup", (tree, home), &[check], of.cancel).await?;
         match report.outcomes.iter().find(|outcome| !outcome.holds) {
             None => Ok(()),
@@ -292,6 +298,70 @@ impl Engine {
             Some(missing) => Ok((changed.clone(), Some(note(&missing)))),
             None => unchanged(),
         }
+    }
+
+    /// Resets the tree to a commit and sets it up. This succeeded at the start of the loop, so a failure is returned as a
+    /// note for the agent.
+    pub(in crate::engine) async fn fresh_tree(
+        &self,
+        current: &Loop,
+        repo: &RepoRef,
+        at: &Sha,
+        cancel: &CancellationToken,
+    ) -> Result<Option<String>, EffectError> {
+        self.workspaces.reset(&current.id, repo, at).await?;
+        let tree = self.workspaces.agent_view(&current.id, repo).tree;
+        match self.setup(SetupContext::of(current, repo, at, cancel), &tree, at).await {
+            Err(EffectError::Permanent { why }) => Ok(Some(format!("In the work tree as it is, {why}"))),
+            other => other.map(|()| None),
+        }
+    }
+
+    /// Runs checks in a tree, with a new home that contains the repository's package caches.
+    pub(in crate::engine) async fn run_checks(
+        &self,
+        (repo, current): (&RepoRef, &Loop),
+        phase: &'static str,
+        (tree, read_only): (&Path, &[PathBuf]),
+        checks: &[Check],
+        cancel: &CancellationToken,
+    ) -> Result<CheckReport, EffectError> {
+        let mut runner = self.checks.clone();
+        runner.read_only.extend_from_slice(read_only);
+        runner.cookie = Some(Cookie::new(&self.programs.instance, current.id.as_str(), 0));
+        let scratch = self.programs.scratch_of(&current.id, "checks");
+        if let Some(environment) = self.kept_environment(repo, current).await? {
+            remove_folder(&scratch);
+            environment.copy_to_home(tree, &scratch, false).await?;
+        }
+        let report = self.run_timed(current, &runner, phase, (tree, scratch.as_path()), checks, cancel).await;
+        remove_folder(&scratch);
+        report
+    }
+
+    /// Runs checks and records their time.
+    async fn run_timed(
+        &self,
+        current: &Loop,
+        runner: &CheckRunner,
+        phase: &'static str,
+        (tree, home): (&Path, &Path),
+        checks: &[Check],
+        cancel: &CancellationToken,
+    ) -> Result<CheckReport, EffectError> {
+        let watch = Stopwatch::start();
+        let mut report = runner.run_all(tree, home, checks, cancel).await;
+        if let Ok(report) = &mut report {
+            current.apply_objections(report);
+            self.context.metrics.check_run(phase, report.all_hold(), watch.elapsed().as_secs_f64());
+        }
+        report.map_err(|error| match error {
+            ChecksError::Cancelled { .. } => EffectError::Stopped { why: error.to_string() },
+            ChecksError::NoTree(_) | ChecksError::Scratch { .. } => {
+                EffectError::Retry { after_ms: None, ambiguous: true, why: error.to_string() }
+            }
+            ChecksError::Start { .. } => EffectError::Permanent { why: error.to_string() },
+        })
     }
 }
 

@@ -5,30 +5,14 @@ use super::changed_tests::{changed_tests, check_start};
 use crate::domain::loops::{BranchFinding, ForgeInput, FoundBranch, Loop, LoopInput, PullProblems};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::tamper::ChangeMarks;
-use crate::engine::executor::EffectError;
+use crate::engine::forges::account::ForgeAccount;
 use crate::engine::inspect::{failed_on_base, failures};
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::receipt::EffectError;
+use crate::engine::work::Verification;
 use crate::forge::CiState;
 use crate::store::loops;
 
-impl Engine {
-    /// Returns the failed CI of a pull request whose branch the loop found.
-    pub(super) async fn failed_ci_of_pull(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        FoundBranch { head, base }: &FoundBranch,
-    ) -> Result<PullProblems, EffectError> {
-        let mut results = CiState::default();
-        let mut on_base = Vec::new();
-        if let Some(ci) = account.forge.ci() {
-            results = ci.ci_results(repo, head).await?;
-            on_base = failed_on_base(ci, repo, base, &results).await?;
-        }
-        let pending = u32::try_from(results.pending.len()).unwrap_or(u32::MAX);
-        Ok(PullProblems { conflict: false, failed: failures(results), on_base, pending })
-    }
-
+impl Verification {
     /// Stores the changes of tests in the commits that the loop found, before its first checks run.
     pub(super) async fn note_found_tests(
         &self,
@@ -40,9 +24,9 @@ impl Engine {
         let findings = self.tests_of_pull(repo, current, found).await?;
         let id = current.id.clone();
         let key = format!("tests-found/{id}");
-        let now = self.clock.now();
+        let now = self.context.clock.now();
         let input = LoopInput::Forge(ForgeInput::TestsFound { commit: commit.clone(), findings });
-        self.store.write(move |c| loops::enqueue_input(c, &id, &key, &input, now)).await?;
+        self.context.store.write(move |c| loops::enqueue_input(c, &id, &key, &input, now)).await?;
         Ok(())
     }
 
@@ -79,4 +63,20 @@ impl Engine {
         let changed = self.workspaces.changed_paths((&current.id, repo), base, head).await?;
         Ok(changed.all().map(str::to_owned).collect())
     }
+}
+
+/// Returns the failed CI of a pull request whose branch the loop found.
+pub(super) async fn failed_ci_of_pull(
+    account: &ForgeAccount,
+    repo: &RepoRef,
+    FoundBranch { head, base }: &FoundBranch,
+) -> Result<PullProblems, EffectError> {
+    let mut results = CiState::default();
+    let mut on_base = Vec::new();
+    if let Some(ci) = account.forge.ci() {
+        results = ci.ci_results(repo, head).await?;
+        on_base = failed_on_base(ci, repo, base, &results).await?;
+    }
+    let pending = u32::try_from(results.pending.len()).unwrap_or(u32::MAX);
+    Ok(PullProblems { conflict: false, failed: failures(results), on_base, pending })
 }

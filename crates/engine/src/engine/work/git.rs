@@ -10,8 +10,10 @@ use crate::domain::trust::outbound::{
     self, ChangeSize, CommitText, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Outbound, Trailer,
 };
 use crate::domain::trust::protected::{NamedPaths, Protected, ProtectedPolicy, reported};
-use crate::engine::executor::{EffectError, Receipt};
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::merges::revoke_merge;
+use crate::engine::receipt::{EffectError, Receipt};
+use crate::engine::work::Branches;
 use crate::workspace::{
     ChangedPaths, ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest,
     SetAside, TreeInfo,
@@ -20,7 +22,7 @@ use crate::workspace::{
 /// Maximum length of the agent's part of a commit's subject, in characters.
 const SUBJECT_CHARACTERS: usize = 100;
 
-impl Engine {
+impl Branches {
     pub(super) async fn commit(
         &self,
         repo: &RepoRef,
@@ -41,7 +43,7 @@ impl Engine {
         let killed = merging.is_none() && current.current().is_some_and(|i| i.number == iteration && i.killed);
         // A merge of the base keeps the author's changes of protected paths.
         let named = current.named_paths().with(match merging {
-            Some(_) => self.paths_of_author(repo, current).await?,
+            Some(_) => self.verification.paths_of_author(repo, current).await?,
             None => Vec::new(),
         });
         let request = CommitRequest {
@@ -60,12 +62,12 @@ impl Engine {
             named: Some(&named),
             set_aside: killed.then_some(SetAside { iteration, except: &earlier }),
         };
-        let info = self.workspaces.commit(request).await?;
+        let info = self.verification.workspaces.commit(request).await?;
         kill_point("K21");
         let blocked = blocked(current, &info, (protected, &named));
         let restored = reported(info.restored.clone());
         let change = self.change(current, &request, info).await?;
-        let objective_cosine = self.objective_cosine(current, &change.stat);
+        let objective_cosine = self.runs.prompts.recall.objective_cosine(current, &change.stat);
         Ok(committed(ticket, IterationChange { blocked, restored, objective_cosine, ..change }))
     }
 
@@ -77,21 +79,22 @@ impl Engine {
         info: CommitInfo,
     ) -> Result<IterationChange, EffectError> {
         let CommitRequest { repo, merge_parent, base, .. } = *request;
-        let of_base = self.workspaces.paths_of(repo, base).await?;
+        let of_base = self.verification.workspaces.paths_of(repo, base).await?;
         let start = check_start(current, &of_base);
         let is_replaced = |path: &str| start.depends_on(path);
-        let findings = self.findings_of(repo, current, &info.tree, &info.diff, &is_replaced).await?;
+        let findings = self.verification.findings_of(repo, current, &info.tree, &info.diff, &is_replaced).await?;
         let names = (&current.id, repo);
         let paths = match info.branch.text.is_empty() {
             true => ChangedPaths::default(),
-            false => self.workspaces.changed_paths(names, base, &info.tree).await?,
+            false => self.verification.workspaces.changed_paths(names, base, &info.tree).await?,
         };
         let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch, paths: &paths };
-        let mut branch = self.branch_findings(state, &start).await?;
+        let mut branch = self.verification.branch_findings(state, &start).await?;
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, current.branch.merge_wanted()) {
-            let complete = self.workspaces.branch_diff(names, base, other).await?;
-            let paths = self.workspaces.changed_paths(names, base, other).await?;
+            let complete = self.verification.workspaces.branch_diff(names, base, other).await?;
+            let paths = self.verification.workspaces.changed_paths(names, base, other).await?;
             let theirs = self
+                .verification
                 .branch_findings(BranchState { to: other, diff: &complete, paths: &paths, ..state }, &start)
                 .await?;
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
@@ -127,38 +130,38 @@ impl Engine {
         let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to go back from".into() });
         };
-        let retained_as = match self.workspaces.keep(&current.id, repo, head).await {
+        let retained_as = match self.verification.workspaces.keep(&current.id, repo, head).await {
             Ok(name) => Some(name),
             Err(error) => {
                 tracing::warn!(loop_id = %current.id, %error, "the work that is undone could not be kept");
                 None
             }
         };
-        self.workspaces.reset(&current.id, repo, to).await?;
+        self.verification.workspaces.reset(&current.id, repo, to).await?;
         let what = match iteration {
             0 => "the state before the first iteration".to_owned(),
             best => format!("the state of iteration {best}"),
         };
         let subject = own_subject(current, &format!("back to {what}"));
-        let message = self.outbound.message(&subject, &[], &self.own_trailers(repo, current));
+        let message = self.git.outbound.message(&subject, &[], &self.own_trailers(repo, current));
         let request = CommitRequest { protected_base: to, ..on_top(current, repo, (head, to), &message) };
-        let info = self.workspaces.commit(request).await?;
+        let info = self.verification.workspaces.commit(request).await?;
         Ok(Receipt::outcome(what, ticket, WorkOutcome::Restored { commit: info.commit, retained_as }))
     }
 
     /// Returns the trailers of all commits of a loop: its id, and the sign-off if the repository requires one.
     pub(super) fn own_trailers(&self, repo: &RepoRef, current: &Loop) -> Vec<Trailer> {
         let signs = current.settings.policy.commits.signoff == Some(true);
-        let signoff = signs.then(|| Trailer::SignedOff(self.workspaces.author_on(&repo.forge)));
+        let signoff = signs.then(|| Trailer::SignedOff(self.verification.workspaces.author_on(&repo.forge)));
         [Trailer::Loop(current.id.to_string())].into_iter().chain(signoff).collect()
     }
 
     async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> Outbound<CommitText> {
         let report = current.current().map(|i| i.report.summary.trim()).filter(|s| !s.is_empty());
-        let own = self.workspaces.agent_messages(&current.id, repo).await;
+        let own = self.verification.workspaces.agent_messages(&current.id, repo).await;
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
         let summary = summary.unwrap_or_else(|| current.task.title.clone());
-        let first = outbound::subject(&self.outbound.masked(&summary), SUBJECT_CHARACTERS);
+        let first = outbound::subject(&self.git.outbound.masked(&summary), SUBJECT_CHARACTERS);
         let by = &current.people.requested_by;
         let mut trailers = self.own_trailers(repo, current);
         // Without a forge, the author is the person.
@@ -170,7 +173,7 @@ impl Engine {
             Some(_) => rules.titled(&first, current.task_type(), current.issue.issue),
             None => format!("ralph: iteration {iteration}: {first}"),
         };
-        self.outbound.message(&subject, &[], &trailers)
+        self.git.outbound.message(&subject, &[], &trailers)
     }
 
     pub(super) async fn push(
@@ -186,29 +189,30 @@ impl Engine {
         }
         if current.pull.merge_ordered.is_some() {
             // Nobody has agreed to merge what is pushed now.
-            self.revoke_merge(account, repo, current).await?;
+            revoke_merge(account, repo, current).await?;
         }
-        let access = match self.fork_url(account, current, true).await? {
+        let access = match self.git.fork_url(account, current, true).await? {
             Some(fork) => fork,
-            None => self.git_url(account, repo, true).await?,
+            None => self.git.git_url(account, repo, true).await?,
         };
         let (branch, base, pushed) =
             (&current.branch.name, current.branch.base.as_ref(), current.branch.pushed.as_ref());
         let commit = match self
+            .verification
             .workspaces
             .clear(ClearRequest { loop_id: &current.id, repo, branch, commit, base, pushed })
             .await?
         {
             Ok(cleared) => cleared,
             Err(leak) => {
-                self.metrics.refused("secret", 1);
+                self.context.metrics.refused("secret", 1);
                 let reason = leak.to_string();
                 return Ok(Receipt::outcome(reason.clone(), ticket, WorkOutcome::PushBlocked { reason }));
             }
         };
         let request =
             PushRequest { loop_id: &current.id, repo, access: &access, branch, commit: &commit, expected: pushed };
-        match self.workspaces.push(request).await? {
+        match self.verification.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
                 kill_point("K24");
                 Ok(Receipt::outcome("pushed", ticket, WorkOutcome::Pushed { commit: commit.commit().clone() }))
@@ -235,8 +239,8 @@ impl Engine {
         repo: &RepoRef,
         current: &Loop,
     ) -> Result<TreeInfo, EffectError> {
-        let access = self.git_url(account, repo, false).await?;
-        let fork = self.fork_url(account, current, false).await?;
+        let access = self.git.git_url(account, repo, false).await?;
+        let fork = self.git.fork_url(account, current, false).await?;
         let request = PrepareTree {
             fork: fork.as_ref(),
             loop_id: &current.id,
@@ -245,9 +249,9 @@ impl Engine {
             base_branch: &current.branch.base_branch,
             branch: &current.branch.name,
             resume_at: current.branch.head.as_ref(),
-            partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
+            partial: self.git.partial_clone && account.forge.server_info().await?.partial_clone,
         };
-        Ok(self.workspaces.prepare(request).await?)
+        Ok(self.verification.workspaces.prepare(request).await?)
     }
 
     pub(super) async fn merge(
@@ -266,21 +270,24 @@ impl Engine {
         let (other, base) = match (other, &current.branch.base) {
             (Some(seen), Some(base)) => {
                 let other = tree.remote_branch.unwrap_or_else(|| seen.clone());
-                let contained = self.workspaces.contained_base(repo, base, &tree.base, &other).await?;
+                let contained = self.verification.workspaces.contained_base(repo, base, &tree.base, &other).await?;
                 (other, Some(contained))
             }
             (Some(seen), None) => (tree.remote_branch.unwrap_or_else(|| seen.clone()), None),
             (None, _) => (tree.base, None),
         };
-        self.workspaces.reset(&current.id, repo, head).await?;
-        let (conflicts, up_to_date) = match self.workspaces.merge_base_into(&current.id, repo, head, &other).await? {
-            MergeOutcome::UpToDate => (Vec::new(), true),
-            MergeOutcome::Clean { .. } => (Vec::new(), false),
-            MergeOutcome::Conflict { files } => (files, false),
-        };
+        self.verification.workspaces.reset(&current.id, repo, head).await?;
+        let (conflicts, up_to_date) =
+            match self.verification.workspaces.merge_base_into(&current.id, repo, head, &other).await? {
+                MergeOutcome::UpToDate => (Vec::new(), true),
+                MergeOutcome::Clean { .. } => (Vec::new(), false),
+                MergeOutcome::Conflict { files } => (files, false),
+            };
         let cause = match conflicts.is_empty() {
             true => None,
-            false => self.workspaces.conflicting_commit((&current.id, repo), (head, &other), &conflicts).await?,
+            false => {
+                self.verification.workspaces.conflicting_commit((&current.id, repo), (head, &other), &conflicts).await?
+            }
         };
         let cause = cause.map(|(commit, author)| ConflictingCommit { commit, author });
         let merged =

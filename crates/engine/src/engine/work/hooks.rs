@@ -13,8 +13,8 @@ use crate::config::HookProgram;
 use crate::domain::loops::{Loop, WorkOutcome};
 use crate::domain::model::hook::{HookEvent, HookObjection, read_verdict};
 use crate::domain::model::ids::RepoRef;
-use crate::engine::Engine;
-use crate::engine::executor::{EffectError, Receipt};
+use crate::engine::receipt::{EffectError, Receipt};
+use crate::engine::work::Verification;
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
 use crate::process::{self, Cookie, ProcessEnd, ProcessLimits, ProcessSpec, Sandbox, Stdin, private};
 
@@ -128,7 +128,7 @@ impl<'a> HookRequest<'a> {
     }
 }
 
-impl Engine {
+impl Verification {
     /// Runs the hooks of an event in order until one of them objects. After an interruption, all hooks run again with
     /// the same ids.
     pub(super) async fn hooks(
@@ -177,10 +177,10 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<Option<HookObjection>, EffectError> {
         let broken = |problem: String| Ok(Some(HookObjection::Broken { hook: name.to_owned(), problem }));
-        let Some(hook) = self.settings.hooks.iter().find(|hook| hook.event == event && hook.name == name) else {
+        let Some(hook) = self.hooks.iter().find(|hook| hook.event == event && hook.name == name) else {
             return broken("the operator's file does not have it any more".to_owned());
         };
-        let scratch = self.settings.scratch.join(current.id.as_str()).join("hook");
+        let scratch = self.programs.scratch_of(&current.id, "hook");
         remove_folder(&scratch);
         if let Err(error) = private::create_folder(&scratch.join("tmp")) {
             return broken(format!("its folder {} could not be created: {error}", scratch.display()));
@@ -223,7 +223,7 @@ impl Engine {
         spec = spec.env("HOME", scratch).env("TMPDIR", scratch.join("tmp"));
         spec.stdin = Stdin::Bytes(input);
         spec.limits = ProcessLimits { wall: hook.timeout, idle: None, grace: GRACE, keep_bytes: OUTPUT_BYTES };
-        if hook.sandbox && self.settings.sandboxed {
+        if hook.sandbox && self.programs.settings.sandboxed {
             let mut read_only = self.checks.read_only.clone();
             read_only.push(tree.to_owned());
             read_only.push(program.into());
@@ -232,10 +232,10 @@ impl Engine {
                 read_only,
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::None,
-                settings: self.settings.sandbox.clone(),
+                settings: self.programs.settings.sandbox.clone(),
             });
         }
-        spec.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));
+        spec.cookie = Some(Cookie::new(&self.programs.instance, current.id.as_str(), 0));
         spec.secrets = self.checks.masker.clone();
         spec
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use failpoint::kill_point;
 use tempfile::NamedTempFile;
@@ -17,11 +18,13 @@ use crate::domain::knowledge::prompt::PromptImage;
 use crate::domain::loops::{Guidance, GuidanceSource, Loop};
 use crate::domain::model::ids::{AccountKind, RepoRef, User, UserId};
 use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
-use crate::domain::trust::images::{ImageText, plan};
+use crate::domain::trust::images::{ImageSettings, ImageText, plan};
 use crate::domain::trust::permit::AccessLevel;
 use crate::domain::trust::sanitize::document::image_addresses;
-use crate::engine::intake::level;
-use crate::engine::{Engine, ForgeAccount};
+use crate::engine::forges::Forges;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::forges::rights::level;
+use crate::engine::intake::page::document_of;
 use crate::forge::{AttachedText, Attachment, Attachments, DownloadLimits, ForgeResult, ImageFailure};
 use crate::process::private;
 
@@ -39,7 +42,15 @@ pub(super) struct PlacedImages {
     pub told: Vec<String>,
 }
 
-impl Engine {
+/// Fetches and keeps the images of tasks.
+pub(in crate::engine) struct Images {
+    pub(in crate::engine) forges: Arc<Forges>,
+    pub(in crate::engine) settings: ImageSettings,
+    /// Folder of the images of loops, with one subfolder per loop.
+    pub(in crate::engine) folder: PathBuf,
+}
+
+impl Images {
     /// Fetches new images of the issue and of comments by people with write access.
     pub(super) async fn images_of_issue(
         &self,
@@ -77,7 +88,7 @@ impl Engine {
     /// Returns the images if the repository still has the name that was used in the requests. Otherwise returns none,
     /// because another repository may have answered; they are looked up again before the next run.
     async fn unless_renamed(&self, account: &ForgeAccount, repo: &RepoRef, found: TaskImages) -> TaskImages {
-        if found == TaskImages::default() || self.is_named(account, repo).await {
+        if found == TaskImages::default() || self.forges.is_named(account, repo).await {
             return found;
         }
         let notes = vec!["the images could not be looked up: the repository was renamed meanwhile".to_owned()];
@@ -142,7 +153,7 @@ impl Engine {
             })
             .filter(|text| !text.images.is_empty())
             .collect();
-        if plan(&texts, forge.addresses(), known, &self.settings.images) == Default::default() {
+        if plan(&texts, forge.addresses(), known, &self.settings) == Default::default() {
             return TaskImages::default();
         }
         let reviewed = given.iter().any(|guidance| guidance.source == GuidanceSource::Review);
@@ -159,7 +170,7 @@ impl Engine {
     }
 
     fn attachments_of<'a>(&self, account: &'a ForgeAccount) -> Option<&'a dyn Attachments> {
-        account.forge.attachments().filter(|_| self.settings.images.enabled)
+        account.forge.attachments().filter(|_| self.settings.enabled)
     }
 
     /// Returns the texts whose images may be used, and the addresses of all attached files. The text of the issue is
@@ -187,7 +198,7 @@ impl Engine {
             };
             let may_show_images = text.body.contains("![") || text.body.to_ascii_lowercase().contains("<img");
             let images = match may_show_images {
-                true => self.document_of(account, repo, &text.body, text.html.clone()).await?.images(),
+                true => document_of(account, repo, &text.body, text.html.clone()).await?.images(),
                 false => Vec::new(),
             };
             if attached.is_empty() && images.is_empty() {
@@ -237,7 +248,7 @@ impl Engine {
         (current, texts, attachments): (&Loop, &[ImageText], &HashMap<String, Url>),
         cancel: &CancellationToken,
     ) -> TaskImages {
-        let settings = &self.settings.images;
+        let settings = &self.settings;
         let decided = plan(texts, forge.addresses(), known, settings);
         let mut found = decided.refused;
         let mut left = settings.max_total_bytes().saturating_sub(known.bytes());
@@ -311,7 +322,7 @@ impl Engine {
     }
 
     fn images_folder(&self, current: &Loop) -> PathBuf {
-        self.settings.image_files.join(current.id.as_str())
+        self.folder.join(current.id.as_str())
     }
 
     /// Deletes the images of a loop.

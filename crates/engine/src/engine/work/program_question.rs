@@ -1,7 +1,7 @@
 //! Questions to programs: a run of an agent's command without write access, whose last message is the answer.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,8 +19,9 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::limit::LimitSignals;
-use crate::engine::Engine;
-use crate::engine::providers::{CallEnd, CallUsage};
+use crate::engine::context::{ServiceContext, random};
+use crate::engine::programs::Programs;
+use crate::engine::providers::{CallEnd, CallUsage, Calls};
 use crate::process::{Cookie, RefusedHosts, private};
 use crate::provider::assistant::Assistant;
 use crate::store::calls::CallContext;
@@ -74,7 +75,15 @@ pub(super) struct ProgramEnd {
     pub message: Result<String, Failure>,
 }
 
-impl Engine {
+/// Runs programs that answer questions or give second opinions.
+#[derive(Clone)]
+pub(in crate::engine) struct ProgramRuns {
+    pub(in crate::engine) context: ServiceContext,
+    pub(in crate::engine) calls: Arc<Calls>,
+    pub(in crate::engine) programs: Arc<Programs>,
+}
+
+impl ProgramRuns {
     /// Runs a program to its end. Stops it at its limits of time, tokens and cost.
     pub(super) async fn run_program(
         &self,
@@ -106,19 +115,19 @@ impl Engine {
             mcp_config: None,
             tools: None,
             home_prepared: false,
-            cookie: Cookie::new(&self.instance, current.id.as_str(), 0),
-            sandboxed: self.settings.sandboxed,
-            sandbox: self.settings.sandbox.clone(),
-            network: self.network(&RefusedHosts::default()),
-            guard: Some(CallGuard::of(self, caller)),
+            cookie: Cookie::new(&self.programs.instance, current.id.as_str(), 0),
+            sandboxed: self.programs.settings.sandboxed,
+            sandbox: self.programs.settings.sandbox.clone(),
+            network: self.programs.network(&RefusedHosts::default()),
+            guard: Some(CallGuard::of(&self.context, caller)),
         };
         let by = (backend.to_owned(), model.map(str::to_owned));
         let mut monitor = RunMonitor::new(caller.clone(), by, (current.spent.iterations, tree), run.max_cost);
         monitor.max_tokens = asked.max_tokens;
-        self.learn_login(backend);
+        self.calls.learn_login(backend);
         let outcome = self.monitored(agent, run, monitor, cancel).await;
-        self.learn_login(backend);
-        let limit = limit_of(&outcome, self.clock.now());
+        self.calls.learn_login(backend);
+        let limit = limit_of(&outcome, self.context.clock.now());
         let end = match (&limit, &outcome.status) {
             (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
             (Some((limit, SeenBy::Run)), _) => CallEnd::Claimed(limit.clone()),
@@ -126,7 +135,7 @@ impl Engine {
             (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
             (None, status) => CallEnd::Failed(status.words()),
         };
-        let used = self.usage_of((backend, model), &outcome);
+        let used = self.calls.usage_of((backend, model), &outcome);
         let message = match (limit, outcome.status) {
             (Some((limit, _)), _) => Err(Failure::new(limit.evidence)),
             (None, AgentStatus::Finished) => Ok(outcome.final_message),
@@ -149,7 +158,7 @@ impl Engine {
         let mut on_event = |event| {
             if filter.accepts(&event) {
                 // Intermediate costs may be dropped; the total is counted at the end.
-                drop(heard.try_send((self.clock.now(), event)));
+                drop(heard.try_send((self.context.clock.now(), event)));
             }
         };
         let running = agent.run(run, &stop, &mut on_event);
@@ -157,7 +166,7 @@ impl Engine {
         let mut outcome = loop {
             tokio::select! {
                 outcome = &mut running => break outcome,
-                Some(event) = events.recv() => monitor.handle(self, with_waiting(event, &mut events), &stop).await,
+                Some(event) = events.recv() => monitor.handle(&self.calls, with_waiting(event, &mut events), &stop).await,
             }
         };
         if monitor.over_budget && outcome.status == AgentStatus::Cancelled {
@@ -169,7 +178,7 @@ impl Engine {
 
 /// Program that answers the questions of one call. It runs in an empty folder.
 pub(in crate::engine) struct ProgramAssistant<'a> {
-    engine: &'a Engine,
+    runs: &'a ProgramRuns,
     agent: &'a dyn Backend,
     current: &'a Loop,
     caller: &'a CallContext,
@@ -191,7 +200,7 @@ struct ProgramRecord {
 impl<'a> ProgramAssistant<'a> {
     /// Creates the assistant of one call. `model` is empty for the backend's default.
     pub fn new(
-        engine: &'a Engine,
+        runs: &'a ProgramRuns,
         agent: &'a dyn Backend,
         current: &'a Loop,
         caller: &'a CallContext,
@@ -199,9 +208,9 @@ impl<'a> ProgramAssistant<'a> {
         model: &'a str,
         cancel: &'a CancellationToken,
     ) -> Self {
-        let folder = format!("question-{}-{:08x}", caller.purpose, engine.random());
-        let scratch = engine.settings.scratch.join(current.id.as_str()).join(folder);
-        Self { engine, agent, current, caller, backend, model, cancel, scratch, record: Mutex::default() }
+        let folder = format!("question-{}-{:08x}", caller.purpose, random());
+        let scratch = runs.programs.scratch_of(&current.id, folder);
+        Self { runs, agent, current, caller, backend, model, cancel, scratch, record: Mutex::default() }
     }
 
     /// Returns the usage of the runs, and the end of the last failed one.
@@ -240,7 +249,7 @@ impl Assistant for ProgramAssistant<'_> {
             max_turns: Some(MAX_TURNS),
             max_tokens: Some(MAX_TOKENS),
         };
-        let ended = self.engine.run_program(self.agent, run, self.cancel).await;
+        let ended = self.runs.run_program(self.agent, run, self.cancel).await;
         let mut record = self.record();
         record.used.add(ended.used);
         let text = ended.message.map_err(|what| {

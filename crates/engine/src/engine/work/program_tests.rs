@@ -12,8 +12,8 @@ use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{TamperFinding, TamperKind};
 use crate::domain::trust::bounds::COMPARED_BYTES;
 use crate::domain::trust::tamper;
-use crate::engine::Engine;
-use crate::engine::executor::EffectError;
+use crate::engine::receipt::EffectError;
+use crate::engine::work::Verification;
 
 /// Number of files that are read at once, so that their size stays below the limit of one reading.
 const FILES_AT_ONCE: usize = 50;
@@ -72,7 +72,7 @@ pub(super) struct ProgramTests {
 /// Contents of files by path.
 pub(super) type Contents = HashMap<String, Vec<u8>>;
 
-impl Engine {
+impl Verification {
     /// Compares the tests in the program files of the branch with the base's. Files in `replaced` are left out, as are files that
     /// `start` depends on. If a person accepted a change of a file, the accepted version counts as the base's.
     pub(super) async fn program_tests(

@@ -2,7 +2,9 @@
 //! configured or answers, only the advice is missing.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +22,13 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
-use crate::engine::Engine;
+use crate::engine::context::ServiceContext;
+use crate::engine::memory::summarize;
+use crate::engine::prompt_memory::Recall;
+use crate::engine::providers::Calls;
+use crate::engine::work::Verification;
+use crate::engine::work::assist::Assistants;
+use crate::render::Renderer;
 use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
@@ -75,7 +83,17 @@ impl PromptInputs {
     }
 }
 
-impl Engine {
+/// Collects the inputs of prompts, and renders prompts.
+pub(in crate::engine) struct Prompts {
+    pub(in crate::engine) context: ServiceContext,
+    pub(in crate::engine) calls: Arc<Calls>,
+    pub(in crate::engine) verification: Arc<Verification>,
+    pub(in crate::engine) assistants: Assistants,
+    pub(in crate::engine) recall: Arc<Recall>,
+    pub(in crate::engine) renderer: Arc<Renderer>,
+}
+
+impl Prompts {
     /// Gathers the inputs for the prompt of the current iteration while the tree is put back; what is read in it waits for that.
     ///
     /// # Errors
@@ -101,7 +119,7 @@ impl Engine {
         // Advice and statistics depend only on the loop, so all run concurrently.
         let job = Analysis::of(current);
         let (analysis, context, tools) = tokio::join!(
-            self.consult(questions, &job, &about),
+            self.assistants.consult(questions, &job, &about),
             self.context(questions, repo, (tree, put_back), &about),
             self.look_up(current, "how its tools did", session::tools)
         );
@@ -123,29 +141,29 @@ impl Engine {
         let recalling = async {
             // The prompt memory includes the results of these two.
             tokio::join!(self.reflect(questions, repo), self.sum_up_in_words(questions, |newest| newest.to == ended));
-            self.prompt_memory(current).await
+            self.recall.prompt_memory(current).await
         };
         let (ready, recalled) = tokio::join!(put_back, recalling);
         let ready = ready?;
-        let mut context = Context::of(current, self.clock.now());
+        let mut context = Context::of(current, self.context.clock.now());
         context.history.reflections = recalled.reflections;
         context.history.summaries = recalled.summaries;
         context.history.decisions = recalled.decisions;
         context.recall = recalled.learnings;
         context.project = project::look(tree, &current.branch.base_branch);
-        let settings = &self.settings.context;
+        let settings = &self.assistants.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
         // Content that fits needs no compression, and a session that is likely to be resumed gets only what is new.
-        let backends = &self.settings.backends;
+        let backends = &self.calls.settings.backends;
         let is_full = |session: &AgentSession| {
             session.context_pct.is_some_and(|filled| backends.wants_fresh_session(&session.backend, filled))
         };
         let resumes =
-            current.agent.session.as_ref().is_some_and(|session| self.can_resume(session) && !is_full(session));
+            current.agent.session.as_ref().is_some_and(|session| self.calls.can_resume(session) && !is_full(session));
         let compressed = match context.block(room).left_out {
             _ if !settings.enabled || resumes => None,
             0 => None,
-            _ => self.consult(questions, &Compression::of(&context, room), about).await,
+            _ => self.assistants.consult(questions, &Compression::of(&context, room), about).await,
         };
         let failed = recalled.failed;
         Ok((ready, PromptInputs { context: Some(context), compressed, failed, ..PromptInputs::default() }))
@@ -156,7 +174,7 @@ impl Engine {
         let over = matches!(run.end, AgentEnd::Finished | AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. });
         if over && run.report.is_none() && !run.message.trim().is_empty() {
             let about = format!("the last message of run {}", questions.ticket);
-            let read = self.consult(questions, &MessageAnalysis::of(&run.message), &about).await;
+            let read = self.assistants.consult(questions, &MessageAnalysis::of(&run.message), &about).await;
             run.report = read.map(Into::into);
         }
     }
@@ -167,7 +185,7 @@ impl Engine {
         let current = questions.current;
         let failed = |last: &&Iteration| !last.checks.all_hold() || !last.agent_problem.is_empty();
         let Some(last) = last_ended(current).filter(failed) else { return };
-        if !self.settings.memory.enabled || !self.asks(current, JobKind::Reflection) {
+        if !self.recall.settings.enabled || !self.assistants.asks(current, JobKind::Reflection) {
             return;
         }
         let all = current.iterations.len();
@@ -176,7 +194,9 @@ impl Engine {
         let open = |one: &Reflection| one.iteration == last.number && one.edited_by.is_none();
         let Some(noted) = known.into_iter().find(open) else { return };
         let change = match &last.commit {
-            Some(commit) => self.workspaces.diff((&current.id, repo), &last.parent, commit, CHANGE_BYTES).await,
+            Some(commit) => {
+                self.verification.workspaces.diff((&current.id, repo), &last.parent, commit, CHANGE_BYTES).await
+            }
             None => Ok(String::new()),
         };
         let change = change.unwrap_or_else(|error| {
@@ -184,10 +204,12 @@ impl Engine {
             String::new()
         });
         let about = format!("iteration {}", last.number);
-        let Some(answer) = self.consult(questions, &Reflecting::on(last, &change), &about).await else { return };
+        let Some(answer) = self.assistants.consult(questions, &Reflecting::on(last, &change), &about).await else {
+            return;
+        };
         let reflection = Reflection { failed: answer.what_failed, why: answer.why, next: answer.next, ..noted };
-        let (id, masker, now) = (current.id.clone(), self.checks.masker.clone(), self.clock.now());
-        let kept = self.store.write(move |c| memory::add_reflection(c, &masker, &id, &reflection, now)).await;
+        let (id, masker, now) = (current.id.clone(), self.verification.checks.masker.clone(), self.context.clock.now());
+        let kept = self.context.store.write(move |c| memory::add_reflection(c, &masker, &id, &reflection, now)).await;
         if let Err(error) = kept {
             tracing::warn!(loop_id = %current.id, %error, "a reflection could not be kept");
         }
@@ -196,7 +218,7 @@ impl Engine {
     /// Asks a model to write the latest summary, if `wanted` returns `true` for it and no model has written it yet.
     async fn sum_up_in_words(&self, questions: &Questions<'_>, wanted: impl Fn(&SessionSummary) -> bool) {
         let current = questions.current;
-        if !self.asks(current, JobKind::Summary) {
+        if !self.assistants.asks(current, JobKind::Summary) {
             return;
         }
         let newest = self.look_up(current, "summaries", |c, id| session::summaries(c, id, 0)).await.pop();
@@ -206,13 +228,13 @@ impl Engine {
             return;
         };
         let about = format!("iterations {} to {}", newest.from, newest.to);
-        let Some(answer) = self.consult(questions, &job, &about).await else { return };
+        let Some(answer) = self.assistants.consult(questions, &job, &about).await else { return };
         let decisions = if answer.key_decisions.is_empty() { newest.decisions } else { answer.key_decisions };
-        let made_at = self.clock.now();
+        let made_at = self.context.clock.now();
         // Files and errors stay as counted.
         let summary = SessionSummary { text: answer.summary, decisions, extractive: false, made_at, ..newest };
         let id = current.id.clone();
-        if let Err(error) = self.store.write(move |c| session::add_summary(c, &id, &summary)).await {
+        if let Err(error) = self.context.store.write(move |c| session::add_summary(c, &id, &summary)).await {
             tracing::warn!(loop_id = %current.id, %error, "a summary could not be kept");
         }
     }
@@ -220,21 +242,22 @@ impl Engine {
     /// Asks the final questions of an ended loop and returns their cost, including that of earlier attempts. Calls
     /// whose process died are settled.
     pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<Money, StoreError> {
-        self.settle_lost(current, 0).await?;
+        self.calls.settle_lost(current, 0).await?;
         // The final summary may not exist yet.
-        self.summarize(current).await;
+        summarize(&self.context, &self.recall.settings, current).await;
         self.sum_up_in_words(&Questions::of(current, 0, cancel), |_| true).await;
         let asked = calls::key_prefix(&current.id, 0);
-        self.store.read(move |c| calls::cost_of(c, &asked)).await
+        self.context.store.read(move |c| calls::cost_of(c, &asked)).await
     }
 
     /// Returns the proposals of conventions that the loop publishes in a comment; empty if memory is disabled.
     pub(super) async fn untold_proposals(&self, current: &Loop) -> Vec<PublishedProposal> {
-        if !self.settings.memory.learns() {
+        if !self.recall.settings.learns() {
             return Vec::new();
         }
         let (repo, id) = (current.issue.repo.clone(), current.id.clone());
-        let found = self.store.write(move |c| memory::proposals::reserve_untold(c, &repo, &id, TOLD_PROPOSALS)).await;
+        let found =
+            self.context.store.write(move |c| memory::proposals::reserve_untold(c, &repo, &id, TOLD_PROPOSALS)).await;
         found.unwrap_or_else(|error| {
             tracing::warn!(loop_id = %current.id, %error, "proposals of conventions cannot be read; nobody is told now");
             Vec::new()
@@ -243,11 +266,11 @@ impl Engine {
 
     /// Returns estimates from earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn estimates(&self, repo: &RepoRef) -> BTreeMap<TaskType, Estimate> {
-        if !self.settings.memory.learns() {
+        if !self.recall.settings.learns() {
             return BTreeMap::new();
         }
         let of = repo.clone();
-        self.store.read(move |c| memory::estimates(c, &of)).await.unwrap_or_else(|error| {
+        self.context.store.read(move |c| memory::estimates(c, &of)).await.unwrap_or_else(|error| {
             tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
             BTreeMap::new()
         })
@@ -256,7 +279,7 @@ impl Engine {
     /// Returns the resource use of the repository's newest ended loops; empty if it cannot be read.
     pub(super) async fn past_loops(&self, repo: &RepoRef) -> Vec<EndedLoop> {
         let of = repo.clone();
-        self.store.read(move |c| loops::ended(c, &of)).await.unwrap_or_else(|error| {
+        self.context.store.read(move |c| loops::ended(c, &of)).await.unwrap_or_else(|error| {
             tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
             Vec::new()
         })
@@ -264,11 +287,11 @@ impl Engine {
 
     /// Returns the experience of earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn experience(&self, repo: &RepoRef) -> Experience {
-        if !self.settings.memory.learns() {
+        if !self.recall.settings.learns() {
             return Experience::default();
         }
         let of = repo.clone();
-        self.store.read(move |c| loops::experience(c, &of)).await.unwrap_or_else(|error| {
+        self.context.store.read(move |c| loops::experience(c, &of)).await.unwrap_or_else(|error| {
             tracing::warn!(repo = %repo, %error, "what earlier loops were like cannot be looked up");
             Experience::default()
         })
@@ -282,7 +305,7 @@ impl Engine {
         read: impl FnOnce(&Connection, &crate::domain::model::ids::LoopId) -> StoreResult<T> + Send + 'static,
     ) -> T {
         let id = current.id.clone();
-        self.store.read(move |c| read(c, &id)).await.unwrap_or_else(|error| {
+        self.context.store.read(move |c| read(c, &id)).await.unwrap_or_else(|error| {
             tracing::warn!(loop_id = %current.id, %error, "{what} cannot be read");
             T::default()
         })

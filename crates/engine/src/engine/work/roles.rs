@@ -8,15 +8,15 @@ use super::program_tests::MergedFile;
 use super::verify::{BaseTests, CheckedTree, VerifyContext};
 use crate::domain::model::task::CheckReport;
 use crate::domain::trust::tamper;
-use crate::engine::Engine;
-use crate::engine::executor::EffectError;
+use crate::engine::receipt::EffectError;
+use crate::engine::work::Verification;
 
 /// Maximum number of scripts of which a run decides whether they are the subject of the checks.
 const MAX_SCRIPTS: usize = 3;
 /// Maximum number of runs in which new modules turn out to be missing.
 const MAX_ROUNDS: usize = 3;
 
-impl Engine {
+impl Verification {
     /// Repeats a run with the base's tests if the run shows that it had wrong versions of files. Returns the run that counts, and its
     /// files.
     pub(super) async fn decide_roles(

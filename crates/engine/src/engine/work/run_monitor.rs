@@ -7,26 +7,21 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use failpoint::kill_point;
-use secrecy::SecretString;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{AgentEvent, RunTools};
-use crate::clock::Clock;
-use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{LearningQuery, MemorySettings};
 use crate::domain::knowledge::session::{EventKind, SessionEvent, TreeRoots};
-use crate::domain::loops::Loop;
-use crate::domain::model::ids::{Money, RepoRef, Timestamp};
+use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::chat::ToolDefinition;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::outbound::{AnswerText, Outbound};
-use crate::embed::StaticModel;
-use crate::engine::Engine;
+use crate::engine::programs::Programs;
+use crate::engine::providers::Calls;
 use crate::mcp;
 use crate::process::private;
-use crate::store::calls::{self, CallContext};
-use crate::store::{Store, WriteGroup, memory};
+use crate::store::WriteGroup;
+use crate::store::calls::{self as bookings, CallContext};
 
 /// Maximum number of stored events per run.
 const MAX_EVENTS: usize = 2_000;
@@ -112,18 +107,18 @@ impl RunMonitor {
 
     /// Processes events with their times, and stores in one commit what follows from them; cancels `stop` once the run exceeds its
     /// cost limit.
-    pub async fn handle(&mut self, engine: &Engine, events: Vec<(Timestamp, AgentEvent)>, stop: &CancellationToken) {
+    pub async fn handle(&mut self, calls: &Calls, events: Vec<(Timestamp, AgentEvent)>, stop: &CancellationToken) {
         let mut group = WriteGroup::default();
         let (mut answered, mut costs) = (None, Vec::new());
         for (at, event) in events {
             let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
             if speaks && !self.answered {
                 self.answered = true;
-                answered = Some(engine.answered(&mut group, &self.caller.key));
+                answered = Some(calls.answered(&mut group, &self.caller.key));
             }
-            if let Some(cost) = self.note(engine, at, event) {
-                let (caller, now) = (self.caller.clone(), engine.clock.now());
-                costs.push((cost, group.add(move |c| calls::record_cost(c, &caller, cost, now))));
+            if let Some(cost) = self.note(calls, at, event) {
+                let (caller, now) = (self.caller.clone(), calls.context.clock.now());
+                costs.push((cost, group.add(move |c| bookings::record_cost(c, &caller, cost, now))));
             }
         }
         if self.over_budget {
@@ -132,15 +127,15 @@ impl RunMonitor {
         if answered.is_none() && costs.is_empty() {
             return;
         }
-        if let Err(error) = engine.store.submit(group) {
+        if let Err(error) = calls.context.store.submit(group) {
             // Each of the writes tells it.
             tracing::debug!(%error, "what a run did could not be handed to the store");
         }
         if let Some(answered) = answered {
-            engine.tell_answered(answered).await;
+            calls.tell_answered(answered).await;
         }
         for (cost, recorded) in costs {
-            let reached = match engine.store.outcome(recorded).await {
+            let reached = match calls.context.store.outcome(recorded).await {
                 Ok(reached) => reached.is_some(),
                 Err(error) => {
                     tracing::warn!(%error, "what a run has cost up to now could not be noted");
@@ -156,7 +151,7 @@ impl RunMonitor {
     }
 
     /// Notes an event of the run; returns the cost up to now that it tells.
-    fn note(&mut self, engine: &Engine, at: Timestamp, event: AgentEvent) -> Option<Money> {
+    fn note(&mut self, calls: &Calls, at: Timestamp, event: AgentEvent) -> Option<Money> {
         match event {
             AgentEvent::ToolCalled { name, input } => {
                 self.tool.clone_from(&name);
@@ -182,7 +177,7 @@ impl RunMonitor {
                 self.over_budget |= self.max_tokens.is_some_and(|most| usage.total() > most);
                 // The configured name of the model may be an alias without a price.
                 let mut models = [self.model.as_deref(), model.as_deref()].into_iter();
-                let estimate = || models.find_map(|model| engine.estimated(&self.backend, model, &usage));
+                let estimate = || models.find_map(|model| calls.estimated(&self.backend, model, &usage));
                 return cost.or_else(estimate);
             }
             AgentEvent::Session { .. } | AgentEvent::Text { .. } => {}
@@ -218,29 +213,6 @@ impl RunMonitor {
 /// Returns an event with those that wait behind it.
 pub(super) fn with_waiting<T>(event: T, events: &mut mpsc::Receiver<T>) -> Vec<T> {
     [event].into_iter().chain(std::iter::from_fn(|| events.try_recv().ok())).collect()
-}
-
-/// Search over the learnings of a repository.
-struct RepositoryLearnings {
-    store: Store,
-    settings: MemorySettings,
-    embedder: Option<Arc<StaticModel>>,
-    clock: Clock,
-    repository: RepoRef,
-    task_type: TaskType,
-}
-
-#[async_trait]
-impl mcp::Learnings for RepositoryLearnings {
-    async fn search(&self, query: &str) -> Result<Vec<String>, String> {
-        let embedding = self.embedder.as_ref().map(|model| model.embed(query));
-        let (task_type, repository) = (self.task_type, self.repository.clone());
-        let query = LearningQuery { text: query.to_owned(), task_type, repository, embedding };
-        let now = self.clock.now();
-        let found = memory::recall(&self.store, query, self.settings.clone(), now).await;
-        let found = found.map_err(|error| format!("the memory cannot be read now: {error}"))?;
-        Ok(found.into_iter().map(|recalled| recalled.learning.line()).collect())
-    }
 }
 
 /// Session memory as tools for an agent that runs in this process.
@@ -289,52 +261,28 @@ pub(super) struct RunMemoryServer {
     pub read_only: Vec<PathBuf>,
 }
 
-impl Engine {
-    /// Returns the session memory of a run; `None` if memory is disabled.
-    pub(super) fn memory_of(&self, current: &Loop, run: &str) -> Option<mcp::Session> {
-        if !self.settings.memory.enabled {
+/// Creates the server of a run's session memory in its scratch folder; `None` if the agent cannot reach sockets or the socket
+/// cannot be created.
+pub(super) fn memory_server(
+    programs: &Programs,
+    session: mcp::Session,
+    scratch: &std::path::Path,
+) -> Option<RunMemoryServer> {
+    // It is reached over a Unix socket.
+    let reached = !programs.settings.sandboxed || programs.settings.sandbox.reaches_sockets();
+    let program = programs.settings.program.as_ref().filter(|_| reached)?;
+    let made = mcp::listen(scratch).and_then(|(listener, socket)| {
+        let config = scratch.join("mcp.json");
+        private::write(&config, mcp::config(&socket, &session.token, program).to_string())?;
+        Ok((listener, socket, config))
+    });
+    let (listener, socket, config) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            tracing::warn!(loop_id = %session.loop_id, %error, "the agent runs without session memory");
             return None;
         }
-        let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
-        self.outbound.learn("the token of the session memory", &SecretString::from(token.as_str()));
-        let learnings = RepositoryLearnings {
-            store: self.store.clone(),
-            settings: self.settings.memory.clone(),
-            embedder: self.settings.embedder.clone(),
-            clock: self.clock.clone(),
-            repository: current.issue.repo.clone(),
-            task_type: current.task_type(),
-        };
-        Some(mcp::Session {
-            store: self.store.clone(),
-            loop_id: current.id.clone(),
-            token,
-            learnings: self.settings.memory.learns().then(|| Arc::new(learnings) as Arc<dyn mcp::Learnings>),
-            answer_tokens: mcp::ANSWER_TOKENS,
-            outbound: self.outbound.clone(),
-            turn: Arc::default(),
-        })
-    }
-
-    /// Creates the server of a run's session memory in its scratch folder; `None` if the agent cannot reach sockets or the socket
-    /// cannot be created.
-    pub(super) fn memory_server(&self, session: mcp::Session, scratch: &std::path::Path) -> Option<RunMemoryServer> {
-        // It is reached over a Unix socket.
-        let reached = !self.settings.sandboxed || self.settings.sandbox.reaches_sockets();
-        let program = self.settings.program.as_ref().filter(|_| reached)?;
-        let made = mcp::listen(scratch).and_then(|(listener, socket)| {
-            let config = scratch.join("mcp.json");
-            private::write(&config, mcp::config(&socket, &session.token, program).to_string())?;
-            Ok((listener, socket, config))
-        });
-        let (listener, socket, config) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                tracing::warn!(loop_id = %session.loop_id, %error, "the agent runs without session memory");
-                return None;
-            }
-        };
-        let read_only = vec![socket, config.clone(), program.clone()];
-        Some(RunMemoryServer { listener, session, config, read_only })
-    }
+    };
+    let read_only = vec![socket, config.clone(), program.clone()];
+    Some(RunMemoryServer { listener, session, config, read_only })
 }

@@ -4,6 +4,8 @@
 //! The answer is stored in the session memory under its commit, together with the end of its call, so that a restart
 //! pays again only if the answer was lost. The cost of the calls is charged to the loop once.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
@@ -21,17 +23,20 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::providers::chat::AnswerSchema;
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
+use crate::domain::trust::outbound::Masker;
 use crate::domain::trust::policy::ReviewPolicy;
-use crate::engine::executor::{EffectError, Receipt};
-use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
-use crate::engine::{Engine, Respondent};
+use crate::engine::context::{ServiceContext, random};
+use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall, reasons_words};
+use crate::engine::receipt::{EffectError, Receipt};
+use crate::engine::respondent::Respondent;
+use crate::engine::work::Verification;
+use crate::engine::work::program_question::ProgramRuns;
 use crate::process::private;
 use crate::provider::assistant::{self, AskLimits, Assistant, AssistantFault, Question};
-use crate::store::StoreError;
 use crate::store::calls::{self, CallContext, CallDecision};
 use crate::store::outbox::ClaimedEffect;
-use crate::store::session as turns;
 use crate::store::sql::Connection;
+use crate::store::{StoreError, session as turns};
 
 /// Number of failures of the service itself (disk, git) after which the opinion is given up.
 const MAX_TRIES: u32 = 3;
@@ -53,7 +58,17 @@ struct OpinionCall {
     answer: Result<OpinionAnswer, String>,
 }
 
-impl Engine {
+/// Asks reviewers for second opinions.
+pub(in crate::engine) struct Opinions {
+    pub(in crate::engine) context: ServiceContext,
+    pub(in crate::engine) calls: Arc<Calls>,
+    pub(in crate::engine) verification: Arc<Verification>,
+    pub(in crate::engine) program_runs: ProgramRuns,
+    /// Backends that give second opinions, by configured name.
+    pub(in crate::engine) reviewers: HashMap<String, Respondent>,
+}
+
+impl Opinions {
     /// Asks for a second opinion about a commit. Its errors can be retried.
     pub(super) async fn second_opinion(
         &self,
@@ -87,7 +102,7 @@ impl Engine {
         };
         let asked = OpinionRequest { current, review, commit, ticket };
         if claimed.attempts > 0 {
-            self.settle_lost(current, ticket).await?;
+            self.calls.settle_lost(current, ticket).await?;
             let cost = self.uncharged(current).await?;
             if let Some(run) = self.kept_opinion(&asked).await {
                 return Ok(OpinionRun { cost, ..run });
@@ -121,18 +136,18 @@ impl Engine {
         let Some(base) = &current.branch.base else {
             return Err(EffectError::Permanent { why: "the loop has no base to compare with".into() });
         };
-        let patch = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
+        let patch = self.verification.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let has_tree = matches!(reviewer, Respondent::Agent(_));
         let job = Reviewing::of(current, &patch.text, patch.truncated, has_tree);
-        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
+        let nonce = format!("{:08x}{:08x}", random(), random());
         let mut question = ask(&job, &nonce);
-        question.prompt = self.checks.masker.mask(&question.prompt).into_owned();
+        question.prompt = self.verification.checks.masker.mask(&question.prompt).into_owned();
         let (caller, model) = match self.begin_opinion(asked, &question).await? {
             Ok(begun) => begun,
             Err(why) => return Ok(OpinionRun::free(commit.clone(), &review.backend, OpinionEnd::Missing(why))),
         };
         kill_point("K42");
-        let started = self.clock.now();
+        let started = self.context.clock.now();
         let wall = self.opinion_time(asked);
         let call = match reviewer {
             Respondent::Assistant(assistant) => {
@@ -147,8 +162,8 @@ impl Engine {
         let turn = turns::NewTurn::pack(self.opinion_turn(asked, (question.prompt, model.clone(), started), &call));
         let (id, backend) = (current.id.clone(), (review.backend.as_str(), BackendRole::Reviewer));
         let keep = move |c: &Connection| turns::add_turn(c, &id, &turn).map(drop);
-        let booked = self.end_call_with(&caller.key, backend, &call.end, call.used, keep).await;
-        self.metrics.question(JobKind::SecondOpinion.as_str(), call.end.word());
+        let booked = self.calls.end_call_with(&caller.key, backend, &call.end, call.used, keep).await;
+        self.context.metrics.question(JobKind::SecondOpinion.as_str(), call.end.word());
         let charged = match booked {
             Ok(_) => self.uncharged(current).await,
             Err(error) => Err(error),
@@ -163,7 +178,10 @@ impl Engine {
             commit: commit.clone(),
             backend: review.backend.clone(),
             model,
-            end: call.answer.map_or_else(|why| OpinionEnd::Missing(self.reason(&why)), OpinionEnd::Answered),
+            end: call.answer.map_or_else(
+                |why| OpinionEnd::Missing(reason(&self.verification.checks.masker, &why)),
+                OpinionEnd::Answered,
+            ),
             cost,
             estimated: call.used.estimated,
             tokens_in: input.saturating_add(cache_read).saturating_add(cache_write),
@@ -175,14 +193,15 @@ impl Engine {
     /// whose outcome was lost in a restart.
     async fn uncharged(&self, current: &Loop) -> Result<Money, StoreError> {
         let id = current.id.clone();
-        let paid = self.store.read(move |c| calls::cost_of_purpose(c, &id, JobKind::SecondOpinion.as_str())).await?;
+        let paid =
+            self.context.store.read(move |c| calls::cost_of_purpose(c, &id, JobKind::SecondOpinion.as_str())).await?;
         Ok(Money(paid.0.saturating_sub(current.supervision.opinions.cost().0).max(0)))
     }
 
     /// Returns the time limit of a run: the configured one, or the loop's remaining time if that is shorter.
     fn opinion_time(&self, asked: &OpinionRequest<'_>) -> Duration {
         let current = asked.current;
-        let left = current.limits.time_ms - current.spent.time_at(self.clock.now());
+        let left = current.limits.time_ms - current.spent.time_at(self.context.clock.now());
         let left = Duration::from_millis(u64::try_from(left).unwrap_or_default()).max(Duration::from_secs(1));
         Duration::from_secs(asked.review.timeout_s).min(left)
     }
@@ -194,18 +213,21 @@ impl Engine {
         question: &Ask,
     ) -> Result<Result<(CallContext, Option<String>), String>, EffectError> {
         let OpinionRequest { current, review, ticket, .. } = *asked;
-        let model =
-            self.models_of(&review.backend, current, BackendRole::Reviewer, self.clock.now()).into_iter().next();
+        let model = self
+            .calls
+            .models_of(&review.backend, current, BackendRole::Reviewer, self.context.clock.now())
+            .into_iter()
+            .next();
         let read = question.prompt.len() + question.schema.to_string().len();
         let usage = TokenUsage { output: u64::from(question.max_output_tokens), ..TokenUsage::estimated(read, 0) };
-        let likely = self.estimated(&review.backend, model.as_deref(), &usage);
+        let likely = self.calls.estimated(&review.backend, model.as_deref(), &usage);
         let left = Money(current.limits.cost.0.saturating_sub(current.spent.cost.0));
         if let Some(cost) = likely.filter(|cost| current.limits.cost > Money(0) && *cost > left) {
             return Ok(Err(format!("it would cost about {cost}, and {left} of the loop's budget are left")));
         }
-        let others = self.settings.backends.backends.keys().filter(|name| **name != review.backend);
+        let others = self.calls.settings.backends.backends.keys().filter(|name| **name != review.backend);
         let planned = PlannedCall {
-            key: format!("{}{:08x}", calls::key_prefix(&current.id, ticket), self.random()),
+            key: format!("{}{:08x}", calls::key_prefix(&current.id, ticket), random()),
             purpose: JobKind::SecondOpinion.as_str(),
             role: BackendRole::Reviewer,
             exclude: others.cloned().collect(),
@@ -214,7 +236,7 @@ impl Engine {
             share: question.kind.budget_share(),
             previous_session: None,
         };
-        Ok(match self.begin_call(current, planned).await? {
+        Ok(match self.calls.begin_call(current, planned).await? {
             CallDecision::Call { model, caller, .. } => Ok((*caller, model)),
             CallDecision::NoMoney(reached) => Err(reached.to_string()),
             CallDecision::Wait { reasons, .. } | CallDecision::Never { reasons } => {
@@ -242,7 +264,7 @@ impl Engine {
             outcome = assistant::ask(model, &put, &limits, &rule) => outcome,
             () = cancel.cancelled() => {
                 let usage = TokenUsage::estimated(put.prompt.len(), 0);
-                let cost = self.estimated(&asked.review.backend, name, &usage);
+                let cost = self.calls.estimated(&asked.review.backend, name, &usage);
                 let used = CallUsage { usage, cost, estimated: true };
                 return OpinionCall { end: CallEnd::Ended, used, answer: Err("its run was stopped".to_owned()) };
             }
@@ -253,7 +275,7 @@ impl Engine {
                 let end = match &failure.fault {
                     AssistantFault::Answer => CallEnd::Unusable,
                     AssistantFault::Time => CallEnd::Failed(failure.what.clone()),
-                    AssistantFault::Call(signals) => match classify(signals, self.clock.now()) {
+                    AssistantFault::Call(signals) => match classify(signals, self.context.clock.now()) {
                         Some(limit) => CallEnd::Limited(limit),
                         None => CallEnd::Failed(failure.what.clone()),
                     },
@@ -261,7 +283,7 @@ impl Engine {
                 (end, failure.spent, Err(failure.what))
             }
         };
-        let cost = self.estimated(&asked.review.backend, name, &spent.usage);
+        let cost = self.calls.estimated(&asked.review.backend, name, &spent.usage);
         let used = CallUsage { usage: spent.usage, cost, estimated: cost.is_some() || spent.estimated };
         OpinionCall { end, used, answer }
     }
@@ -281,12 +303,12 @@ impl Engine {
             answer: Err(why),
         };
         let current = asked.current;
-        let scratch = self.settings.scratch.join(current.id.as_str()).join("second-opinion");
+        let scratch = self.verification.programs.scratch_of(&current.id, "second-opinion");
         remove_folder(&scratch);
         if let Err(error) = private::create_folder(&scratch) {
             return failed(format!("its folder {} could not be created: {error}", scratch.display()));
         }
-        let checkout = match self.workspaces.clean_checkout(&current.id, repo, asked.commit).await {
+        let checkout = match self.verification.workspaces.clean_checkout(&current.id, repo, asked.commit).await {
             Ok(checkout) => checkout,
             Err(error) => return failed(error.to_string()),
         };
@@ -308,9 +330,9 @@ impl Engine {
             max_turns: current.settings.policy.limits.agent_turns,
             max_tokens: None,
         };
-        let ended = self.run_program(agent, run, cancel).await;
+        let ended = self.program_runs.run_program(agent, run, cancel).await;
         remove_folder(&scratch);
-        if let Err(error) = self.workspaces.release_checkout(checkout).await {
+        if let Err(error) = self.verification.workspaces.release_checkout(checkout).await {
             tracing::warn!(loop_id = %current.id, %error, "the checkout of a second opinion stays until the reaper comes");
         }
         let read = |message: String| assistant::read_answer(&question.schema, &message);
@@ -320,17 +342,10 @@ impl Engine {
         OpinionCall { end, used: ended.used, answer }
     }
 
-    /// Returns a reason that can be shown to people: one line, with secrets masked, shortened to the maximum length.
-    pub(super) fn reason(&self, why: &str) -> String {
-        let masked = self.checks.masker.mask(why);
-        let line = masked.split_whitespace().collect::<Vec<_>>().join(" ");
-        line.chars().take(REASON_CHARACTERS).collect::<String>().trim_end_matches('.').to_owned()
-    }
-
     /// Returns the stored answer of an earlier run about the commit; `None` if there is none.
     async fn kept_opinion(&self, asked: &OpinionRequest<'_>) -> Option<OpinionRun> {
         let (id, now, head) = (asked.current.id.clone(), asked.current.spent.iterations, about(asked.commit));
-        let kept = self.store.read(move |c| turns::turns(c, &id, now..=now)).await;
+        let kept = self.context.store.read(move |c| turns::turns(c, &id, now..=now)).await;
         let kept = kept.map_err(|error| {
             tracing::warn!(loop_id = %asked.current.id, %error, "earlier second opinions cannot be read");
         });
@@ -357,7 +372,7 @@ impl Engine {
         call: &OpinionCall,
     ) -> session::SessionTurn {
         let (current, used) = (asked.current, call.used);
-        let mask = |text: &str| self.checks.masker.mask(text).into_owned();
+        let mask = |text: &str| self.verification.checks.masker.mask(text).into_owned();
         let response = call.answer.as_ref().ok().and_then(|answer| serde_json::to_string(answer).ok());
         session::SessionTurn {
             iteration: current.spent.iterations,
@@ -375,7 +390,7 @@ impl Engine {
             error: call.answer.as_ref().err().map(|why| mask(why)),
             learnings: Vec::new(),
             started,
-            ended: self.clock.now(),
+            ended: self.context.clock.now(),
         }
     }
 }
@@ -383,4 +398,11 @@ impl Engine {
 /// Returns the prefix of the stored question about a commit.
 fn about(commit: &Sha) -> String {
     format!("Question for {}: {commit}\n\n", JobKind::SecondOpinion.as_str())
+}
+
+/// Returns a reason that can be shown to people: one line, with secrets masked, shortened to the maximum length.
+pub(super) fn reason(masker: &Masker, why: &str) -> String {
+    let masked = masker.mask(why);
+    let line = masked.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(REASON_CHARACTERS).collect::<String>().trim_end_matches('.').to_owned()
 }

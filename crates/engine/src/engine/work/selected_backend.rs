@@ -1,10 +1,7 @@
 //! Backend that was selected for one call of a run.
 
-use secrecy::SecretString;
-
 use crate::domain::loops::AgentSession;
 use crate::domain::model::ids::Money;
-use crate::engine::Engine;
 use crate::store::calls::CallContext;
 
 /// Backend selected for a call.
@@ -25,14 +22,5 @@ impl SelectedBackend {
     /// Returns the name of the folder for the call's session. `ticket` is the ticket of the run.
     pub(super) fn session_folder(&self, ticket: u64) -> String {
         format!("{ticket}-{}", self.number)
-    }
-}
-
-impl Engine {
-    /// Adds the current secrets of a backend's login file to those that nothing may publish.
-    pub(super) fn learn_login(&self, backend: &str) {
-        let name = format!("the login of backend {backend}");
-        let Some(backend) = self.backends.get(backend) else { return };
-        backend.login_secrets().into_iter().for_each(|secret| self.outbound.learn(&name, &SecretString::from(secret)));
     }
 }

@@ -4,28 +4,27 @@ use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Attempt;
 use super::git::{host_of, on_top, own_subject};
 use crate::domain::loops::{Loop, LoopInput, SuggestedChange, WorkOutcome, with_suggestion};
 use crate::domain::model::ids::{CommentId, RepoRef};
 use crate::domain::trust::outbound::{CommitText, Outbound, Trailer};
-use crate::engine::Engine;
-use crate::engine::executor::{EffectError, Receipt};
+use crate::engine::receipt::{EffectError, Receipt};
+use crate::engine::work::Branches;
 
-impl Engine {
+impl Branches {
     /// Applies suggested changes to the head of a loop as one commit. Changes that do not apply are skipped.
     pub(super) async fn apply_suggestions(
         &self,
         repo: &RepoRef,
         current: &Loop,
-        run: Attempt,
+        ticket: u64,
         changes: &[SuggestedChange],
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
         let (Some(parent), Some(base)) = (&current.branch.head, &current.branch.base) else {
             return Err(EffectError::Permanent { why: "the loop has no commit to apply changes to".into() });
         };
-        self.fresh_tree(current, repo, parent, cancel).await?;
+        self.verification.fresh_tree(current, repo, parent, cancel).await?;
         let mut files: BTreeMap<&str, String> = BTreeMap::new();
         let (mut applied, mut failed): (Vec<&SuggestedChange>, Vec<(CommentId, String)>) = (Vec::new(), Vec::new());
         for change in changes {
@@ -38,18 +37,15 @@ impl Engine {
             }
         }
         for (path, text) in &files {
-            self.workspaces.write_text(&current.id, repo, path, text).await?;
+            self.verification.workspaces.write_text(&current.id, repo, path, text).await?;
         }
         let message = self.suggestions_message(repo, current, &applied);
         let request = on_top(current, repo, (parent, base), &message);
-        let info = self.workspaces.commit(request).await?;
+        let info = self.verification.workspaces.commit(request).await?;
         let change = Box::new(self.change(current, &request, info).await?);
         let text = format!("{} applied, {} not", applied.len(), failed.len());
         let applied = applied.iter().map(|one| one.comment).collect();
-        let input = LoopInput::Outcome {
-            ticket: run.ticket,
-            outcome: WorkOutcome::SuggestionsApplied { change, applied, failed },
-        };
+        let input = LoopInput::Outcome { ticket, outcome: WorkOutcome::SuggestionsApplied { change, applied, failed } };
         Ok(Receipt::with_input(text, input))
     }
 
@@ -66,7 +62,8 @@ impl Engine {
         if current.settings.policy.protected.refuses(&change.path) {
             return Ok(Err("the file is protected".into()));
         }
-        let text_at = async |commit| self.workspaces.text_at(&current.id, repo, commit, &change.path).await;
+        let text_at =
+            async |commit| self.verification.workspaces.text_at(&current.id, repo, commit, &change.path).await;
         let now = match files.get(change.path.as_str()) {
             Some(text) => Some(text.clone()),
             None => text_at(head).await?,
@@ -91,6 +88,6 @@ impl Engine {
         authors.sort();
         authors.dedup();
         trailers.extend(authors.into_iter().map(|(login, id)| Trailer::CoAuthor(login, id, host.clone())));
-        self.outbound.message(&own_subject(current, "apply suggested changes"), &lines, &trailers)
+        self.git.outbound.message(&own_subject(current, "apply suggested changes"), &lines, &trailers)
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use super::branch_state::BranchState;
 use crate::domain::trust::tamper::{CheckStart, DataUse, TestData, only_adds_lines};
-use crate::engine::Engine;
-use crate::engine::executor::EffectError;
+use crate::engine::receipt::EffectError;
+use crate::engine::work::Verification;
 
 /// Maximum number of files that are read because they may name data.
 const MAX_FILES: usize = 1000;
 /// Maximum number of programs that are read because such files name them.
 const MAX_PROGRAMS: usize = 100;
 
-impl Engine {
+impl Verification {
     /// Returns the changed files of the base that contain data of its tests. A file to which the branch only added lines is left out if
     /// tests only read it, because they may check that it is complete.
     pub(super) async fn data_of_tests(

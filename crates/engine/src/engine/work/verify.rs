@@ -12,14 +12,15 @@ use super::changed_tests::{changed_tests, check_start};
 use super::environment::SetupContext;
 use super::program_tests::{Contents, MergedFile};
 use crate::clock::Stopwatch;
+use crate::domain::lifecycle::effect::CheckPurpose;
 use crate::domain::loops::{
     BaseTestsRun, BranchFinding, ChangedTestFile, Loop, RewrittenFile, TestEvidence, WorkOutcome,
 };
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckReport, TamperKind};
 use crate::domain::trust::tamper::{self, ChangeMarks, CheckStart};
-use crate::engine::Engine;
-use crate::engine::executor::{EffectError, Receipt};
+use crate::engine::receipt::{EffectError, Receipt};
+use crate::engine::work::Verification;
 use crate::workspace::CleanCheckout;
 
 /// Maximum size of the change of tests that is shown to a maintainer, in bytes.
@@ -88,7 +89,41 @@ struct BaseRun {
     fitting: BTreeSet<String>,
 }
 
-impl Engine {
+impl Verification {
+    pub(in crate::engine) async fn check(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        ticket: u64,
+        purpose: CheckPurpose,
+        commit: &Sha,
+        cancel: &CancellationToken,
+    ) -> Result<Receipt, EffectError> {
+        match purpose {
+            CheckPurpose::Clean => return self.verify(repo, current, ticket, commit, cancel).await,
+            CheckPurpose::Proposals | CheckPurpose::Baseline | CheckPurpose::Iteration => {}
+        }
+        if purpose == CheckPurpose::Baseline {
+            self.note_found_tests(repo, current, commit).await?;
+        }
+        let view = self.workspaces.agent_view(&current.id, repo);
+        if !view.tree.is_dir() {
+            self.fresh_tree(current, repo, commit, cancel).await?;
+        }
+        let phase = if purpose == CheckPurpose::Baseline { "baseline" } else { "iteration" };
+        let (of, place) = ((repo, current), (view.tree.as_path(), view.read_only.as_slice()));
+        let mut report = self.run_checks(of, phase, place, &current.checks.list, cancel).await?;
+        if purpose == CheckPurpose::Baseline {
+            let retried = current.checks_to_retry(&report);
+            if !retried.is_empty() {
+                let again = self.run_checks(of, phase, place, &retried, cancel).await?;
+                report = report.run_twice(again);
+            }
+        }
+        let text = format!("{} of {} hold", report.held(), report.outcomes.len());
+        Ok(Receipt::outcome(text, ticket, WorkOutcome::Checked { report }))
+    }
+
     /// Runs the checks in a fresh checkout of `commit`.
     pub(super) async fn verify(
         &self,

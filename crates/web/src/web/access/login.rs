@@ -132,7 +132,7 @@ async fn by_token(
 
 /// Returns the login capability and OAuth client of a configured forge; `None` without a login.
 fn login_of<'a>(state: &'a WebState, name: &ForgeName) -> Option<(&'a dyn Login, &'a LoginClient, UserId)> {
-    let account = state.engine.forges.get(name)?;
+    let account = state.engine.forges.accounts.get(name)?;
     Some((account.forge.login()?, state.access.settings.logins.get(name)?, account.user_id()?))
 }
 

@@ -131,7 +131,7 @@ async fn enable(
         problem.action = "see `GET /backends` for the names of the configured backends".into();
         problem
     };
-    let changed = state.engine.enable_backend(&name).await?.ok_or_else(unknown)?;
+    let changed = state.engine.calls.enable_backend(&name).await?.ok_or_else(unknown)?;
     tracing::info!(backend = ?name, changed, by = %viewer, "a backend is used again, as asked by the API");
     let backend = known(&state).await?.into_iter().find(|known| known.name == name).ok_or_else(unknown)?;
     ok(&state, &ApiEnabledBackend { changed, backend })
@@ -140,7 +140,7 @@ async fn enable(
 /// Returns the configured backends by name, with their states.
 async fn known(state: &WebState) -> Result<Vec<ApiBackend>, ApiProblem> {
     let known = state.engine.store.read(calls::state).await?;
-    let (settings, now) = (&state.engine.settings.backends, state.engine.clock.now());
+    let (settings, now) = (&state.engine.calls.settings.backends, state.engine.clock.now());
     // Not stored; only marks expired cooldowns as over.
     let known = backends::transition(known, &BackendObservation::Elapsed, settings, now).state;
     let unused = BackendState::default();

@@ -39,7 +39,7 @@ async fn give(
         None => DashboardAuthor::Operator,
     };
     let by = CommandPath::Api { token: viewer.token.as_ref().map(|token| token.stored.name.clone()) };
-    let given = state.engine.command_from_dashboard(&row.id, (&author, &by), &command).await.map_err(problem)?;
+    let given = state.engine.intake.command_from_dashboard(&row.id, (&author, &by), &command).await.map_err(problem)?;
     let wanted = row.id.clone();
     let current = state.engine.store.read(move |c| loops::get(c, &wanted)).await?;
     let current = current.ok_or_else(|| ApiProblem::unknown("loop", &id))?;

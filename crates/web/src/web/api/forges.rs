@@ -44,8 +44,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn list(State(state): State<Arc<WebState>>, ApiViewer { viewer, .. }: ApiViewer) -> ApiResult {
-    let absences = state.engine.absent_forges();
-    let mut names: Vec<&ForgeName> = state.engine.forges.keys().filter(|name| viewer.hears_of(name)).collect();
+    let absences = state.engine.forges.absent_forges();
+    let mut names: Vec<&ForgeName> = state.engine.forges.accounts.keys().filter(|name| viewer.hears_of(name)).collect();
     names.sort();
     let forges = names.into_iter().map(|name| {
         let absence = absences.iter().find(|absence| absence.forge == *name);

@@ -22,7 +22,7 @@ use crate::domain::knowledge::memory::{
 use crate::domain::model::ids::RepoRef;
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::listing::RepoScope;
-use crate::store::memory::{self, ReflectionRef, StepMemory, proposals};
+use crate::store::memory::{self, ReflectionRef, proposals};
 use crate::store::sql::Connection;
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
@@ -231,7 +231,7 @@ async fn list(
         return Err(ApiProblem::invalid("q and cursor exclude each other", "narrow the search instead of paging it"));
     }
     let scope = readable(&state, &viewer).await?;
-    let (settings, now) = (state.engine.settings.memory.clone(), state.engine.clock.now());
+    let (settings, now) = (state.engine.recall.settings.clone(), state.engine.clock.now());
     let shown = move |one: &Learning| scope.contains(&one.repository) && filter.accepts(one, &settings, now);
     let (learnings, next) = match query.q {
         Some(text) => {
@@ -244,7 +244,7 @@ async fn list(
             state.engine.store.read(move |c| page(c, after, limit, &shown)).await?
         }
     };
-    let (settings, now) = (&state.engine.settings.memory, state.engine.clock.now());
+    let (settings, now) = (&state.engine.recall.settings, state.engine.clock.now());
     let described = |one: Learning| ApiLearning {
         kind: one.kind().as_str().into(),
         state: one.state.as_str().into(),
@@ -316,7 +316,7 @@ async fn edit_reflection(
     ApiBody(change): ApiBody<ReflectionChange>,
 ) -> ApiResult {
     let (of, by) = changeable(&state, &viewer, &id, &number).await?;
-    let masker = state.engine.checks.masker.clone();
+    let masker = state.engine.executor.memory.masker.clone();
     let now = state.engine.clock.now();
     let edited = state.engine.store.write(move |c| memory::edit_reflection(c, &masker, &of, &change, &by, now)).await?;
     let edited = edited.ok_or_else(|| ApiProblem::unknown("reflection", &number))?;
@@ -446,8 +446,7 @@ async fn accept(
         ));
     }
     let (proposal, by) = answerable(&state, &viewer, &number).await?;
-    let memory =
-        StepMemory { settings: state.engine.settings.memory.clone(), masker: state.engine.checks.masker.clone() };
+    let memory = state.engine.executor.memory.clone();
     let now = state.engine.clock.now();
     let answered = state.engine.store.write(move |c| {
         let text = text.unwrap_or_else(|| proposal.text.clone());

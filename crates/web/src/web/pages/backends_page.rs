@@ -75,7 +75,7 @@ async fn show(state: Arc<WebState>, viewer: Viewer, (): ()) -> Result<Response, 
     let since = now.plus_ms(-DAYS * 24 * 3_600_000);
     let read = state.engine.store.read(move |c| Ok((calls::state(c)?, data::calls_by_day(c, since)?)));
     let (known, days) = read.await?;
-    let configured = &state.engine.settings.backends.backends;
+    let configured = &state.engine.calls.settings.backends.backends;
     let unused = BackendState::default();
     let names: BTreeSet<&String> = configured.keys().chain(known.backends.keys()).collect();
     let backends = names.into_iter().map(|name| BackendLine {
@@ -135,7 +135,7 @@ pub(super) async fn enable(
     let enabled = async {
         require_token(&viewer, &form.csrf)?;
         require_operator(&viewer)?;
-        let changed = state.engine.enable_backend(&name).await?.ok_or(PageError::NotFound)?;
+        let changed = state.engine.calls.enable_backend(&name).await?.ok_or(PageError::NotFound)?;
         tracing::info!(backend = ?name, changed, by = %viewer, "a backend is used again, as asked in the dashboard");
         let page = if form.from == "home" { "/" } else { "/backends" };
         Ok((StatusCode::SEE_OTHER, [(LOCATION, page)]).into_response())

@@ -71,7 +71,7 @@ async fn show(
     Query(query): Query<DeliveriesQuery>,
 ) -> Result<Response, PageError> {
     let wanted = STATES.into_iter().find(|known| *known == query.state);
-    let mut names: Vec<String> = state.engine.forges.keys().map(ToString::to_string).collect();
+    let mut names: Vec<String> = state.engine.forges.accounts.keys().map(ToString::to_string).collect();
     names.sort();
     let forge = names.iter().find(|name| **name == query.forge).cloned();
     let before = query.before;
@@ -112,7 +112,7 @@ pub(super) async fn retry(
             return Err(PageError::Invalid("This delivery is processed already, or its content is gone.".to_owned()));
         }
         tracing::info!(delivery = id, by = %viewer, "a delivery is processed again, as asked in the dashboard");
-        state.engine.wake.intake.notify_one();
+        state.engine.context.wake.intake.notify_one();
         Ok((StatusCode::SEE_OTHER, [(LOCATION, "/deliveries")]).into_response())
     };
     let retried: Result<Response, PageError> = retried.await;

@@ -378,7 +378,7 @@ fn whole_scope(viewer: &Viewer, visible: &[(RepoRef, ViewRight)]) -> RepoScope {
 
 /// Returns the unavailable forges, for operators and for people of such a forge. Only operators see the forge's response.
 fn absent(state: &WebState, viewer: &Viewer) -> Vec<AbsentForge> {
-    let absences = state.engine.absent_forges().into_iter().filter(|absence| viewer.hears_of(&absence.forge));
+    let absences = state.engine.forges.absent_forges().into_iter().filter(|absence| viewer.hears_of(&absence.forge));
     let shown = absences.map(|absence| {
         let detail = if viewer.operator { absence.detail } else { String::new() };
         AbsentForge {
@@ -393,7 +393,7 @@ fn absent(state: &WebState, viewer: &Viewer) -> Vec<AbsentForge> {
 
 /// Returns the backends that are cooling down or disabled until a person acts.
 fn stopped<'a>(state: &WebState, backends: &'a Backends, now: Timestamp) -> Vec<StoppedBackend<'a>> {
-    let configured = &state.engine.settings.backends.backends;
+    let configured = &state.engine.calls.settings.backends.backends;
     let known = backends.backends.iter().filter(|(name, _)| configured.contains_key(*name));
     let stopped = known.filter_map(|(name, backend)| {
         let (until, reason) = match &backend.status {

@@ -302,7 +302,7 @@ async fn transcript_of(
 async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total: bool) -> Option<(String, bool)> {
     let commit = iteration.commit.as_ref()?;
     let from: &Sha = if total { current.branch.base.as_ref()? } else { &iteration.parent };
-    let patch = state.engine.patch_of(current, from, commit).await?;
+    let patch = state.engine.git.patch_of(current, from, commit).await?;
     Some((state.engine.outbound.masked(&patch.text), patch.truncated))
 }
 

@@ -237,7 +237,7 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         }
     };
     let text = answers::line(&form.command, &form.text, form.quoted);
-    let given = state.engine.command_from_dashboard(id, (&author, &CommandPath::Page), &text);
+    let given = state.engine.intake.command_from_dashboard(id, (&author, &CommandPath::Page), &text);
     let answer = given.await.map_err(|error| match error {
         DashboardCommandError::UnknownLoop(_) => PageError::NotFound,
         DashboardCommandError::Denied { .. } => {
@@ -290,7 +290,7 @@ async fn content(
         nearest: None,
     }));
     let now = state.engine.clock.now();
-    let View::Status(status) = report::status(&current, &state.engine.settings.default_backend, now) else {
+    let View::Status(status) = report::status(&current, &state.engine.calls.settings.default_backend, now) else {
         return Err(PageError::NotFound);
     };
     let (audit_count, calls_count) = (trail.len(), calls.len());

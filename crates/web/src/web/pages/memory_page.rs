@@ -21,7 +21,7 @@ use crate::domain::knowledge::memory::{
 use crate::domain::model::ids::{LoopId, RepoRef};
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::StoreResult;
-use crate::store::memory::{self, ReflectionRef, StepMemory, proposals};
+use crate::store::memory::{self, ReflectionRef, proposals};
 use crate::store::sql::Connection;
 use crate::web::visible::visible;
 use crate::web::{ChangeRight, Viewer, WebState};
@@ -225,7 +225,7 @@ async fn content<'a>(
 ) -> Result<MemoryView<'a>, PageError> {
     let (words, after, filter) = (query.choice.q.trim().to_owned(), query.after.clone(), query.choice.filter()?);
     let (reflections, edits) = reflections_of(state, viewer, query.r#loop.trim()).await?;
-    let (settings, now) = (state.engine.settings.memory.clone(), state.engine.clock.now());
+    let (settings, now) = (state.engine.recall.settings.clone(), state.engine.clock.now());
     let scope = visible(state, viewer).await?.write;
     let read = state.engine.store.read(move |c| {
         let found = match words.is_empty() {
@@ -245,7 +245,7 @@ async fn content<'a>(
         let of_kind = counts.iter().filter(|(of, _, _)| of == kind);
         KindTotal { kind, count: of_kind.map(|(_, _, count)| count).sum() }
     });
-    let settings = &state.engine.settings.memory;
+    let settings = &state.engine.recall.settings;
     let mut seen: Vec<&(Learning, Option<String>)> = Vec::new();
     let mut more = false;
     for found in &learnings {
@@ -387,7 +387,7 @@ async fn change_reflection(
     let (current, _) = loop_page::seen(state, viewer, &of.loop_id, false).await?;
     require_change(state, viewer, &current.issue.repo).await?;
     let by = by(viewer);
-    let masker = state.engine.checks.masker.clone();
+    let masker = state.engine.executor.memory.masker.clone();
     let now = state.engine.clock.now();
     let ReflectionForm { answer, approach, failed, why, next, .. } = form;
     let change = ReflectionChange { approach: Some(approach), failed: Some(failed), why: Some(why), next: Some(next) };
@@ -425,13 +425,12 @@ async fn answered(state: &WebState, viewer: &Viewer, number: u64, form: &Proposa
         "decline" => false,
         _ => return Err(PageError::Invalid("Accept the proposal, or decline it.".to_owned())),
     };
-    if accepted && !state.engine.settings.memory.learns() {
+    if accepted && !state.engine.recall.settings.learns() {
         return Err(PageError::Invalid("Loops here do not learn from each other, so there are no rules.".to_owned()));
     }
     let text: String = form.text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = if text.is_empty() { found.text.clone() } else { text };
-    let memory =
-        StepMemory { settings: state.engine.settings.memory.clone(), masker: state.engine.checks.masker.clone() };
+    let memory = state.engine.executor.memory.clone();
     let (who, now) = (by(viewer), state.engine.clock.now());
     let write = state.engine.store.write(move |c| {
         let answer = match accepted {

@@ -70,7 +70,7 @@ async fn show(
 ) -> Result<Response, PageError> {
     let page = query.page.max(1);
     let forges: Vec<ForgeName> =
-        state.engine.settings.policies.keys().chain(state.engine.forges.keys()).cloned().collect();
+        state.engine.forges.settings.policies.keys().chain(state.engine.forges.accounts.keys()).cloned().collect();
     let read = state.engine.store.read(move |c| {
         let mut all = listing::repositories(c)?;
         for forge in forges {
@@ -87,12 +87,12 @@ async fn show(
     });
     let (shown, open, count) = read.await?;
     let lines = shown.iter().zip(&open).map(|(repo, newest)| {
-        let operators = state.engine.settings.policy(&repo.forge);
+        let operators = state.engine.forges.settings.policy(&repo.forge);
         RepositoryLine {
             name: repo.to_string(),
-            watched: state.engine.settings.watches(repo),
+            watched: state.engine.forges.settings.watches(repo),
             known: newest.is_some(),
-            settings: rows((&operators, &state.engine.settings.key_sources), newest.as_ref()),
+            settings: rows((&operators, &state.engine.forges.settings.key_sources), newest.as_ref()),
             overruled: newest.as_ref().map(|newest| newest.overruled.clone()).unwrap_or_default(),
         }
     });

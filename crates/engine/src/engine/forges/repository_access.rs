@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::executor::EffectError;
-use super::{Engine, ForgeAccount};
 use crate::domain::model::ids::{ForgeName, RepoId, RepoRef, Timestamp};
+use crate::engine::forges::Forges;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::receipt::EffectError;
 use crate::forge::{ForgeErrorKind, ForgeResult, Repository};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::{StoreError, forge_state, loops};
@@ -45,7 +46,7 @@ impl ConfirmedRepositories {
 
 /// Whether a repository accepts changes now.
 #[derive(Debug)]
-pub(super) enum RepositoryAccess {
+pub(in crate::engine) enum RepositoryAccess {
     /// The repository accepts changes, under this name.
     Usable(RepoRef),
     /// The repository accepts no changes, for a reason that people can remove. `why` is a sentence without a full stop
@@ -70,18 +71,18 @@ fn obstacle(found: &Repository, watched: bool) -> Option<String> {
     None
 }
 
-impl Engine {
+impl Forges {
     /// Returns the current name of the repository with this id, and whether it accepts changes. A recently confirmed
     /// name is used without a request, unless `anew` is true.
-    pub(super) async fn place(
+    pub(in crate::engine) async fn place(
         &self,
         account: &ForgeAccount,
         repo: &RepoRef,
         anew: bool,
     ) -> Result<RepositoryAccess, EffectError> {
         let known = self.present_name(repo).await?;
-        let now = self.clock.now();
-        if !anew && self.repository_access.is_recent(&known, now) {
+        let now = self.context.clock.now();
+        if !anew && self.confirmed.is_recent(&known, now) {
             return Ok(RepositoryAccess::Usable(known));
         }
         let name = known.full_name();
@@ -105,7 +106,7 @@ impl Engine {
             }
         };
         let obstacle = obstacle(&found, self.settings.watches(&found.repo));
-        self.repository_access.set(&found.repo, obstacle.is_none().then_some(now));
+        self.confirmed.set(&found.repo, obstacle.is_none().then_some(now));
         Ok(match obstacle {
             Some(why) => RepositoryAccess::Unusable { why },
             None => RepositoryAccess::Usable(found.repo),
@@ -113,7 +114,7 @@ impl Engine {
     }
 
     /// Reads the repository with this id from the forge; stores its name if it has changed.
-    pub(super) async fn read_by_id(
+    pub(in crate::engine) async fn read_by_id(
         &self,
         account: &ForgeAccount,
         known: &RepoRef,
@@ -122,37 +123,44 @@ impl Engine {
         match &found {
             Ok(found) if found.repo != *known => {
                 tracing::info!(from = %known, to = %found.repo, "a repository was renamed or transferred");
-                let (renamed, now) = (found.repo.clone(), self.clock.now());
-                self.store.write(move |c| forge_state::save_repository(c, &renamed, now)).await?;
+                let (renamed, now) = (found.repo.clone(), self.context.clock.now());
+                self.context.store.write(move |c| forge_state::save_repository(c, &renamed, now)).await?;
             }
             Ok(_) => {}
-            Err(_) => self.repository_access.set(known, None),
+            Err(_) => self.confirmed.set(known, None),
         }
         Ok(found)
     }
 
     /// Whether the repository with this id currently has this name. Checked after a read under a stored name, because
     /// another repository may have answered if the name has changed.
-    pub(super) async fn is_named(&self, account: &ForgeAccount, repo: &RepoRef) -> bool {
+    pub(in crate::engine) async fn is_named(&self, account: &ForgeAccount, repo: &RepoRef) -> bool {
         matches!(self.read_by_id(account, repo).await, Ok(Ok(found)) if found.repo == *repo)
     }
 
     /// Returns the outcome of an effect whose repository accepts no changes: the effect waits, unless it is no longer
     /// needed.
-    pub(super) async fn wait_for_repository(&self, claimed: &ClaimedEffect, why: String) -> EffectError {
+    pub(in crate::engine) async fn wait_for_repository(&self, claimed: &ClaimedEffect, why: String) -> EffectError {
         let open = match claimed.loop_id.clone() {
-            Some(id) => match self.store.read(move |c| loops::get(c, &id)).await {
+            Some(id) => match self.context.store.read(move |c| loops::get(c, &id)).await {
                 Ok(found) => found.is_some_and(|found| found.state.is_open()),
                 Err(error) => return error.into(),
             },
             None => false,
         };
-        let age = self.clock.now().since(claimed.created_at);
+        let age = self.context.clock.now().since(claimed.created_at);
         if age >= MAX_AGE_MS || (!open && age >= MAX_WAIT_MS) {
             return EffectError::Permanent { why };
         }
         let after_ms = FIRST_WAIT_MS.saturating_mul(1 << claimed.tries.saturating_sub(1).min(8)).min(MAX_WAIT_MS);
         EffectError::Retry { after_ms: Some(after_ms), ambiguous: false, why }
+    }
+
+    /// Returns the repository under its current name, which is looked up by its numeric id.
+    pub(in crate::engine) async fn present_name(&self, repo: &RepoRef) -> Result<RepoRef, EffectError> {
+        let (forge, id) = (repo.forge.clone(), repo.id);
+        let known = self.context.store.read(move |c| forge_state::repository(c, &forge, id)).await?;
+        Ok(known.unwrap_or_else(|| repo.clone()))
     }
 }
 

@@ -3,16 +3,20 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{AgentRunInputs, RunMonitor, SelectedBackend};
-use crate::agent::{AgentEvent, AgentOutcome, AgentStatus};
+use super::prompt_inputs::PromptInputs;
+use super::run_monitor::RunMonitor;
+use super::selected_backend::SelectedBackend;
+use crate::agent::{AgentEvent, AgentOutcome, AgentStatus, RunPurpose};
 use crate::domain::knowledge::session::{OutputBuffer, SessionEvent, SessionTurn, TurnRole};
-use crate::domain::model::ids::{LoopId, Money, Timestamp};
-use crate::engine::Engine;
-use crate::process::private;
+use crate::domain::loops::Loop;
+use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
+use crate::domain::model::image::TaskImages;
+use crate::engine::providers::CallUsage;
+use crate::engine::work::Runs;
+use crate::process::{RefusedHosts, private};
 use crate::store::leases::LeaseToken;
-use crate::store::session as turns;
 use crate::store::sql::Connection;
-use crate::store::{PendingWrite, StoreError, WriteGroup};
+use crate::store::{PendingWrite, StoreError, WriteGroup, session as turns};
 
 /// Time between two writes of a running agent's actions to the store.
 pub(super) const BATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,7 +58,25 @@ pub(super) fn note_output(output: &Mutex<OutputBuffer>, at: Timestamp, event: &A
     }
 }
 
-impl Engine {
+/// Inputs of a run, shared by all backends that are tried.
+pub(super) struct AgentRunInputs<'a> {
+    pub(super) current: &'a Loop,
+    pub(super) repo: &'a RepoRef,
+    pub(super) head: &'a Sha,
+    pub(super) ticket: u64,
+    pub(super) iteration: u32,
+    pub(super) attempt: u32,
+    /// Acquisition of the lease under which the run writes.
+    pub(super) lease: LeaseToken,
+    pub(super) purpose: RunPurpose,
+    pub(super) prompt_inputs: PromptInputs,
+    /// Images of the task that the loop has not recorded yet.
+    pub(super) images: TaskImages,
+    /// Hosts that the run requested and was denied.
+    pub(super) refused: RefusedHosts,
+}
+
+impl Runs {
     /// Stores the start of a run, so that its turn is visible during the run; failures are logged.
     pub(super) async fn begin_turn(
         &self,
@@ -67,7 +89,7 @@ impl Engine {
         let id = task.current.id.clone();
         let lease = task.lease.clone();
         let begin = move |c: &Connection| lease.check(c).and_then(|()| turns::begin_turn(c, &id, &turn));
-        if let Err(error) = self.store.write(begin).await {
+        if let Err(error) = self.context.store.write(begin).await {
             tracing::warn!(loop_id = %task.current.id, %error, "a run is not visible before it ends");
         }
     }
@@ -85,11 +107,11 @@ impl Engine {
         if events.is_empty() && output.is_empty() {
             return;
         }
-        let (id, now, count) = (task.current.id.clone(), self.clock.now(), events.len());
+        let (id, now, count) = (task.current.id.clone(), self.context.clock.now(), events.len());
         let batch = turns::RunBatch::pack(events, output);
         let lease = task.lease.clone();
         let add = move |c: &Connection| lease.check(c).and_then(|()| turns::add_batch(c, &id, &batch, now));
-        match self.store.write(add).await {
+        match self.context.store.write(add).await {
             Ok(true) => monitor.stored += count,
             Ok(false) => {}
             Err(error) => {
@@ -117,7 +139,7 @@ impl Engine {
             cost: used.cost.unwrap_or_default(),
             estimated: used.estimated,
             error: failed.then(|| outcome.status.words()),
-            ended: self.clock.now(),
+            ended: self.context.clock.now(),
             ..self.turn_of(task, chosen, &prompt, (learnings, started))
         };
         let events = events.into_iter().map(turns::NewEvent::pack).collect();
@@ -137,7 +159,7 @@ impl Engine {
             attempt: task.attempt,
             role: TurnRole::Agent,
             // Agent output is masked when it is read; the prompt contains text by people.
-            prompt: self.checks.masker.mask(prompt).into_owned(),
+            prompt: self.verification.checks.masker.mask(prompt).into_owned(),
             response: String::new(),
             backend: chosen.backend.clone(),
             model: chosen.model.clone(),
@@ -161,7 +183,7 @@ impl Engine {
         prompt: &str,
         outcome: &AgentOutcome,
     ) {
-        let folder = self.settings.logs.join(task.current.id.as_str());
+        let folder = self.folders.logs.join(task.current.id.as_str());
         // The output of each backend of a run has its own file.
         let again = if chosen.number == 0 { String::new() } else { format!("-{}", chosen.number + 1) };
         let name = format!("{:03}-{}{again}", task.iteration, task.attempt);
@@ -173,5 +195,10 @@ impl Engine {
         if let Err(error) = write() {
             tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
         }
+    }
+
+    /// Returns the tokens and cost of a run. A cost that the agent did not report is estimated by the price table.
+    pub(super) fn used(&self, chosen: &SelectedBackend, outcome: &AgentOutcome) -> CallUsage {
+        self.calls.usage_of((&chosen.backend, chosen.model.as_deref()), outcome)
     }
 }

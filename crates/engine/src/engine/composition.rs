@@ -1,0 +1,315 @@
+//! Composition of the services: gives each of them the values and services that it needs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::agent::Backend;
+use crate::channels::Channel;
+use crate::checks::CheckRunner;
+use crate::clock::ClockWatch;
+use crate::domain::model::ids::ForgeName;
+use crate::domain::report::notice::Audience;
+use crate::domain::trust::limits::Limits;
+use crate::domain::trust::outbound::OutboundFilter;
+use crate::engine::Engine;
+use crate::engine::channel_effects::Channels;
+use crate::engine::claim::HeldLeases;
+use crate::engine::comments::Comments;
+use crate::engine::concurrency_limits::{ConcurrencyLimits, ForgeCallLimits, INTAKE};
+use crate::engine::context::ServiceContext;
+use crate::engine::executor::Executor;
+use crate::engine::forge_effects::ForgeEffects;
+use crate::engine::forges::Forges;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::forges::repository_access::ConfirmedRepositories;
+use crate::engine::git_access::ForgeGit;
+use crate::engine::housekeeping::Housekeeping;
+use crate::engine::intake::Intake;
+use crate::engine::leases::{LeaseOwner, Leases};
+use crate::engine::look_schedule::LookSchedule;
+use crate::engine::presence::Presence;
+use crate::engine::programs::Programs;
+use crate::engine::prompt_memory::Recall;
+use crate::engine::providers::Calls;
+use crate::engine::reconcile::{Reconciler, Rounds};
+use crate::engine::respondent::Respondent;
+use crate::engine::settings::{EngineSettings, ForgeSettings};
+use crate::engine::work::assist::Assistants;
+use crate::engine::work::images::Images;
+use crate::engine::work::program_question::ProgramRuns;
+use crate::engine::work::prompt_inputs::Prompts;
+use crate::engine::work::second_opinion::Opinions;
+use crate::engine::work::{Branches, Runs, Verification, Work};
+use crate::render::{MarkerKey, Renderer};
+use crate::store::loops::Slots;
+use crate::store::memory::StepMemory;
+use crate::workspace::Workspaces;
+
+/// Adapters and identities that the engine is composed of.
+pub struct EngineParts {
+    /// Database, clock, metrics, traces and signals.
+    pub context: ServiceContext,
+    /// Accounts on forges by configured name.
+    pub forges: HashMap<ForgeName, ForgeAccount>,
+    /// Notification channels.
+    pub channels: Vec<Channel>,
+    /// Git mirrors and work trees.
+    pub workspaces: Workspaces,
+    /// Agent backends by configured name.
+    pub backends: HashMap<String, Arc<dyn Backend>>,
+    /// Backends that answer questions of the service, by configured name.
+    pub assistants: HashMap<String, Respondent>,
+    /// Backends that give second opinions, by configured name.
+    pub reviewers: HashMap<String, Respondent>,
+    /// Runner of checks.
+    pub checks: CheckRunner,
+    /// Renderer of templates.
+    pub renderer: Renderer,
+    /// Filter that every text passes before it leaves the service.
+    pub outbound: OutboundFilter,
+    /// Key from which the tokens of session memory servers are derived.
+    pub mcp_key: String,
+    /// Key that signs the markers in the bot's comments.
+    pub marker_key: MarkerKey,
+    /// Identity of this process as an owner of leases.
+    pub owner: LeaseOwner,
+    /// Random name of this installation.
+    pub instance: String,
+}
+
+/// Services that other services use.
+struct Foundation {
+    context: ServiceContext,
+    leases: Arc<Leases>,
+    executor: Arc<Executor>,
+    forges: Arc<Forges>,
+    git: ForgeGit,
+    comments: Arc<Comments>,
+    calls: Arc<Calls>,
+    recall: Arc<Recall>,
+    intake: Arc<Intake>,
+    verification: Arc<Verification>,
+    renderer: Arc<Renderer>,
+}
+
+impl Foundation {
+    fn new(parts: EngineParts, audiences: Vec<Audience>, settings: &EngineSettings) -> Self {
+        let EngineParts { context, outbound, .. } = parts;
+        let workspaces = Arc::new(parts.workspaces);
+        let renderer = Arc::new(parts.renderer);
+        let leases = Arc::new(Leases {
+            context: context.clone(),
+            owner: parts.owner,
+            held: HeldLeases::default(),
+            pace: settings.pace,
+            watch: tokio::sync::Mutex::new(ClockWatch::new(context.clock.clone())),
+        });
+        let forges = Arc::new(Forges {
+            context: context.clone(),
+            accounts: parts.forges,
+            settings: settings.forges.clone(),
+            confirmed: ConfirmedRepositories::default(),
+        });
+        let mut backends: Vec<String> = parts.backends.keys().cloned().collect();
+        backends.sort_unstable();
+        Self {
+            executor: Arc::new(Executor {
+                context: context.clone(),
+                leases: leases.clone(),
+                audiences,
+                memory: StepMemory { settings: settings.memory.clone(), masker: parts.checks.masker.clone() },
+                slots: slots(&settings.forges),
+            }),
+            git: ForgeGit {
+                workspaces: workspaces.clone(),
+                outbound: outbound.clone(),
+                partial_clone: settings.partial_clone,
+            },
+            comments: Arc::new(Comments {
+                context: context.clone(),
+                renderer: renderer.clone(),
+                marker_key: parts.marker_key,
+                dashboard: settings.dashboard.clone(),
+                started_at: context.clock.now(),
+                default_backend: settings.calls.default_backend.clone(),
+            }),
+            calls: Arc::new(Calls {
+                context: context.clone(),
+                settings: settings.calls.clone(),
+                backends: parts.backends,
+                outbound: outbound.clone(),
+            }),
+            recall: Arc::new(Recall {
+                context: context.clone(),
+                settings: settings.memory.clone(),
+                embedder: settings.embedder.clone(),
+                outbound,
+                mcp_key: parts.mcp_key,
+            }),
+            intake: Arc::new(Intake {
+                context: context.clone(),
+                forges: forges.clone(),
+                pace: settings.pace,
+                limits: ConcurrencyLimits::of_calls(INTAKE),
+                backends,
+                learns: settings.memory.learns(),
+            }),
+            verification: Arc::new(Verification {
+                context: context.clone(),
+                workspaces,
+                checks: parts.checks,
+                programs: Arc::new(Programs { instance: parts.instance, settings: settings.programs.clone() }),
+                hooks: settings.hooks.clone(),
+            }),
+            context,
+            leases,
+            forges,
+            renderer,
+        }
+    }
+
+    /// Composes the services of work effects.
+    fn work(&self, respondents: Respondents, settings: &EngineSettings) -> Work {
+        let Self { context, forges, calls, verification, .. } = self;
+        let program_runs =
+            ProgramRuns { context: context.clone(), calls: calls.clone(), programs: verification.programs.clone() };
+        let assistants = Assistants {
+            context: context.clone(),
+            calls: calls.clone(),
+            program_runs: program_runs.clone(),
+            respondents: respondents.assistants,
+            masker: verification.checks.masker.clone(),
+            settings: settings.questions.clone(),
+        };
+        let prompts = Prompts {
+            context: context.clone(),
+            calls: calls.clone(),
+            verification: verification.clone(),
+            assistants,
+            recall: self.recall.clone(),
+            renderer: self.renderer.clone(),
+        };
+        let images = Images {
+            forges: forges.clone(),
+            settings: settings.images.clone(),
+            folder: settings.folders.images.clone(),
+        };
+        let runs = Arc::new(Runs {
+            context: context.clone(),
+            calls: calls.clone(),
+            verification: verification.clone(),
+            prompts,
+            images,
+            folders: settings.folders.clone(),
+        });
+        Work {
+            executor: self.executor.clone(),
+            forges: forges.clone(),
+            verification: verification.clone(),
+            branches: Branches {
+                context: context.clone(),
+                forges: forges.clone(),
+                git: self.git.clone(),
+                verification: verification.clone(),
+                runs: runs.clone(),
+                intake: self.intake.clone(),
+            },
+            runs,
+            opinions: Opinions {
+                context: context.clone(),
+                calls: calls.clone(),
+                verification: verification.clone(),
+                program_runs,
+                reviewers: respondents.reviewers,
+            },
+        }
+    }
+}
+
+/// Backends that answer questions, and backends that give second opinions, by configured name.
+struct Respondents {
+    assistants: HashMap<String, Respondent>,
+    reviewers: HashMap<String, Respondent>,
+}
+
+impl Engine {
+    /// Composes the services.
+    pub fn new(mut parts: EngineParts, settings: EngineSettings) -> Self {
+        let respondents = Respondents {
+            assistants: std::mem::take(&mut parts.assistants),
+            reviewers: std::mem::take(&mut parts.reviewers),
+        };
+        let channels = std::mem::take(&mut parts.channels);
+        let audiences = channels.iter().map(|channel| channel.audience().clone()).collect();
+        let foundation = Foundation::new(parts, audiences, &settings);
+        let work = foundation.work(respondents, &settings);
+        let Foundation {
+            context, leases, executor, forges, git, comments, calls, recall, intake, verification, ..
+        } = foundation;
+        let workspaces = &verification.workspaces;
+        let housekeeping = Housekeeping {
+            context: context.clone(),
+            leases: leases.clone(),
+            workspaces: workspaces.clone(),
+            recall: recall.clone(),
+            folders: settings.folders,
+            keep: settings.keep,
+        };
+        Self {
+            store: context.store.clone(),
+            clock: context.clock.clone(),
+            outbound: git.outbound.clone(),
+            channels: Arc::new(Channels {
+                context: context.clone(),
+                leases: leases.clone(),
+                channels,
+                retry: settings.channel_retry,
+                dashboard: settings.dashboard,
+                instance: verification.programs.instance.clone(),
+            }),
+            presence: Arc::new(Presence {
+                context: context.clone(),
+                forges: forges.clone(),
+                workspaces: workspaces.clone(),
+                pace: settings.pace,
+            }),
+            forge_effects: Arc::new(ForgeEffects {
+                context: context.clone(),
+                forges: forges.clone(),
+                comments: comments.clone(),
+                git: git.clone(),
+                executor: executor.clone(),
+                limits: ForgeCallLimits::default(),
+            }),
+            reconciler: Arc::new(Reconciler {
+                context: context.clone(),
+                forges: forges.clone(),
+                comments,
+                intake: intake.clone(),
+                housekeeping,
+                rounds: Rounds { settings: settings.rounds, looks: Mutex::new(LookSchedule::default()) },
+            }),
+            runs: work.runs.clone(),
+            work: Arc::new(work),
+            context,
+            leases,
+            executor,
+            forges,
+            git,
+            calls,
+            recall,
+            intake,
+            verification,
+        }
+    }
+}
+
+/// Returns the maximum numbers of concurrent loops: the lowest of all forges.
+fn slots(settings: &ForgeSettings) -> Slots {
+    let lowest = |of: fn(&Limits) -> u32| settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
+    Slots {
+        all: lowest(|limits| limits.loops),
+        per_forge: lowest(|limits| limits.loops_per_forge.unwrap_or(limits.loops)),
+        per_repository: lowest(|limits| limits.loops_per_repository),
+    }
+}
