@@ -935,23 +935,45 @@ fn audit_names_author_of_command() {
     assert!(run.audit().is_empty(), "a question changes nothing");
 }
 
-#[test]
-fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
-    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 20);
+/// Starts a loop of at most 20 iterations whose progress is too slow for them, and lets it run up to 10 iterations.
+fn hopeless(gives_up: bool) -> (LoopRun, u64) {
+    let mut run = LoopRun::with(|s| {
+        s.policy.limits.iterations = 20;
+        s.policy.limits.cost_usd = Usd::dollars(100);
+        if gives_up {
+            let thresholds = json!({ "strategy": { "outlook": { "enabled": true } } });
+            s.policy.thresholds = thresholds.as_object().cloned().unwrap();
+        }
+    });
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(2, 198, "") },
     });
-    let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
-    let work = |run: &mut LoopRun, n: u64| {
-        run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));
-    };
     let mut n = 0;
     while run.current.state == LoopState::Running && n < 10 {
         n += 1;
-        work(&mut run, n);
+        creep(&mut run, n);
     }
+    (run, n)
+}
+
+/// Ends the n-th iteration with two more percent of the tests.
+fn creep(run: &mut LoopRun, n: u64) {
+    let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
+    run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));
+}
+
+#[test]
+fn hopeless_loop_continues_by_default() {
+    let (run, n) = hopeless(false);
+    run.is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(n, 10);
+}
+
+#[test]
+fn hopeless_loop_with_outlook_stops_at_limit_and_can_be_resumed() {
+    let (mut run, n) = hopeless(true);
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!((4..10).contains(&n), "{n} iterations");
     assert!(run.current.why.starts_with("at its rate the rest takes "), "{}", run.current.why);
@@ -962,7 +984,7 @@ fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
         .is(LoopState::Queued, LoopStep::Idle);
     run.working();
     for more in 1..4 {
-        work(&mut run, n + more);
+        creep(&mut run, n + more);
         run.is(LoopState::Running, LoopStep::Agent);
     }
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
