@@ -393,7 +393,8 @@ impl Engine {
                 self.metrics.escalation(&cause.to_string(), level_name(*level));
             }
         }
-        if !next.state.is_open() {
+        if decision.ended {
+            self.metrics.effects_of_interventions(&next.oversight_report());
             self.loop_span(next, now);
         }
         self.summarize(next).await;

@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(review.decision(), oversight::OversightDecision::Continue);
         assert!(!review.interferes() && supervision.overseer.health == oversight::Health::Healthy);
         assert_eq!(
-            oversight::report(&supervision.overseer).to_string().lines().last(),
+            oversight::OversightReport::of(&supervision.overseer, &[], false, 0.01).to_string().lines().last(),
             Some("  LOG                 1")
         );
     }
