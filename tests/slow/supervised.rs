@@ -140,7 +140,7 @@ async fn loop_of_ten_iterations_asks_before_its_limit(dialect: Dialect) {
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { standstill_chance: 0, no_progress_iterations: 100 } }";
     story(Setup::new(dialect).agent(STUCK).config(limits), async |world| {
         let stopped = world.run().await;
-        assert_eq!(stopped.limits.iterations, 10);
+        assert_eq!(stopped.limits.iterations.count(), Some(10));
         assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
         assert!(stopped.spent.iterations < 10, "{} after {} iterations", stopped.why, stopped.spent.iterations);
     })
@@ -475,7 +475,7 @@ async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
     let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { escalation_threshold: 12 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
-        assert_eq!((stopped.limits.iterations, stopped.spent.iterations), (10, 10), "{}", stopped.why);
+        assert_eq!((stopped.limits.iterations.count(), stopped.spent.iterations), (Some(10), 10), "{}", stopped.why);
         let prompts = world.prompts().await;
         let told: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Iterations 1 to 5: ")).collect();
         assert_eq!(told, [false, false, false, false, false, true, true, true, true, true], "{}", prompts[5]);

@@ -717,7 +717,7 @@ fn variables_override_nested_values() {
     let supervision = policy.supervision();
     assert_eq!((supervision.control.stuck_iterations, supervision.oversight.stuck.enabled), (5, false));
     assert_eq!(policy.thresholds["preset"], "pinned");
-    assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 5400));
+    assert_eq!((policy.limits.iterations.count(), policy.limits.timeout.as_seconds()), (Some(3), 5400));
     assert_eq!((policy.limits.cost_usd.0, policy.progress), (Money::from_usd(2.5), ProgressReport::StatusOnly));
 }
 
@@ -934,7 +934,7 @@ fn repository_file_is_parsed() {
     assert_eq!(settings.protected, Some(ProtectedPolicy::Block));
     assert_eq!(settings.environment.network, Some(vec!["npm".to_owned(), "fixtures.example.org".to_owned()]));
     let policy = Policy::default().with_repository(&settings);
-    assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 1800));
+    assert_eq!((policy.limits.iterations.count(), policy.limits.timeout.as_seconds()), (Some(3), 1800));
     assert_eq!(policy.base.as_deref(), Some("develop"));
     assert_eq!(parse_repository("x", "", &Policy::default()).expect("an empty file is valid"), Default::default());
 }

@@ -291,7 +291,7 @@ impl<'a> PolicyRun<'a> {
 /// iteration limit, and the usual number of iterations if `estimated`.
 fn facts(max_iterations: u32, estimated: bool) -> TaskFacts {
     let limits = Limits::default();
-    let scale = f64::from(max_iterations) / f64::from(limits.iterations);
+    let scale = f64::from(max_iterations) / limits.iterations.as_f64();
     TaskFacts {
         task: TASK.to_owned(),
         max_iterations: f64::from(max_iterations),
