@@ -322,7 +322,7 @@ mod tests {
             if a.id == "r-1-aaaaaa" && a.reason.join(" ") == "no longer needed"));
         assert!(matches!(parse("loops resume r-1-aaaaaa --max-iterations 5 --timeout 90m --budget 2.5 try harder"),
             Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Resume(a)), .. }))
-            if a.max_iterations == Some(5) && a.timeout.map(|t| t.as_seconds()) == Some(5400) && a.guidance.len() == 2));
+            if a.max_iterations.and_then(|limit| limit.count()) == Some(5) && a.timeout.map(|t| t.as_seconds()) == Some(5400) && a.guidance.len() == 2));
         assert!(matches!(parse("replay t.jsonl --plot t.svg --summary"),
             Ok(Every::Replay(a)) if a.plot.as_deref() == Some(std::path::Path::new("t.svg")) && a.summary));
         assert!(matches!(parse("replay traces r-1-aaaaaa --compare a.yaml b.yaml"),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::loops::{dollars, duration};
+use super::loops::{dollars, duration, iterations};
 use super::serve::{INTERRUPTED, Signals};
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::agent::presets;
@@ -94,9 +94,9 @@ pub struct LocalArgs {
     /// Only backend to use [default: all, in the order of `priority`]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
-    /// Maximum number of iterations
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_iterations: Option<u32>,
+    /// Maximum number of iterations, or `unlimited`
+    #[arg(long, value_name = "N", value_parser = iterations)]
+    pub max_iterations: Option<quantity::IterationLimit>,
     /// Maximum working time, such as 90m
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<quantity::Duration>,

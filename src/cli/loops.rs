@@ -24,7 +24,7 @@ use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::report::loop_report::LoopReport;
-use crate::domain::supervision::oversight::{OversightReport, report};
+use crate::domain::supervision::oversight::OversightReport;
 use crate::store::listing::{self, LoopFilter, RepoScope};
 use crate::store::loops::InputOutcome;
 use crate::store::sql::Connection;
@@ -132,9 +132,9 @@ pub struct PauseArgs {
 pub struct ResumeArgs {
     /// Id of the loop
     pub id: String,
-    /// New maximum number of iterations
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_iterations: Option<u32>,
+    /// New maximum number of iterations, or `unlimited`
+    #[arg(long, value_name = "N", value_parser = iterations)]
+    pub max_iterations: Option<quantity::IterationLimit>,
     /// New maximum working time, such as 90m
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<quantity::Duration>,
@@ -315,8 +315,7 @@ impl LoopsShell<'_> {
         let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
         let sum = |of: String, belongs: &dyn Fn(&Loop) -> bool| {
             let loops = || all.iter().filter(|l| belongs(l));
-            let states = loops().filter_map(|l| l.supervision.state.as_ref());
-            let sum = states.fold(OversightReport::default(), |sum, known| sum.plus(&report(&known.overseer)));
+            let sum = loops().fold(OversightReport::default(), |sum, l| sum.plus(&l.oversight_report()));
             (of, sum, loops().map(ClaimSums::of).fold(ClaimSums::default(), ClaimSums::plus))
         };
         let repo = &current.issue.repo;
@@ -428,6 +427,11 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 
 pub(super) fn duration(text: &str) -> Result<quantity::Duration, Failure> {
     quantity::Duration::parse(text).ok_or_else(|| Failure::new("expected a duration such as 90s, 30m or 2h"))
+}
+
+pub(super) fn iterations(text: &str) -> Result<quantity::IterationLimit, Failure> {
+    let limit = quantity::IterationLimit::parse(text).filter(|limit| !limit.is_reached(0));
+    limit.ok_or_else(|| Failure::new("expected a number of iterations from 1 on, or `unlimited`"))
 }
 
 pub(super) fn dollars(text: &str) -> Result<f64, Failure> {

@@ -63,8 +63,8 @@ async fn run_accepts_every_option(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(done.checks.source, Some(CheckSource::Command));
         assert_eq!(done.checks.list.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
-        let limits = (done.limits.iterations, done.limits.time_ms, done.limits.cost);
-        assert_eq!(limits, (3, 20 * 60_000, Money(2_500_000)));
+        let limits = (done.limits.iterations.count(), done.limits.time_ms, done.limits.cost);
+        assert_eq!(limits, (Some(3), 20 * 60_000, Money(2_500_000)));
         assert_eq!(done.branch.base_branch, "next");
         let pull = done.pull.opened.expect("a pull request").number;
         let base = world.forge.with(|s| s.pull(world.repo, pull).expect("the pull request").1.base.clone());
@@ -183,7 +183,7 @@ async fn pause_waits_for_iteration_and_resume_adds_guidance(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!(done.limits.iterations, 7);
+        assert_eq!(done.limits.iterations.count(), Some(7));
         let prompts = world.prompts().await;
         assert!(!prompts[0].contains("Mind the units."));
         assert!(prompts[1].contains("Mind the units.") && prompts[1].contains("And be quick."), "{}", prompts[1]);
@@ -422,7 +422,7 @@ async fn checks_are_set_by_command(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert_eq!((done.checks.source, done.limits.iterations), (Some(CheckSource::Detected), 4));
+        assert_eq!((done.checks.source, done.limits.iterations.count()), (Some(CheckSource::Detected), Some(4)));
         assert_eq!(done.checks.list.iter().map(|check| check.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
     })
     .await;
@@ -528,8 +528,8 @@ async fn iteration_limit_is_raised_by_command(dialect: Dialect) {
         world.settle().await;
         let raised = world.the_loop().await;
         assert_eq!(
-            (raised.state, raised.limits.iterations),
-            (LoopState::LimitReached, 3),
+            (raised.state, raised.limits.iterations.count()),
+            (LoopState::LimitReached, Some(3)),
             "the loop resumed without a command"
         );
         assert_eq!(world.reactions(comment), ["eyes", "rocket"]);

@@ -123,10 +123,11 @@ async fn stored_loop_is_audited() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", utf8(&output.stderr));
         utf8(&output.stdout)
     };
-    let counts = paused.supervision.state.as_ref().expect("it was judged").overseer.clone();
+    let counts = paused.oversight_report();
     let redirects = counts.interventions[&InterventionLevel::Redirect];
-    let none = counts.followed[&InterventionLevel::Redirect].none;
-    assert!(redirects > 0 && none > 0, "{counts:?}");
+    let followed = counts.followed[&InterventionLevel::Redirect];
+    let of_stuck = counts.effects[&DetectionKind::Stuck];
+    assert!(redirects > 0 && followed.no_progress > 0 && of_stuck.progress == 0, "{counts:?}");
 
     let text = run(&["loops", "show", id, "--report", "--audit"]).await;
     let parts = [format!("\nLoop {id}\n"), "\nRepository mira/app\n".into(), "\nAll 1 loops\n".into()];
@@ -134,8 +135,8 @@ async fn stored_loop_is_audited() {
         parts.iter().map(|part| text.find(part.as_str()).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
     assert!(at.is_sorted(), "{text}");
     for line in [
-        format!("  {:<16}{:>5}\n", "stuck", counts.detections[&DetectionKind::Stuck]),
-        format!("  {:<16}{redirects:>5}   progress followed 0 of {none}\n", "REDIRECT"),
+        format!("  {:<16}{:>5}   {of_stuck}\n", "stuck", counts.detections[&DetectionKind::Stuck]),
+        format!("  {:<16}{redirects:>5}   {followed}\n", "REDIRECT"),
         format!("  {:<16}{:>5}\n", "PAUSE", 1),
     ] {
         assert_eq!(text.matches(&line).count(), 3, "{line}: {text}");
@@ -155,8 +156,8 @@ async fn stored_loop_is_audited() {
     for of in [format!("Loop {id}"), "Repository mira/app".into(), "All 1 loops".into()] {
         let report = &json["report"][&of];
         assert_eq!(
-            (&report["interventions"]["redirect"], &report["followed"]["redirect"]["none"]),
-            (&redirects.into(), &none.into())
+            (&report["interventions"]["redirect"], &report["effects"]["stuck"]),
+            (&redirects.into(), &serde_json::json!(of_stuck))
         );
         assert!(report["claims"].is_object(), "{of}: {report}");
     }
@@ -196,12 +197,22 @@ async fn stored_loop_is_audited() {
     }
     assert!(!schema.is_valid(&serde_json::json!({ "errors": "three" })));
     let report = run(&["loops", "report", id]).await;
-    let redirected = format!("| REDIRECT | {redirects} | 0 | {none} |\n");
-    for part in [&format!("# Report on {id}: "), "\n| stuck: ", redirected.as_str(), ": PAUSE stuck (critical): "] {
+    let redirected = format!("| REDIRECT | {redirects} | 0 | {} |\n", followed.no_progress);
+    let effect = format!(" | 0 of {0} | 0 of {0} |\n", of_stuck.known());
+    for part in [
+        &format!("# Report on {id}: "),
+        "\n| stuck: ",
+        effect.as_str(),
+        redirected.as_str(),
+        ": PAUSE stuck (critical): ",
+    ] {
         assert!(report.contains(part), "{part}: {report}");
     }
     let json: Value = serde_json::from_str(&run(&["--json", "loops", "report", id]).await).expect("JSON");
     assert_eq!(json["course"].as_array().map(Vec::len), Some(paused.iterations.len()));
+    let stuck = json["detections"].as_array().and_then(|all| all.iter().find(|one| one["kind"] == "stuck"));
+    let stuck = stuck.expect("the detection");
+    assert_eq!((&stuck["effectiveness"], &stuck["false_positive_rate"]), (&0.0.into(), &0.0.into()), "{stuck}");
 
     // The exported trace and the stored loop give the same comparison of two files.
     let trace = run(&["loops", "export", id, "--trace"]).await;

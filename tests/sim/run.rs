@@ -11,7 +11,7 @@ use ralph_bot::domain::loops::{
 use ralph_bot::domain::loops::{RunOptions, TimerKind};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
-use ralph_bot::domain::model::quantity::Duration;
+use ralph_bot::domain::model::quantity::{Duration, IterationLimit};
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
@@ -242,7 +242,7 @@ impl Sim {
         let place = Self::place(issue);
         let round = self.round.get(&issue).copied().unwrap_or(0) + 1;
         let mut policy = Policy { progress: ProgressReport::Comments, ..Policy::default() };
-        policy.limits.iterations = self.script.iterations;
+        policy.limits.iterations = IterationLimit::of(self.script.iterations);
         policy.limits.timeout = Duration::seconds(30 * 24 * 3600);
         let start = LoopStart {
             request: String::new(),

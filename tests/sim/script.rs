@@ -6,6 +6,7 @@ use ralph_bot::domain::loops::{
     RunOptions,
 };
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
+use ralph_bot::domain::model::quantity::IterationLimit;
 
 use crate::rng::Rng;
 use crate::world::SimWorld;
@@ -144,7 +145,8 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
             say(LoopCommand::Resume(command::Resume { options, guidance: format!("resumed {sequence}") }))
         }
         ScriptEvent::ResumeMore => {
-            let options = RunOptions { max_iterations: Some(current.spent.iterations + 2), ..options };
+            let options =
+                RunOptions { max_iterations: Some(IterationLimit::of(current.spent.iterations + 2)), ..options };
             say(LoopCommand::Resume(command::Resume { options, guidance: String::new() }))
         }
         ScriptEvent::Abort => say(LoopCommand::Abort(command::Abort { reason: String::new() })),

@@ -158,7 +158,7 @@ async fn commands_and_labels_of_people(dialect: Dialect, mode: UpdateMode) -> Ve
         let begin = world.comment("/ralph run --max-iterations 4").await;
         settle(world).await;
         assert_eq!(world.reactions(begin), ["eyes", "rocket"]);
-        assert_eq!(world.the_loop().await.limits.iterations, 4);
+        assert_eq!(world.the_loop().await.limits.iterations.count(), Some(4));
         let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
         world
             .forge

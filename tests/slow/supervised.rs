@@ -137,10 +137,10 @@ async fn figures_of_control_are_shown_to_people(dialect: Dialect) {
 
 /// With the default limit a hopeless loop asks a person before the limit ends it.
 async fn loop_of_ten_iterations_asks_before_its_limit(dialect: Dialect) {
-    let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { standstill_chance: 0, no_progress_iterations: 100 } }\nstrategy: { outlook: { enabled: false } }";
+    let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { standstill_chance: 0, no_progress_iterations: 100 } }";
     story(Setup::new(dialect).agent(STUCK).config(limits), async |world| {
         let stopped = world.run().await;
-        assert_eq!(stopped.limits.iterations, 10);
+        assert_eq!(stopped.limits.iterations.count(), Some(10));
         assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
         assert!(stopped.spent.iterations < 10, "{} after {} iterations", stopped.why, stopped.spent.iterations);
     })
@@ -148,7 +148,7 @@ async fn loop_of_ten_iterations_asks_before_its_limit(dialect: Dialect) {
 }
 
 async fn switched_off_oversight_detects_nothing(dialect: Dialect) {
-    let off = "limits: { iterations: 9, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, escalation_threshold: 12 }";
+    let off = "limits: { iterations: 9, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { escalation_threshold: 12 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
         assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 9), "{}", stopped.why);
@@ -163,7 +163,7 @@ async fn switched_off_oversight_detects_nothing(dialect: Dialect) {
 }
 
 async fn critical_detection_redirects_if_pauses_are_off(dialect: Dialect) {
-    let off = "limits: { iterations: 14, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { pause_on_critical: false }\nstrategy: { outlook: { enabled: false }, escalation_threshold: 50 }";
+    let off = "limits: { iterations: 14, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { pause_on_critical: false }\nstrategy: { escalation_threshold: 50 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
         let levels = levels(&stopped);
@@ -260,9 +260,7 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
 }
 
 async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
-    // Otherwise a loop without progress after guidance ends, which is another cause.
-    let asks = "strategy: { outlook: { enabled: false } }";
-    story(stuck(dialect).config(asks), async |world| {
+    story(stuck(dialect), async |world| {
         world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.bot_comments_on(escalation).is_empty());
@@ -474,10 +472,10 @@ async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
 
 /// With the defaults, a summary is made within the loop, and prompts have it.
 async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
-    let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { outlook: { enabled: false }, escalation_threshold: 12 }";
+    let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { escalation_threshold: 12 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
-        assert_eq!((stopped.limits.iterations, stopped.spent.iterations), (10, 10), "{}", stopped.why);
+        assert_eq!((stopped.limits.iterations.count(), stopped.spent.iterations), (Some(10), 10), "{}", stopped.why);
         let prompts = world.prompts().await;
         let told: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Iterations 1 to 5: ")).collect();
         assert_eq!(told, [false, false, false, false, false, true, true, true, true, true], "{}", prompts[5]);

@@ -46,7 +46,7 @@ pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, TaskPolicy)> {
         named("conformal step count", TaskPolicy::Conformal),
         named("ours", pipeline(ours.clone())),
         named("ours, no earlier loops", pipeline(PipelineVariant { without_experience: true, ..ours.clone() })),
-        named("ours, known worth", pipeline(PipelineVariant { knows_task_value: true, ..ours.clone() })),
+        named("ours, giving up", pipeline(PipelineVariant { gives_up: true, ..ours.clone() })),
         named("ours, conformal step count", pipeline(PipelineVariant { conformal: true, ..ours })),
         named("all seen, three late", TaskPolicy::LateOracle(3)),
         named("oracle", TaskPolicy::Oracle),

@@ -30,11 +30,10 @@ pub(super) fn notification(current: &Loop) -> Option<DesktopNotification> {
     let plain = |text: &str| line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let body = format!("{}\n{}", plain(&current.task.title), plain(&current.why));
     let summary = format!(
-        "ralph-bot needs you: {} is {} (iteration {} of {})",
+        "ralph-bot needs you: {} is {} (iteration {})",
         current.id,
         current.state.words(),
-        current.spent.iterations,
-        current.limits.iterations
+        current.limits.iterations.progress(current.spent.iterations)
     );
     let is_critical = matches!(current.state, LoopState::Failed | LoopState::Aborted);
     Some(DesktopNotification { summary, body, is_critical })

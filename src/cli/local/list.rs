@@ -67,7 +67,7 @@ pub(super) async fn print_list(choice: &FolderChoice, forge: &Local, json: bool)
         [
             known.id.to_string(),
             known.state.words(),
-            format!("{}/{}", known.spent.iterations, known.limits.iterations),
+            known.limits.iterations.progress(known.spent.iterations).replace(" of ", "/"),
             known.spent.cost.to_string(),
             moment(known.updated_at),
             one_line(&known.task.title),

@@ -85,7 +85,7 @@ pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, no
 fn raised_limit(current: &Loop, now: Timestamp) -> String {
     let limits = &current.limits;
     match current.exhausted_limit(now) {
-        Some(LoopLimit::Iterations) => format!(" --max-iterations {}", limits.iterations.saturating_add(5)),
+        Some(LoopLimit::Iterations) => format!(" --max-iterations {}", limits.iterations.plus(5)),
         Some(LoopLimit::Time) => format!(" --timeout {}m", limits.time_ms / 60_000 + 60),
         Some(_) => format!(" --budget {:.2}", Money(limits.cost.0.saturating_mul(2)).usd()),
         None => String::new(),

@@ -10,6 +10,7 @@ use crate::cli::{one_line, print};
 use crate::domain::checks::dependencies::decisive_lines;
 use crate::domain::loops::{Iteration, Loop, LoopState};
 use crate::domain::model::ids::Money;
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding};
 use crate::domain::report::denied_tools;
 use crate::forge::local::LocalMessage;
@@ -25,7 +26,11 @@ pub(super) enum ProgressEvent {
     /// A plan that waits for an approval.
     Plan { hash: String, text: String },
     /// Start of an iteration.
-    Began { iteration: u32, of: u32 },
+    Began {
+        iteration: u32,
+        /// Maximum number of iterations; `None` if unlimited.
+        of: Option<u32>,
+    },
     /// End of an iteration.
     Iteration {
         iteration: u32,
@@ -188,7 +193,8 @@ impl LocalProgress {
         for iteration in &current.iterations {
             if iteration.number > self.began {
                 self.began = iteration.number;
-                events.push(ProgressEvent::Began { iteration: iteration.number, of: current.limits.iterations });
+                events
+                    .push(ProgressEvent::Began { iteration: iteration.number, of: current.limits.iterations.count() });
             }
             if iteration.number > self.ended && iteration.ended_at.is_some() {
                 self.ended = iteration.number;
@@ -247,7 +253,8 @@ impl ProgressEvent {
                 format!("{bold}plan {hash}{bold:#}\n{lines}")
             }
             Self::Began { iteration, of } => {
-                format!("{bold}iteration {iteration} of {of}{bold:#}: running the agent\n")
+                let limit = of.map_or(IterationLimit::UNLIMITED, IterationLimit::of);
+                format!("{bold}iteration {}{bold:#}: running the agent\n", limit.progress(*iteration))
             }
             Self::Iteration {
                 summary,

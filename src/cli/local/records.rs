@@ -104,7 +104,7 @@ fn summary_text(current: &Loop, steps: &[SuggestedCommand], now: Timestamp) -> S
         "- Loop: {}\n- State: {state}: {}\n- Branch: {}\n",
         current.id, current.why, current.branch.name
     ));
-    text.push_str(&format!("- Iterations: {} of {}\n", current.spent.iterations, limits.iterations));
+    text.push_str(&format!("- Iterations: {}\n", limits.iterations.progress(current.spent.iterations)));
     text.push_str(&format!(
         "- Time: {minutes} of {} minutes\n- Cost: {}\n",
         limits.time_ms / 60_000,

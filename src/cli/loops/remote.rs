@@ -20,6 +20,7 @@ use crate::domain::loops::command::PREFIX;
 use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::report::loop_report::LoopReport;
 use crate::store::listing::LoopRow;
 use crate::web::api::problem::ApiProblem;
@@ -243,7 +244,7 @@ fn row(of: &ApiLoop) -> Result<LoopRow, CliError> {
         person: User { id: UserId(0), login: of.person.clone(), kind: AccountKind::User },
         reason: of.reason.clone(),
         iterations: of.iteration,
-        max_iterations: of.max_iterations,
+        max_iterations: of.max_iterations.map_or(IterationLimit::UNLIMITED, IterationLimit::of),
         completion: Ratio::new(of.completion),
         cost: Money::from_usd(of.cost_usd),
         cost_limit: Money::from_usd(of.cost_limit_usd),
@@ -348,7 +349,7 @@ mod tests {
         let LoopCommand::Resume(command) = parsed(&resume(&bare)) else { panic!("a resume") };
         assert_eq!((command.options, command.guidance.as_str()), (RunOptions::default(), ""));
         let all = ResumeArgs {
-            max_iterations: Some(40),
+            max_iterations: Some(IterationLimit::of(40)),
             timeout: quantity::Duration::parse("90m"),
             budget: Some(2.5),
             check: vec![r#"sh -c "echo \"a b\"""#.into(), "./lint".into()],
@@ -360,7 +361,7 @@ mod tests {
         let LoopCommand::Resume(command) = parsed(&resume(&all)) else { panic!("a resume") };
         let expected = RunOptions {
             checks: vec![r#"sh -c "echo \"a b\"""#.into(), "./lint".into()],
-            max_iterations: Some(40),
+            max_iterations: Some(IterationLimit::of(40)),
             timeout_s: Some(5400),
             budget: Some(Money(2_500_000)),
             backend: Some("mine".into()),

@@ -124,7 +124,7 @@ async fn running_service_applies_pause_resume_and_abort() {
         (LoopState::Queued, user(5, "alice")),
         "its authority stays a person"
     );
-    assert_eq!((resumed.limits.iterations, resumed.limits.time_ms), (40, 90 * 60_000));
+    assert_eq!((resumed.limits.iterations.count(), resumed.limits.time_ms), (Some(40), 90 * 60_000));
     assert_eq!((resumed.limits.cost, resumed.requests.guidance[0].text.as_str()), (Money(2_500_000), "try harder"));
 
     assert_eq!(code(run_served(&setup, &beside, "pause r-1-aaaaaa").await), success);
@@ -140,7 +140,7 @@ async fn running_service_applies_pause_resume_and_abort() {
         (resumed.settings.options.backend.as_deref(), resumed.settings.options.base.as_deref()),
         (Some("mine"), Some("next"))
     );
-    assert_eq!(resumed.limits.iterations, 40, "what is left out stays");
+    assert_eq!(resumed.limits.iterations.count(), Some(40), "what is left out stays");
 
     assert_eq!(code(run_served(&setup, &beside, "resume r-1-aaaaaa").await), format!("{:?}", ExitCode::FAILURE));
     assert_eq!(code(run_served(&setup, &beside, "abort r-1-aaaaaa no longer needed").await), success);

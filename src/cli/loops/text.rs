@@ -151,7 +151,7 @@ fn summary(row: &LoopRow, now: Timestamp) -> serde_json::Value {
         "issue": row.issue,
         "title": row.title,
         "iteration": row.iterations,
-        "max_iterations": row.max_iterations,
+        "max_iterations": row.max_iterations.count(),
         "completion": row.completion,
         "cost_usd": row.cost.usd(),
         "age_s": now.since(row.created_at) / 1000,
@@ -172,7 +172,7 @@ fn cells(row: &LoopRow, now: Timestamp) -> [String; 8] {
         row.id.to_string(),
         row.state.as_str().to_owned(),
         one_line(&format!("{}#{}", row.repo, row.issue)),
-        format!("{}/{}", row.iterations, row.max_iterations),
+        row.max_iterations.progress(row.iterations).replace(" of ", "/"),
         format!("{}%", row.completion.whole_percent()),
         row.cost.to_string(),
         age(now.since(row.created_at)),
@@ -234,8 +234,8 @@ pub(super) fn details(current: &Loop, now: Timestamp) -> String {
     say("issue", &format!("{}#{} {}", current.issue.repo, current.issue.issue, current.task.title));
     say("page", &current.task.url);
     let (least, most) = current.usual_iterations();
-    let (at, limit) = (current.spent.iterations, current.limits.iterations);
-    say("iteration", &format!("{at} of {limit} (typical for {}: {least} to {most})", current.task_type().as_str()));
+    let iteration = current.limits.iterations.progress(current.spent.iterations);
+    say("iteration", &format!("{iteration} (typical for {}: {least} to {most})", current.task_type().as_str()));
     if let Some(judged) = current.judged() {
         say("health", judged.health.word());
         say("alarms", &control_words::raised(current.retained_iterations().filter_map(|i| i.judged.as_ref())));

@@ -95,7 +95,7 @@ and `contains`, and these names:
 
 | name | meaning |
 |---|---|
-| `iteration`, `max_iterations` | 1-based number of the iteration; maximum number of iterations of the loop |
+| `iteration`, `max_iterations` | 1-based number of the iteration; maximum number of iterations of the loop (4294967295 if unlimited) |
 | `elapsed_minutes` (`elapsed`) | running time in whole minutes |
 | `consec_errors`, `error_count`, `has_error` | number of consecutive failed runs; number of iterations with an error; whether the last run failed |
 | `cost` (`total_cost`), `cost_hour` | cost of the loop in dollars; cost within the last 60 minutes |
@@ -343,6 +343,7 @@ impl Reference<'_> {
         match text_of(schema, "format") {
             Some("duration-text") => return "duration".to_owned(),
             Some("us-dollars") => return "amount".to_owned(),
+            Some("iteration-limit") => return "`unlimited` or whole number".to_owned(),
             _ => {}
         }
         if let Some(Json::Array(words)) = schema.get("enum") {

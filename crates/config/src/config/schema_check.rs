@@ -5,7 +5,9 @@ use serde_json::Value as Json;
 
 use super::problem::ProblemCollector;
 use super::yaml::{YamlNode, YamlValue};
-use crate::domain::model::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
+use crate::domain::model::quantity::{
+    DURATION_EXPECTED, ITERATIONS_EXPECTED, MONEY_EXPECTED, duration_of, iterations_of, money_of,
+};
 use crate::domain::model::settings::did_you_mean;
 
 /// Keys that would contain a secret, each with the prefix of the keys (`_env`, `_file`) that name its source.
@@ -111,6 +113,7 @@ impl<'s> SchemaView<'s> {
         match self.format() {
             Some("duration-text") => return DURATION_EXPECTED.to_owned(),
             Some("us-dollars") => return MONEY_EXPECTED.to_owned(),
+            Some("iteration-limit") => return ITERATIONS_EXPECTED.to_owned(),
             _ => {}
         }
         let mut kinds: Vec<&str> = self
@@ -238,6 +241,7 @@ impl<'s> SchemaView<'s> {
         let good = match self.format() {
             Some("duration-text") => duration_of(&json).is_some(),
             Some("us-dollars") => money_of(&json).is_some(),
+            Some("iteration-limit") => iterations_of(&json).is_some(),
             _ => {
                 let (low, high) = self.bounds();
                 let number = json.as_f64();

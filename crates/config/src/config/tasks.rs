@@ -7,7 +7,7 @@ use super::schema_check::SchemaView;
 use super::yaml::YamlNode;
 use super::{ConfigProblems, read_limited, typed};
 use crate::domain::loops::RunOptions;
-use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::quantity::{Duration, IterationLimit, Usd};
 use crate::domain::model::settings::{ConfigSection as _, config_section};
 
 /// Maximum number of tasks in a file.
@@ -29,7 +29,7 @@ config_section! {
         /// Commands that must exit with code 0; detected from the repository if empty.
         pub checks: Vec<String>;
         /// Maximum number of iterations.
-        pub max_iterations: Option<u32>, in 1..=1_000;
+        pub max_iterations: Option<IterationLimit>, in 1..=1_000;
         /// Maximum working time.
         pub timeout: Option<Duration>, in Duration::seconds(1)..=Duration::hours(720);
         /// Maximum cost in US dollars.
@@ -51,7 +51,7 @@ config_section! {
         /// Commands that must exit with code 0; those of `defaults` if omitted.
         pub checks: Vec<String>;
         /// Maximum number of iterations.
-        pub max_iterations: Option<u32>, in 1..=1_000;
+        pub max_iterations: Option<IterationLimit>, in 1..=1_000;
         /// Maximum working time.
         pub timeout: Option<Duration>, in Duration::seconds(1)..=Duration::hours(720);
         /// Maximum cost in US dollars.
@@ -152,7 +152,7 @@ impl TaskSection {
             (None, Some(value)) => options.push((option, shared(name), value)),
             (None, None) => {}
         };
-        let text = |value: &Option<u32>| value.map(|value| value.to_string());
+        let text = |value: &Option<IterationLimit>| value.map(|value| value.to_string());
         add("--max-iterations", "max_iterations", text(&self.max_iterations), text(&defaults.max_iterations));
         let text = |value: &Option<Duration>| value.map(|value| format!("{}s", value.as_seconds()));
         add("--timeout", "timeout", text(&self.timeout), text(&defaults.timeout));
@@ -189,11 +189,14 @@ tasks:
         let first = &tasks[0];
         assert_eq!((first.title.as_str(), first.body.as_str()), ("Fix the parser", "It fails on empty input."));
         assert_eq!(first.options.checks, ["cargo test parser", "cargo clippy"]);
-        assert_eq!((first.options.max_iterations, first.options.timeout_s), (Some(4), Some(5400)));
+        assert_eq!((first.options.max_iterations, first.options.timeout_s), (Some(IterationLimit::of(4)), Some(5400)));
         assert_eq!(first.options.budget, Some(Money::from_usd(2.5)));
         let second = &tasks[1];
         assert_eq!((second.body.as_str(), second.options.checks.as_slice()), ("Rename", &["make test".to_owned()][..]));
-        assert_eq!((second.options.max_iterations, second.options.base.as_deref()), (Some(9), Some("develop")));
+        assert_eq!(
+            (second.options.max_iterations, second.options.base.as_deref()),
+            (Some(IterationLimit::of(9)), Some("develop"))
+        );
         assert_eq!(second.options.backend.as_deref(), Some("claude"));
     }
 

@@ -14,6 +14,7 @@ use secrecy::ExposeSecret;
 use super::*;
 use crate::domain::loops::command::TABLE;
 use crate::domain::model::ids::{Money, RepoId};
+use crate::domain::model::quantity::{self, IterationLimit, Usd};
 use crate::domain::model::task::{CheckRule, CheckSource};
 use crate::domain::supervision::oversight::{Basis, DetectionKind, InterventionLevel, OversightSettings};
 use crate::domain::trust::egress::{Egress, Hosts};
@@ -229,7 +230,7 @@ fn wrong_types_report_the_expected_type() {
     conf/ralph-control.yaml:1:9: `server`: expected a map, found a number
     conf/ralph-control.yaml:2:9: `forges`: expected a list, found a map
     conf/ralph-control.yaml:4:10: `limits.loops`: expected a whole number, found text
-    conf/ralph-control.yaml:5:15: `limits.iterations`: must be between 0 and 4294967295
+    conf/ralph-control.yaml:5:15: `limits.iterations`: expected a number of iterations such as 10, or `unlimited`
     conf/ralph-control.yaml:6:12: `limits.timeout`: expected a duration such as 90s, 30m, 2h or 1h30m, at most a year
     conf/ralph-control.yaml:7:13: `limits.cost_usd`: expected an amount in US dollars such as 10 or 2.50, from 0 to 1000000, found text
     conf/ralph-control.yaml:8:21: `limits.comments_per_day`: expected a whole number, found a fraction
@@ -241,6 +242,25 @@ fn wrong_types_report_the_expected_type() {
     conf/ralph-control.yaml:12:15: `intelligence`: expected text, found a number
     14 errors in the configuration; nothing was started
     ");
+}
+
+/// No file can switch off the limits of time and cost, which end an unlimited loop.
+#[test]
+fn unlimited_iterations_keep_the_limits_of_time_and_cost() {
+    let limits = |config: Result<Config, ConfigProblems>| config.expect("valid").policy(&ForgeName::new("work")).limits;
+    let unlimited = format!("{SMALL}limits: {{ iterations: unlimited }}\n");
+    for read in [limits(parse(&unlimited)), limits(with_env(SMALL, &[("RALPH_LIMITS__ITERATIONS", "unlimited")]))] {
+        assert_eq!(read.iterations, IterationLimit::UNLIMITED);
+        assert_eq!((read.timeout, read.cost_usd), (quantity::Duration::hours(2), Usd::dollars(10)));
+    }
+    let without = problems(&unlimited.replace("unlimited", "unlimited, timeout: 0s, cost_usd: 0"));
+    assert!(without.contains("`limits.timeout` is 0s; it must be at least 1s"), "{without}");
+    assert!(without.contains("`limits.cost_usd` is "), "{without}");
+    let wrong = problems(&unlimited.replace("unlimited", "endless"));
+    assert!(
+        wrong.contains("`limits.iterations`: expected a number of iterations such as 10, or `unlimited`"),
+        "{wrong}"
+    );
 }
 
 #[test]
@@ -717,7 +737,7 @@ fn variables_override_nested_values() {
     let supervision = policy.supervision();
     assert_eq!((supervision.control.stuck_iterations, supervision.oversight.stuck.enabled), (5, false));
     assert_eq!(policy.thresholds["preset"], "pinned");
-    assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 5400));
+    assert_eq!((policy.limits.iterations.count(), policy.limits.timeout.as_seconds()), (Some(3), 5400));
     assert_eq!((policy.limits.cost_usd.0, policy.progress), (Money::from_usd(2.5), ProgressReport::StatusOnly));
 }
 
@@ -884,6 +904,9 @@ fn schemas_are_valid_json_schemas() {
     let validator = jsonschema::validator_for(&schema::operator()).expect("a JSON Schema");
     assert!(validator.is_valid(&to_json(SAMPLE)));
     assert!(!validator.is_valid(&to_json("limits: { timeout: soon }")));
+    let of = |iterations: &str| to_json(&SAMPLE.replace("iterations: 10,", &format!("iterations: {iterations},")));
+    assert!(validator.is_valid(&of("unlimited")));
+    assert!(!validator.is_valid(&of("endless")) && !validator.is_valid(&of("0")));
     let validator = jsonschema::validator_for(&schema::repository()).expect("a JSON Schema");
     assert!(validator.is_valid(&to_json(REPOSITORY)));
     assert!(!validator.is_valid(&to_json("cheks: []")));
@@ -934,7 +957,7 @@ fn repository_file_is_parsed() {
     assert_eq!(settings.protected, Some(ProtectedPolicy::Block));
     assert_eq!(settings.environment.network, Some(vec!["npm".to_owned(), "fixtures.example.org".to_owned()]));
     let policy = Policy::default().with_repository(&settings);
-    assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 1800));
+    assert_eq!((policy.limits.iterations.count(), policy.limits.timeout.as_seconds()), (Some(3), 1800));
     assert_eq!(policy.base.as_deref(), Some("develop"));
     assert_eq!(parse_repository("x", "", &Policy::default()).expect("an empty file is valid"), Default::default());
 }

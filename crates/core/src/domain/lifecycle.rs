@@ -74,6 +74,8 @@ pub struct StepDecision {
     pub reasons: Vec<String>,
     /// Number of the iteration that was judged in the step; `None` if none was.
     pub judged: Option<u32>,
+    /// Whether the step ended the loop.
+    pub ended: bool,
     /// Whether the input is a command that the loop rejected. If so, the first reason explains it.
     pub refused: bool,
 }
@@ -95,6 +97,7 @@ pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
     }
     let mut decision = turn.done();
     decision.judged = judged_anew(current, &decision.next).map(|iteration| iteration.number);
+    decision.ended = current.state.is_open() && !decision.next.state.is_open();
     decision
 }
 
@@ -143,6 +146,7 @@ impl StepContext {
             effects: self.effects,
             reasons: self.reasons,
             judged: None,
+            ended: false,
             refused: self.refused,
         }
     }

@@ -237,7 +237,8 @@ impl Executor {
                 self.context.metrics.escalation(&cause.to_string(), level_name(*level));
             }
         }
-        if !next.state.is_open() {
+        if decision.ended {
+            self.context.metrics.effects_of_interventions(&next.oversight_report());
             loop_span(&self.context, next, now);
         }
         summarize(&self.context, &self.memory.settings, next).await;

@@ -496,7 +496,7 @@ fn prompt_view(text: &str) -> PromptView {
         opinions: Vec::new(),
         loop_id: "r-42-k7m2qa".into(),
         iteration: 3,
-        max_iterations: 10,
+        max_iterations: Some(10),
         nonce: "6f1d0c52a8".into(),
         existing_pull: false,
         task_title: "Parser fails on empty input".into(),

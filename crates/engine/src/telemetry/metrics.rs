@@ -11,7 +11,7 @@ use super::table::{Declarations, Labeled, MetricType};
 use crate::domain::loops::{ControlFigures, Iteration};
 use crate::domain::report::notice::level_name;
 use crate::domain::supervision::control::ProfileTransition;
-use crate::domain::supervision::oversight::{DetectionKind, EscalationLevel};
+use crate::domain::supervision::oversight::{DetectionKind, EscalationLevel, OversightReport};
 
 /// Media type of OpenMetrics.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -70,6 +70,7 @@ pub struct Metrics {
     parks: Labeled<2, Counter>,
     detections: Labeled<2, Counter>,
     interventions: Labeled<2, Counter>,
+    intervention_effects: Labeled<2, Counter>,
     validation_issues: Labeled<1, Counter>,
     alarms: Labeled<2, Counter>,
     control_signal: Histogram,
@@ -132,6 +133,7 @@ impl Metrics {
             parks: d.labeled(C, "ralph_backend_parks_total", &["backend", "reason"], "Cool-downs of backends and their extensions", Counter::default),
             detections: d.labeled(C, "ralph_detections_total", &["kind", "severity"], "Iterations with a detection", Counter::default),
             interventions: d.labeled(C, "ralph_interventions_total", &["level", "kind"], "Interventions", Counter::default),
+            intervention_effects: d.labeled(C, "ralph_intervention_effects_total", &["kind", "effect"], "Warnings and redirects of ended loops by effect: `progress` or `no_progress` in the next two iterations; a `false_positive` is also counted as one of these", Counter::default),
             validation_issues: d.labeled(C, "ralph_validation_issues_total", &["severity"], "Problems that the validations before and after iterations found", Counter::default),
             alarms: d.labeled(C, "ralph_alarms_total", &["kind", "severity"], "Alarms raised by control", Counter::default),
             control_signal: d.histogram("ralph_control_signal", "Control signal of iterations, 0 to 1", Histogram::new(BUCKETS_SIGNAL)),
@@ -243,6 +245,20 @@ impl Metrics {
         }
         for alarm in judged.control.iter().flat_map(|figures| &figures.alarms).filter(|alarm| alarm.raised) {
             self.alarms.of([alarm.kind.name(), alarm.severity.word()]).inc();
+        }
+    }
+
+    /// Counts the effects of interventions in a loop that ended.
+    pub fn effects_of_interventions(&self, report: &OversightReport) {
+        for (kind, counts) in &report.effects {
+            let effects = [
+                ("progress", counts.progress),
+                ("no_progress", counts.no_progress),
+                ("false_positive", counts.false_positives),
+            ];
+            for (effect, interventions) in effects {
+                self.intervention_effects.of([kind.name(), effect]).inc_by(interventions.into());
+            }
         }
     }
 
@@ -364,7 +380,7 @@ mod tests {
     use crate::domain::loops::{ControlFigures, JudgedDetection, KeptAlarm};
     use crate::domain::model::ids::Timestamp;
     use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, Gains, Terms};
-    use crate::domain::supervision::oversight::{DetectionSeverity, Health, InterventionLevel};
+    use crate::domain::supervision::oversight::{DetectionSeverity, EffectCounts, Health, InterventionLevel};
     use crate::domain::supervision::strategy::IterationIssue;
     use crate::telemetry::table;
 
@@ -426,6 +442,9 @@ mod tests {
         metrics.refused("network", 2);
         metrics.stored(4096, 0);
         metrics.iteration(&judged_iteration());
+        let counts = EffectCounts { progress: 1, no_progress: 2, false_positives: 1 };
+        let effects = [(DetectionKind::Stuck, counts)].into();
+        metrics.effects_of_interventions(&OversightReport { effects, ..OversightReport::default() });
         metrics.learnings("active", 4);
         metrics.agent_run("claude", "ok", 61.0);
         metrics.agent_run("claude", "ok", 1.0);
@@ -460,6 +479,8 @@ mod tests {
             "ralph_iterations_total{outcome=\"incomplete\"} 1",
             "ralph_detections_total{kind=\"stuck\",severity=\"high\"} 1",
             "ralph_interventions_total{level=\"redirect\",kind=\"stuck\"} 1",
+            "ralph_intervention_effects_total{kind=\"stuck\",effect=\"no_progress\"} 2",
+            "ralph_intervention_effects_total{kind=\"stuck\",effect=\"false_positive\"} 1",
             "ralph_validation_issues_total{severity=\"medium\"} 1",
             "ralph_alarms_total{kind=\"stuck_loop\",severity=\"warning\"} 1",
             "ralph_control_signal_bucket{le=\"0.5\"} 1",

@@ -50,9 +50,11 @@ const MODEL: &str = "\
 /// Interpretation of the results.
 const READING: &str = "\
 - These rules gain most: the service detects weakened checks; it does not measure iterations with weakened checks; it redirects a loop up to three
-  times if the loop stalls for longer than its rate of progress explains; a loop gives up if the remaining work is not worth its likely cost.
+  times if the loop stalls for longer than its rate of progress explains.
+- A loop continues to its limits by default, because a person who sets a limit expects that the loop uses it. `strategy.outlook.enabled: true` lets a loop
+  give up if the remaining work is not worth its likely cost. `ours, giving up` and the row `with giving up` show the gain.
 - Earlier loops show how often loops of the repository stall and how fast they progress. This halves the share of disturbed healthy
-  loops and ends hopeless loops sooner. Simulated repositories do not change. Real repositories change, so the service uses only the last fifty loops.
+  loops. Simulated repositories do not change. Real repositories change, so the service uses only the last fifty loops.
 - Resolved problems do not count: oscillation counts only with the latest iteration, and lost tests only until they return.
 - In the model, weakened checks always appear as skipped tests. In real loops they do not, so these detect fewer false completions.
 - Some mixes miss the target of 80 %, and some cannot reach it. `all seen, three late` knows obstacles and rates with certainty, three
@@ -60,8 +62,8 @@ const READING: &str = "\
   is the cost of starting a task.
 - Iterations on a hopeless task cannot fall to six: the wall appears after three to five, looks like a plateau for three more, and only
   attempts show whether another approach overcomes it.
-- If healthy loops are slow and uneven, `ours` misses the target for disturbed loops. `strategy.outlook.enabled: false` and
-  a standstill chance of 0 disturb fewer loops and close less of the gap.
+- If healthy loops are slow and uneven, `ours` misses the target for disturbed loops. A standstill chance of 0
+  disturbs fewer loops and closes less of the gap.
 - After three redirects, questions to people often cost more than they gain here. The service asks nevertheless, because real people know more
   than the model.
 - If no check counts its tests, completion is 0 or 100 %. In such loops a new error counts as progress.
@@ -86,9 +88,10 @@ const POLICIES: &str = "\
   It promises to cut off at most 5 % of the loops that would finish. Until then, the limit is 25. Later loops do not calibrate, because the limit
   would cut them off and lower itself. All loops have one repository and one task type. A healthy loop that the limit cuts off counts as disturbed.
 - `ours, conformal step count`: `ours` with this limit.
-- `ours`: the defaults of this version. A loop that gives up ends like a loop at its limit; neither counts as a question.
+- `ours`: the defaults of this version. The end of a loop at its limit does not count as a question.
 - `ours, no earlier loops`: the same, but each loop is the first of its repository.
-- `ours, known worth`: the same with the real value of a finished task (`strategy.outlook.task_value`); `ours` assumes 40.
+- `ours, giving up`: the same with `strategy.outlook.enabled: true` and the real value of a finished task (`strategy.outlook.task_value`). A loop
+  that gives up ends like a loop at its limit.
 - `all seen, three late`: an upper bound. It knows obstacles after three iterations, redirects up to three times in a row, asks a person
   once, and ends; it also ends if the rest exceeds the limit or its value.
 
@@ -101,7 +104,7 @@ that would not finish within the limit are counted separately. Intervals are 95 
 `±` is half of their width.";
 
 /// Reasons for the defaults that differ from the preset `pinned`, by key.
-const REASONS: [(&str, &str); 32] = [
+const REASONS: [(&str, &str); 31] = [
     (
         "control.windup_guard",
         "The integral term is high in the middle of every longer task and signals trouble only without progress.",
@@ -169,8 +172,7 @@ const REASONS: [(&str, &str); 32] = [
         "Agents restore checks after the second or third warning; a person costs more.",
     ),
     ("oversight.resource_burn.alarm_below", "A late loop that improves continues to its limits."),
-    ("strategy.outlook.enabled", "A loop should end early if the remaining work exceeds its limit or its value."),
-    ("strategy.outlook.guided_iterations", "The loop does not ask again if a person could not help."),
+    ("strategy.outlook.guided_iterations", "With the outlook, the loop does not ask again if a person could not help."),
     ("strategy.escalation_threshold", "It should come after the overseer's redirects."),
     ("strategy.budget_critical", "A pause shortly before the limit saves little and stops slow loops."),
 ];

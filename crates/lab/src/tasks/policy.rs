@@ -74,8 +74,8 @@ impl EarlierLoops {
 pub struct PipelineVariant {
     /// Settings of the pipeline.
     pub settings: SupervisionSettings,
-    /// Whether it knows the value of a finished task; otherwise it uses its default.
-    pub knows_task_value: bool,
+    /// Whether it gives up if the rest is not worth its cost (`strategy.outlook`), and knows the value of a finished task.
+    pub gives_up: bool,
     /// Whether it has an estimate of the task's iterations, which the resource burn detection needs.
     pub has_estimate: bool,
     /// Whether it never starts a fresh session.
@@ -251,8 +251,9 @@ impl<'a> PolicyRun<'a> {
 
     fn review(&mut self, ours: &PipelineVariant, history: &[Record]) -> NextStep {
         let mut settings = Cow::Borrowed(&ours.settings);
-        if ours.knows_task_value {
-            settings.to_mut().strategy.outlook.task_value = self.stakes.1;
+        if ours.gives_up {
+            let outlook = &mut settings.to_mut().strategy.outlook;
+            (outlook.enabled, outlook.task_value) = (true, self.stakes.1);
         }
         let reviewed = self.supervision.review(history, &self.facts, ReviewContext::default(), &settings);
         let Some(review) = reviewed else { return NextStep::Stop };
@@ -290,7 +291,7 @@ impl<'a> PolicyRun<'a> {
 /// iteration limit, and the usual number of iterations if `estimated`.
 fn facts(max_iterations: u32, estimated: bool) -> TaskFacts {
     let limits = Limits::default();
-    let scale = f64::from(max_iterations) / f64::from(limits.iterations);
+    let scale = f64::from(max_iterations) / limits.iterations.as_f64();
     TaskFacts {
         task: TASK.to_owned(),
         max_iterations: f64::from(max_iterations),

@@ -8,6 +8,7 @@ use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
+use crate::domain::model::quantity::IterationLimit;
 use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, Value, params, params_from_iter};
 
 /// Number of loops per transaction when rows are created for an earlier version's loops.
@@ -39,7 +40,7 @@ pub struct LoopRow {
     /// Number of started iterations.
     pub iterations: u32,
     /// Maximum number of iterations.
-    pub max_iterations: u32,
+    pub max_iterations: IterationLimit,
     /// Completion at the last measurement.
     pub completion: Ratio,
     /// Total cost.
@@ -99,7 +100,7 @@ impl LoopRow {
             person: User { id: UserId(row.get(11)?), login: row.get(12)?, kind: AccountKind::User },
             reason: row.get(13)?,
             iterations: row.get(14)?,
-            max_iterations: row.get(15)?,
+            max_iterations: IterationLimit::of(row.get(15)?),
             completion: Ratio::new(row.get(16)?),
             cost: Money(row.get(17)?),
             cost_limit: Money(row.get(18)?),
@@ -328,7 +329,8 @@ pub(super) fn save(c: &Connection, new: &LoopRow) -> StoreResult<()> {
             new.person.login,
             new.reason,
             new.iterations,
-            new.max_iterations,
+            // The largest number stands for no limit.
+            new.max_iterations.count().unwrap_or(u32::MAX),
             new.completion.get(),
             new.cost.0,
             new.cost_limit.0,

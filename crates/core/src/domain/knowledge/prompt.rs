@@ -118,8 +118,8 @@ pub struct PromptView {
     pub loop_id: String,
     /// 1-based number of the iteration.
     pub iteration: u32,
-    /// Maximum number of iterations.
-    pub max_iterations: u32,
+    /// Maximum number of iterations; `None` if unlimited.
+    pub max_iterations: Option<u32>,
     /// Random delimiter around untrusted text.
     pub nonce: String,
     /// Whether the task is to repair an existing pull request.
@@ -295,7 +295,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     PromptView {
         loop_id: current.id.to_string(),
         iteration: current.spent.iterations,
-        max_iterations: current.limits.iterations,
+        max_iterations: current.limits.iterations.count(),
         nonce: nonce.to_owned(),
         existing_pull: current.pull.existing.is_some(),
         task_title: current.task.agent_title(),

@@ -91,7 +91,7 @@ impl Loop {
         let usual = |resource| self.knowledge.past.as_ref().and_then(|past| past.usual(resource));
         TaskFacts {
             task: self.task.agent_text(),
-            max_iterations: f64::from(self.limits.iterations),
+            max_iterations: self.limits.iterations.as_f64(),
             timeout_minutes: Some(minutes),
             max_cost_usd: dollars,
             complexity: None,

@@ -9,6 +9,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{
     AgentReport, Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat, FileStat, TestCounts,
@@ -91,7 +92,7 @@ pub fn fresh() -> Loop {
         junit: None,
     };
     current.checks.list = vec![check("tests", "pytest -q"), check("types", "mypy src")];
-    current.limits.iterations = 10;
+    current.limits.iterations = IterationLimit::of(10);
     current.branch.base_branch = "main".into();
     current.checks.baseline = Some(Baseline { report: checks(8, false), base: None });
     begin(&mut current);
@@ -213,7 +214,7 @@ pub fn stuck() -> Loop {
 /// Returns a loop in its second-to-last iteration, whose best state is an earlier one.
 pub fn late() -> Loop {
     let mut current = fresh();
-    current.limits.iterations = 11;
+    current.limits.iterations = IterationLimit::of(11);
     for failing in [8, 7, 6, 5, 4, 3, 2, 1] {
         ended(&mut current, agent_report("mend one case after the other", "", false), checks(failing, false));
     }

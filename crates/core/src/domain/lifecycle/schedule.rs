@@ -23,7 +23,7 @@ impl Loop {
         let default = RuleFacts::default();
         RuleFacts {
             iteration: self.spent.iterations,
-            max_iterations: self.limits.iterations,
+            max_iterations: self.limits.iterations.count().unwrap_or(u32::MAX),
             elapsed_minutes: u64::try_from(self.spent.time_at(now) / 60_000).unwrap_or_default(),
             consec_errors: self.agent.failures,
             error_count: u32::try_from(ended.iter().filter(|i| failed(&i.agent_problem)).count()).unwrap_or(u32::MAX),

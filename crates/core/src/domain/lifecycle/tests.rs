@@ -34,7 +34,7 @@ use crate::domain::model::ids::{
 };
 use crate::domain::model::image::TaskImages;
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun, OpinionVerdict};
-use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::quantity::{Duration, IterationLimit, Usd};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{EscalationSeverity, IterationView, View};
 use crate::domain::supervision::experience::Experience;
@@ -244,7 +244,7 @@ impl LoopRun {
             LoopState::NeedsConfirm => Self::with(|s| s.task.unconfirmed_editor = Some("eve".into())),
             LoopState::NeedsCriteria => Self::with(|s| s.options.checks.clear()),
             LoopState::NeedsApproval | LoopState::NeedsAnswer => Self::with(|s| s.plan = Some(String::new())),
-            LoopState::LimitReached => Self::with(|s| s.policy.limits.iterations = 1),
+            LoopState::LimitReached => Self::with(|s| s.policy.limits.iterations = IterationLimit::of(1)),
             _ => Self::new(),
         };
         match state {
@@ -359,7 +359,11 @@ fn every_command_is_handled_in_every_state() {
         ("approve", plan::approve(None, ""), &[NeedsApproval]),
         ("approve with changes", plan::approve(None, "in French"), &[NeedsApproval, NeedsAnswer]),
         ("resume", resume(), &[Paused, Failed, Waiting]),
-        ("resume more", resume_with(|o| o.max_iterations = Some(9)), &[Paused, Failed, Waiting, LimitReached]),
+        (
+            "resume more",
+            resume_with(|o| o.max_iterations = Some(IterationLimit::of(9))),
+            &[Paused, Failed, Waiting, LimitReached],
+        ),
         ("abort", LoopCommand::Abort(command::Abort { reason: "no".into() }), OPEN),
         (
             "pause",
@@ -368,7 +372,7 @@ fn every_command_is_handled_in_every_state() {
         ),
         ("guide", guide("do"), OPEN),
         ("budget", LoopCommand::Budget(command::Budget { limit: Money(50_000_000) }), OPEN),
-        ("iterations", LoopCommand::Iterations(command::Iterations { limit: 50 }), OPEN),
+        ("iterations", LoopCommand::Iterations(command::Iterations { limit: IterationLimit::of(50) }), OPEN),
         ("status", LoopCommand::Status(command::Status), OPEN),
         ("help", LoopCommand::Help(command::Help), OPEN),
     ];
@@ -444,7 +448,7 @@ fn refusal_states_valid_command() {
         ),
         (LoopState::Running, LoopCommand::Budget(command::Budget { limit: Money(0) }), "not more than"),
         (LoopState::Paused, resume_with(|o| o.base = Some("other".into())), "--base cannot change"),
-        (LoopState::LimitReached, resume_with(|o| o.max_iterations = Some(1)), "not more than"),
+        (LoopState::LimitReached, resume_with(|o| o.max_iterations = Some(IterationLimit::of(1))), "not more than"),
         (LoopState::Paused, resume_with(|o| o.timeout_s = Some(1)), "not more than"),
         (
             LoopState::Review,
@@ -553,10 +557,10 @@ fn unseen_parts_of_outsiders_need_confirmation() {
 
 #[test]
 fn limit_stops_loop_until_person_raises_it() {
-    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 2);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = IterationLimit::of(2));
     run.working().iteration(false).iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
-    run.command(resume_with(|o| o.max_iterations = Some(3))).is(LoopState::Queued, LoopStep::Idle);
+    run.command(resume_with(|o| o.max_iterations = Some(IterationLimit::of(3)))).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
 
     let mut run = LoopRun::with(|s| s.policy.limits.cost_usd = Usd(Money(1_500_000)));
@@ -1028,7 +1032,7 @@ fn reminder_goes_to_open_escalation() {
     assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
     let reminds = |e: &Effect| matches!(e, Effect::Forge(ForgeEffect::Escalate { view, .. }) if matches!(&**view, View::Escalation(inner) if inner.severity == EscalationSeverity::Critical));
     assert!(run.has(reminds), "it stands still as before: {:?}", run.effects);
-    run.command(resume_with(|o| o.max_iterations = Some(5)));
+    run.command(resume_with(|o| o.max_iterations = Some(IterationLimit::of(5))));
     assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::CloseEscalations { .. }))));
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }))
         .tell(TimerInput::TimerDue { timer: TimerKind::Remind });
@@ -1088,7 +1092,9 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     };
     match which {
         0 | 1 => LoopInput::Timer(TimerInput::SlotGranted),
-        2 => command_input(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
+        2 => command_input(resume_with(|o| {
+            o.max_iterations = Some(IterationLimit::of(run.current.spent.iterations + 3))
+        })),
         3 => command_input(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
         4 => command_input(guide("x")),
         5 => command_input(LoopCommand::Retry(command::Retry)),

@@ -207,7 +207,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
         let policy = &mut next.settings.policy;
         policy.protected.policy = policy.protected.policy.max(ProtectedPolicy::Restore);
         if next.iterations.is_empty() && next.settings.options.max_iterations.is_none() {
-            next.limits.iterations = next.limits.iterations.min(policy.limits.iterations.div_ceil(2));
+            next.limits.iterations = next.limits.iterations.min(policy.limits.careful_iterations());
         }
     }
     if first {

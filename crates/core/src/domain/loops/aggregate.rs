@@ -10,6 +10,7 @@ use super::parts::{
 use super::state::LoopState;
 use crate::domain::model::document::Unseen;
 use crate::domain::model::ids::{IssueRef, LoopId, Money, Ratio, Timestamp, User};
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::task::{CheckReport, DiffStat};
 
 /// Number of consecutive failed agent runs after which the loop fails.
@@ -52,7 +53,7 @@ pub struct LoopTask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopLimits {
     /// Maximum number of iterations.
-    pub iterations: u32,
+    pub iterations: IterationLimit,
     /// Maximum running time, in milliseconds.
     pub time_ms: i64,
     /// Maximum cost.

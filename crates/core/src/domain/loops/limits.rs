@@ -3,12 +3,13 @@
 use super::aggregate::Loop;
 use super::escalation::LoopLimit;
 use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::quantity::IterationLimit;
 
-/// Returns a clause, in lower case, that says that all `count` iterations were used.
-pub fn iterations_used(count: u32) -> String {
-    match count {
-        1 => "the only iteration is used".into(),
-        _ => format!("all {count} iterations are used"),
+/// Returns a clause, in lower case, that says that all iterations of `limit` were used.
+pub fn iterations_used(limit: IterationLimit) -> String {
+    match limit.count() {
+        Some(1) => "the only iteration is used".into(),
+        _ => format!("all {limit} iterations are used"),
     }
 }
 
@@ -16,7 +17,7 @@ impl Loop {
     /// Returns the limit that the loop has reached; `None` if work can continue.
     pub fn exhausted_limit(&self, now: Timestamp) -> Option<LoopLimit> {
         let (spent, limits) = (&self.spent, &self.limits);
-        if spent.iterations >= limits.iterations {
+        if limits.iterations.is_reached(spent.iterations) {
             Some(LoopLimit::Iterations)
         } else if spent.time_at(now) >= limits.time_ms {
             Some(LoopLimit::Time)
@@ -41,7 +42,7 @@ impl Loop {
         let limits = &self.limits;
         Some(match self.exhausted_limit(now)? {
             LoopLimit::Iterations => {
-                let (used, more) = (iterations_used(limits.iterations), limits.iterations.saturating_add(5));
+                let (used, more) = (iterations_used(limits.iterations), limits.iterations.plus(5));
                 let (first, rest) = used.split_at(1);
                 format!("{}{rest}: `/ralph resume --max-iterations {more}`.", first.to_uppercase())
             }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria;
 use crate::domain::model::ids::Money;
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::task::{Check, CheckSource};
 
 /// Minimum length of the hash in a confirmation, in characters.
@@ -15,8 +16,8 @@ const CONFIRM_MIN: usize = 8;
 pub struct RunOptions {
     /// Commands of the checks, in order; at most 16. In a command of a person, a number means the proposal with this number.
     pub checks: Vec<String>,
-    /// Maximum number of iterations, 1..=1000.
-    pub max_iterations: Option<u32>,
+    /// Maximum number of iterations: 1..=1000, or unlimited.
+    pub max_iterations: Option<IterationLimit>,
     /// Time limit in seconds, up to 30 days.
     pub timeout_s: Option<u64>,
     /// Cost limit, above 0.

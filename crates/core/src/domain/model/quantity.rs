@@ -1,4 +1,4 @@
-//! Durations and amounts of money in the format of configuration files.
+//! Durations, amounts of money and limits of iterations in the format of configuration files.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -178,9 +178,140 @@ impl JsonSchema for Usd {
     }
 }
 
+/// Maximum number of iterations of a loop, written as a number or `unlimited`. An unlimited loop ends at its limits of time and
+/// cost, which every loop has. No limit is greater than every number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IterationLimit(u32);
+
+/// The word for no limit of iterations.
+pub const UNLIMITED: &str = "unlimited";
+
+impl IterationLimit {
+    /// No limit.
+    pub const UNLIMITED: Self = Self(u32::MAX);
+
+    /// Creates a limit of `count` iterations.
+    pub const fn of(count: u32) -> Self {
+        Self(count)
+    }
+
+    /// Returns the number of iterations; `None` if unlimited.
+    pub fn count(self) -> Option<u32> {
+        (self != Self::UNLIMITED).then_some(self.0)
+    }
+
+    /// Returns the number of iterations, infinite if unlimited.
+    pub fn as_f64(self) -> f64 {
+        self.count().map_or(f64::INFINITY, f64::from)
+    }
+
+    /// Whether a loop that has used `iterations` may not start another one.
+    pub fn is_reached(self, iterations: u32) -> bool {
+        self.count().is_some_and(|count| iterations >= count)
+    }
+
+    /// Returns the limit that is `more` iterations higher.
+    #[must_use]
+    pub fn plus(self, more: u32) -> Self {
+        Self(self.0.saturating_add(more))
+    }
+
+    /// Parses a number or `unlimited`; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text {
+            UNLIMITED => Some(Self::UNLIMITED),
+            number if digits => number.parse().ok().map(Self),
+            _ => None,
+        }
+    }
+
+    /// Describes the progress of a loop: `7 of 10`, or `7` if unlimited.
+    pub fn progress(self, iteration: u32) -> String {
+        self.count().map_or_else(|| iteration.to_string(), |count| format!("{iteration} of {count}"))
+    }
+
+    /// Describes the progress of a loop to a model: `7 of at most 10`, or `7` if unlimited.
+    pub fn bounded_progress(self, iteration: u32) -> String {
+        self.count().map_or_else(|| iteration.to_string(), |count| format!("{iteration} of at most {count}"))
+    }
+}
+
+impl Default for IterationLimit {
+    fn default() -> Self {
+        Self::UNLIMITED
+    }
+}
+
+/// Description of a valid limit of iterations, for error messages.
+pub const ITERATIONS_EXPECTED: &str = "a number of iterations such as 10, or `unlimited`";
+
+/// Reads a limit of iterations; `None` if the value is invalid.
+pub fn iterations_of(value: &serde_json::Value) -> Option<IterationLimit> {
+    match value {
+        serde_json::Value::String(text) if text == UNLIMITED => Some(IterationLimit::UNLIMITED),
+        other => other.as_u64().and_then(|count| u32::try_from(count).ok()).map(IterationLimit::of),
+    }
+}
+
+impl fmt::Display for IterationLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count() {
+            Some(count) => write!(f, "{count}"),
+            None => f.write_str(UNLIMITED),
+        }
+    }
+}
+
+impl Serialize for IterationLimit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.count() {
+            Some(count) => serializer.serialize_u32(count),
+            None => serializer.serialize_str(UNLIMITED),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for IterationLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        iterations_of(&value).ok_or_else(|| serde::de::Error::custom(ITERATIONS_EXPECTED))
+    }
+}
+
+impl JsonSchema for IterationLimit {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "IterationLimit".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["integer", "string"], "format": "iteration-limit", "pattern": "^unlimited$" })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn iteration_limit_is_a_number_or_unlimited() {
+        let ten: IterationLimit = serde_json::from_str("10").unwrap();
+        let unlimited: IterationLimit = serde_json::from_str("\"unlimited\"").unwrap();
+        assert_eq!((ten, unlimited), (IterationLimit::of(10), IterationLimit::UNLIMITED));
+        for limit in [ten, unlimited] {
+            assert_eq!(serde_json::from_value::<IterationLimit>(serde_json::json!(limit)).unwrap(), limit);
+            assert_eq!(IterationLimit::parse(&limit.to_string()), Some(limit));
+        }
+        for wrong in ["\"Unlimited\"", "-1", "1.5", "null", "4294967296"] {
+            assert!(serde_json::from_str::<IterationLimit>(wrong).is_err(), "{wrong}");
+        }
+        assert!(ten < unlimited && ten.is_reached(10) && !ten.is_reached(9) && !unlimited.is_reached(u32::MAX));
+        assert_eq!((ten.progress(7), unlimited.progress(7)), ("7 of 10".to_owned(), "7".to_owned()));
+        assert_eq!((ten.as_f64(), unlimited.as_f64()), (10.0, f64::INFINITY));
+        assert_eq!(unlimited.plus(5), unlimited);
+    }
 
     #[test]
     fn durations_parse_common_notations() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::quantity::{Duration, IterationLimit, Usd};
 
 /// Maximum length of a value or name in an error message, in characters.
 const MAX_SHOWN: usize = 60;
@@ -214,6 +214,19 @@ config_number! {
     f64: |bound| bound;
     Duration: |bound| bound.as_seconds() as f64;
     Usd: |bound| bound.0.usd();
+}
+
+/// No limit is in every range.
+impl ConfigNumber for IterationLimit {
+    type Bound = u32;
+
+    fn number(&self) -> Option<u32> {
+        self.count()
+    }
+
+    fn as_f64(bound: u32) -> f64 {
+        f64::from(bound)
+    }
 }
 
 impl<T: ConfigNumber> ConfigNumber for Option<T> {

@@ -227,7 +227,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         next_action: next_action(current),
         needs_person: wants_person(current.state),
         iteration: current.current().map_or(0, |i| i.number),
-        max_iterations: current.limits.iterations,
+        max_iterations: current.limits.iterations.count(),
         completion_percent: current.completion().whole_percent(),
         checks_held,
         checks_total,
@@ -485,7 +485,7 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
         loop_id: current.id.clone(),
         folded: false,
         n: last.number,
-        max: current.limits.iterations,
+        max: current.limits.iterations.count(),
         approach: last.report.approach.clone(),
         summary: summary.clone(),
         files,
@@ -537,7 +537,8 @@ pub fn denied_tools(current: &Loop, last: &Iteration) -> Vec<String> {
 
 /// Whether the loop may run another iteration after this one.
 fn continues(current: &Loop, last: &Iteration) -> bool {
-    last.number < current.limits.iterations && (!last.checks.all_hold() || !current.requests.guidance.is_empty())
+    !current.limits.iterations.is_reached(last.number)
+        && (!last.checks.all_hold() || !current.requests.guidance.is_empty())
 }
 
 /// Describes the next step after an iteration.
@@ -545,7 +546,9 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
     match (last.checks.all_hold(), current.requests.guidance.is_empty()) {
         (true, true) => return "run the checks again in a fresh checkout.".into(),
         (true, false) => return "follow the guidance that arrived meanwhile.".into(),
-        (false, _) if last.number >= current.limits.iterations => return "none; this was the last iteration.".into(),
+        (false, _) if current.limits.iterations.is_reached(last.number) => {
+            return "none; this was the last iteration.".into();
+        }
         (false, _) => {}
     }
     if current.agent.failures >= MAX_AGENT_FAILURES {

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::{approach, control_words};
 use crate::domain::loops::{Iteration, JudgedDetection, Loop, LoopState};
 use crate::domain::model::ids::{LoopId, Ratio, Timestamp};
-use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel, report};
+use crate::domain::model::quantity::IterationLimit;
+use crate::domain::supervision::oversight::{
+    DetectionKind, DetectionSeverity, EffectCounts, Health, InterventionLevel,
+};
 
 /// Report on the supervision of a loop. It contains no outputs or prompts, so people with read access may see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,8 +33,8 @@ pub struct LoopReport {
     pub health: Option<Health>,
     /// Number of iterations.
     pub iterations: u32,
-    /// Maximum number of iterations.
-    pub max_iterations: u32,
+    /// Maximum number of iterations; null if unlimited.
+    pub max_iterations: Option<u32>,
     /// Measured completion, 0 to 1.
     pub completion: f64,
     /// Cost, in US dollars.
@@ -57,6 +60,13 @@ pub struct DetectionTotal {
     pub title: String,
     /// Number of iterations.
     pub iterations: u32,
+    /// Effects of the warnings and redirects that the detection caused.
+    #[serde(flatten)]
+    pub effects: EffectCounts,
+    /// Share of these with progress in the next two iterations, 0 to 1; null without a known effect.
+    pub effectiveness: Option<f64>,
+    /// Share of these after which the loop finished unchanged, 0 to 1; null without a known effect.
+    pub false_positive_rate: Option<f64>,
 }
 
 /// Number of interventions of a level, and their effect.
@@ -66,10 +76,9 @@ pub struct InterventionTotal {
     pub level: InterventionLevel,
     /// Number of interventions.
     pub count: u32,
-    /// Number of interventions with progress in the next two iterations.
-    pub progress: u32,
-    /// Number of interventions without progress in the next two iterations.
-    pub no_progress: u32,
+    /// Effects of these interventions, if they are warnings or redirects.
+    #[serde(flatten)]
+    pub effects: EffectCounts,
 }
 
 /// Iteration in a report.
@@ -107,15 +116,22 @@ pub struct ReportedDetection {
 impl LoopReport {
     /// Creates the report of a loop in its current state.
     pub fn of(current: &Loop, now: Timestamp) -> Self {
-        let totals = current.supervision.state.as_ref().map(|known| report(&known.overseer)).unwrap_or_default();
-        let detections = totals.detections.iter().map(|(kind, iterations)| DetectionTotal {
-            kind: *kind,
-            title: kind.title().to_owned(),
-            iterations: *iterations,
+        let totals = current.oversight_report();
+        let detections = totals.detections.iter().map(|(kind, iterations)| {
+            let effects = totals.effects.get(kind).copied().unwrap_or_default();
+            DetectionTotal {
+                kind: *kind,
+                title: kind.title().to_owned(),
+                iterations: *iterations,
+                effects,
+                effectiveness: effects.effectiveness(),
+                false_positive_rate: effects.false_positive_rate(),
+            }
         });
-        let interventions = totals.interventions.iter().map(|(level, count)| {
-            let followed = totals.followed.get(level).copied().unwrap_or_default();
-            InterventionTotal { level: *level, count: *count, progress: followed.progress, no_progress: followed.none }
+        let interventions = totals.interventions.iter().map(|(level, count)| InterventionTotal {
+            level: *level,
+            count: *count,
+            effects: totals.followed.get(level).copied().unwrap_or_default(),
         });
         let judged = current.retained_iterations().filter_map(|iteration| iteration.judged.as_ref());
         let alarms = control_words::raised_counts(judged).into_iter();
@@ -128,7 +144,7 @@ impl LoopReport {
             reason: current.why.clone(),
             health: current.judged().map(|judged| judged.health),
             iterations: current.spent.iterations,
-            max_iterations: current.limits.iterations,
+            max_iterations: current.limits.iterations.count(),
             completion: current.completion().get(),
             cost_usd: current.spent.cost.usd(),
             running_s: current.spent.time_at(now) / 1000,
@@ -149,18 +165,26 @@ impl LoopReport {
         fact("Issue", &format!("{}#{}", self.repository, self.issue));
         fact("State", &format!("{}: {}", self.state.as_str(), self.reason));
         fact("Health", health);
-        fact("Iterations", &format!("{} of {}", self.iterations, self.max_iterations));
+        let limit = self.max_iterations.map_or(IterationLimit::UNLIMITED, IterationLimit::of);
+        fact("Iterations", &limit.progress(self.iterations));
         fact("Completion", &percent(self.completion));
         fact("Cost", &format!("${:.2}", self.cost_usd));
         fact("Time", &format!("{} min", (self.running_s + 30) / 60));
         text.push_str("\n## Detections\n\n");
-        rows(&mut text, "| detection | iterations |\n|---|---|\n", &self.detections, |one| {
-            format!("| {}: {} | {} |", one.kind.name(), one.title, one.iterations)
+        let head = "| detection | iterations | effective | false positives |\n|---|---|---|---|\n";
+        rows(&mut text, head, &self.detections, |one| {
+            let share = |part: u32| match one.effects.known() {
+                0 => "-".to_owned(),
+                known => format!("{part} of {known}"),
+            };
+            let (effective, wrong) = (share(one.effects.progress), share(one.effects.false_positives));
+            format!("| {}: {} | {} | {effective} | {wrong} |", one.kind.name(), one.title, one.iterations)
         });
         text.push_str("\n## Interventions\n\n");
         let head = "| intervention | count | progress within two iterations | no progress |\n|---|---|---|---|\n";
         rows(&mut text, head, &self.interventions, |one| {
-            format!("| {} | {} | {} | {} |", one.level.name(), one.count, one.progress, one.no_progress)
+            let EffectCounts { progress, no_progress, .. } = one.effects;
+            format!("| {} | {} | {progress} | {no_progress} |", one.level.name(), one.count)
         });
         text.push_str("\n## Alarms\n\n");
         let alarms: Vec<_> = self.alarms.iter().collect();
@@ -269,7 +293,7 @@ mod tests {
             reason: "it is stuck".to_owned(),
             health: Some(Health::Paused),
             iterations: 1,
-            max_iterations: 10,
+            max_iterations: Some(10),
             completion: 0.309,
             cost_usd: 1.25,
             running_s: 90,
@@ -278,12 +302,14 @@ mod tests {
                 kind: DetectionKind::Stuck,
                 title: "The loop is stuck".to_owned(),
                 iterations: 2,
+                effects: EffectCounts { progress: 0, no_progress: 1, false_positives: 0 },
+                effectiveness: Some(0.0),
+                false_positive_rate: Some(0.0),
             }],
             interventions: vec![InterventionTotal {
                 level: InterventionLevel::Redirect,
                 count: 1,
-                progress: 0,
-                no_progress: 1,
+                effects: EffectCounts { progress: 0, no_progress: 1, false_positives: 0 },
             }],
             course: vec![iteration(vec![found], Some("a person is needed"))],
         };
@@ -300,9 +326,9 @@ mod tests {
 
         ## Detections
 
-        | detection | iterations |
-        |---|---|
-        | stuck: The loop is stuck | 2 |
+        | detection | iterations | effective | false positives |
+        |---|---|---|---|
+        | stuck: The loop is stuck | 2 | 0 of 1 | 0 of 1 |
 
         ## Interventions
 

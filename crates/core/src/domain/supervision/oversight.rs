@@ -43,8 +43,8 @@ pub use detection_input::ControlView;
 pub use deviation::{ComparedTexts, compared_texts, modeled_similarity, named_places};
 pub use intervention::{Directive, DirectiveLevel, Escalation, EscalationLevel, Intervention, InterventionLevel};
 pub use rank::cause_rank;
-pub use report::{OversightReport, report};
-pub use state::{Health, OverseerState, ProgressCounts};
+pub use report::{CourseStep, EffectCounts, GivenIntervention, OversightReport};
+pub use state::{Health, OverseerState};
 
 detectors! {
     /// Settings of the overseer: detections and levels of intervention.
@@ -189,7 +189,6 @@ pub fn review(
         None => all,
     };
     let iteration = detection_input::number(history);
-    state.follow(iteration, input.last.completion.get(), settings.min_progress);
     let detections = if settings.enabled { detect(&all, &input) } else { Vec::new() };
     let mut verdict = OversightVerdict {
         audit: state.forget(iteration, &detections, settings.climb_after),
@@ -243,8 +242,7 @@ fn intervene(
     let persisted = if climbed { ", and it persists" } else { "" };
     let reason = format!("{}{persisted}: {}", detection.kind.title(), detection.evidence_text());
     if fresh {
-        let best = input.history.iter().map(|record| record.completion.get()).fold(0.0, f64::max);
-        state.count(iteration, detection.kind, level, best);
+        state.count(iteration, detection.kind, level);
         verdict.audit.push(AuditEntry {
             level: Some(level),
             kind: Some(detection.kind),

@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(review.decision(), oversight::OversightDecision::Continue);
         assert!(!review.interferes() && supervision.overseer.health == oversight::Health::Healthy);
         assert_eq!(
-            oversight::report(&supervision.overseer).to_string().lines().last(),
+            oversight::OversightReport::of(&supervision.overseer, &[], false, 0.01).to_string().lines().last(),
             Some("  LOG                 1")
         );
     }
@@ -372,13 +372,10 @@ mod tests {
     fn person_is_asked_within_a_loop_of_ten_iterations() {
         let escalated = |most: f64, settings: &SupervisionSettings| {
             let facts = TaskFacts { max_iterations: most, ..TaskFacts::default() };
-            let mut settings = settings.clone();
-            // This case tests strategy alone.
-            settings.strategy.outlook.enabled = false;
             let mut supervision = Supervision::default();
             let records: Vec<Record> = (1..=15).map(|n| record(n, 0.3, &"x".repeat(n as usize))).collect();
             (1..=records.len()).find(|upto| {
-                let review = supervision.review(&records[..*upto], &facts, ReviewContext::default(), &settings);
+                let review = supervision.review(&records[..*upto], &facts, ReviewContext::default(), settings);
                 review.expect("a review").plan.reasoning.starts_with("no progress for")
             })
         };
@@ -418,9 +415,16 @@ mod tests {
         messages
     }
 
+    /// Returns the defaults, with the outlook enabled.
+    fn giving_up() -> SupervisionSettings {
+        let mut settings = SupervisionSettings::default();
+        settings.strategy.outlook.enabled = true;
+        settings
+    }
+
     #[test]
-    fn loop_gives_up_if_rest_does_not_fit() {
-        let settings = SupervisionSettings::default();
+    fn loop_gives_up_if_rest_does_not_fit_and_the_outlook_is_enabled() {
+        let settings = giving_up();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
         let messages = moving(&slow, None, &settings);
         assert_eq!(messages[..3], [None, None, None], "its pace is not known yet");
@@ -428,7 +432,8 @@ mod tests {
         assert_eq!(text, "at its rate the rest takes 46 iterations, 21 are left, and the chance is 1 %");
         let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
         assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
-        assert_eq!(moving(&slow, None, &SupervisionSettings::of(SupervisionPreset::Pinned)), vec![None; 10]);
+        // Without the setting, it continues to its limits.
+        assert_eq!(moving(&slow, None, &SupervisionSettings::default()), vec![None; 10]);
     }
 
     #[test]
@@ -436,7 +441,7 @@ mod tests {
         let earlier = |mean: f64| EarlierLoop { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
         let reviews_with = |experience: Experience| {
             let facts = TaskFacts { max_iterations: 25.0, experience, ..TaskFacts::default() };
-            let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+            let (mut supervision, settings) = (Supervision::default(), giving_up());
             let records: Vec<Record> =
                 (1..=7).map(|n| record(n, 0.1, ["a fails", "b fails"][n as usize % 2])).collect();
             let review = |upto: usize| {
@@ -458,7 +463,7 @@ mod tests {
 
     #[test]
     fn resumed_loop_continues_while_it_progresses() {
-        let settings = SupervisionSettings::default();
+        let settings = giving_up();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
         assert!(moving(&slow, Some(3), &settings).iter().all(Option::is_none));
         let mut stops = slow[..4].to_vec();

@@ -61,8 +61,9 @@ config_section! {
 config_section! {
     /// Rules for giving up before a limit is reached.
     pub struct OutlookSettings {
-        /// Whether a loop stops, as at a limit, when the remaining work is not worth its likely cost.
-        pub enabled: bool = true;
+        /// Whether a loop stops, as at a limit, when the remaining work is not worth its likely cost. By default, a loop
+        /// continues to its limits.
+        pub enabled: bool = false;
         /// Value of a finished task, in typical iterations.
         pub task_value: f64 = 40.0, in 0.0..=1_000_000.0;
         /// Minimum number of steps forward, after the first iteration, to measure the rate of progress.

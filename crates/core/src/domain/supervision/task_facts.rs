@@ -1,7 +1,7 @@
 //! Facts about a task, used by supervision to judge its loop.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::domain::supervision::experience::Experience;
 
@@ -12,7 +12,9 @@ use crate::domain::supervision::experience::Experience;
 pub struct TaskFacts {
     /// Objective of the task, as text.
     pub task: String,
-    /// Maximum number of iterations.
+    /// Maximum number of iterations; infinite, and null in a trace, without a limit.
+    #[serde(deserialize_with = "limit_or_none")]
+    #[schemars(with = "Option<f64>")]
     pub max_iterations: f64,
     /// Maximum running time, in minutes; `None` without a limit.
     pub timeout_minutes: Option<f64>,
@@ -38,6 +40,11 @@ pub struct TaskFacts {
     /// Statistics of earlier loops of the repository.
     #[serde(skip_serializing_if = "Experience::is_empty")]
     pub experience: Experience,
+}
+
+/// Reads a limit; null means none. JSON has no infinite number, and its writer replaces it by null.
+fn limit_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
 impl TaskFacts {
@@ -74,6 +81,15 @@ impl Default for TaskFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn facts_of_an_unlimited_loop_are_read_as_written() {
+        let facts = TaskFacts { max_iterations: f64::INFINITY, ..TaskFacts::default() };
+        let written = serde_json::to_value(&facts).unwrap();
+        assert_eq!(written["max_iterations"], serde_json::Value::Null);
+        assert_eq!(serde_json::from_value::<TaskFacts>(written).unwrap(), facts);
+        assert_eq!(serde_json::from_str::<TaskFacts>("{}").unwrap().max_iterations, 10.0);
+    }
 
     #[test]
     fn thresholds_are_lowered_to_the_limit_of_the_loop() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::domain::model::ids::Money;
-use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::quantity::{Duration, IterationLimit, Usd};
 use crate::domain::model::settings::config_section;
 
 config_section! {
@@ -19,8 +19,8 @@ config_section! {
         pub loops_per_forge: Option<u32>, in 1.., at_most loops;
         /// Maximum concurrent loops per repository.
         pub loops_per_repository: u32 = 1, in 1.., at_most loops;
-        /// Maximum iterations of a loop.
-        pub iterations: u32 = 10, in 1..;
+        /// Maximum iterations of a loop. With `unlimited`, the loop ends at `timeout` or `cost_usd`, or if a person ends it.
+        pub iterations: IterationLimit = IterationLimit::of(10), in 1..;
         /// Maximum running time of a loop.
         pub timeout: Duration = Duration::hours(2), in Duration::seconds(1)..;
         /// Maximum running time of an agent run; one and a half times as much while a REDIRECT stands
@@ -48,7 +48,7 @@ config_section! {
     /// Limits of this repository; the operator's if omitted or higher.
     pub struct RepositoryLimits {
         /// Maximum iterations of a loop.
-        pub iterations: Option<u32>, in 1..;
+        pub iterations: Option<IterationLimit>, in 1..;
         /// Maximum running time of a loop.
         pub timeout: Option<Duration>, in Duration::seconds(1)..;
         /// Maximum cost of a loop.
@@ -83,6 +83,13 @@ config_section! {
 }
 
 impl Limits {
+    /// Returns the maximum iterations of a task that needs care, before a person decides: half of the maximum, rounded up; half of
+    /// the default if unlimited.
+    pub fn careful_iterations(&self) -> IterationLimit {
+        let whole = self.iterations.count().or(Self::default().iterations.count()).unwrap_or(1);
+        IterationLimit::of(whole.div_ceil(2))
+    }
+
     /// Returns these limits lowered to those of a repository. Also returns one sentence for each limit of the repository that is
     /// higher than the operator's and has no effect.
     pub fn lowered_to(&self, repository: &RepositoryLimits) -> (Self, Vec<String>) {
@@ -160,6 +167,12 @@ mod tests {
     }
 
     #[test]
+    fn careful_tasks_have_half_of_the_iterations() {
+        let careful = |iterations| Limits { iterations, ..Limits::default() }.careful_iterations();
+        assert_eq!([careful(IterationLimit::of(9)), careful(IterationLimit::UNLIMITED)], [IterationLimit::of(5); 2]);
+    }
+
+    #[test]
     fn limits_stored_under_former_names_are_read() {
         let former = json!({
             "limits": {"iterations": 7, "timeout_s": 5400, "cost": 2_500_000, "cost_per_day": 0, "loops": 3,
@@ -169,7 +182,7 @@ mod tests {
         });
         let read: Stored = serde_json::from_value(former).unwrap();
         let limits = Limits {
-            iterations: 7,
+            iterations: IterationLimit::of(7),
             timeout: Duration::minutes(90),
             cost_usd: Usd(Money(2_500_000)),
             cost_usd_per_day: Usd(Money(0)),
@@ -192,9 +205,9 @@ mod tests {
 
     #[test]
     fn lower_limits_of_a_repository_apply_and_higher_ones_are_noted() {
-        let operator = Limits { iterations: 5, cost_usd: Usd(Money(0)), ..Limits::default() };
+        let operator = Limits { iterations: IterationLimit::of(5), cost_usd: Usd(Money(0)), ..Limits::default() };
         let wanted = RepositoryLimits {
-            iterations: Some(9),
+            iterations: Some(IterationLimit::of(9)),
             timeout: Some(Duration::minutes(90)),
             cost_usd: Some(Usd(Money(3))),
             cost_usd_per_day: Some(Usd(Money::from_usd(60.0))),
@@ -210,6 +223,12 @@ mod tests {
             "`limits.loops`: 4 is above the operator's limit; 1 applies",
         ];
         assert_eq!(notes, expected);
-        assert_eq!(operator.lowered_to(&RepositoryLimits::default()), (operator, Vec::new()));
+        assert_eq!(operator.lowered_to(&RepositoryLimits::default()), (operator.clone(), Vec::new()));
+
+        let open_ended =
+            RepositoryLimits { iterations: Some(IterationLimit::UNLIMITED), ..RepositoryLimits::default() };
+        let (lowered, notes) = operator.lowered_to(&open_ended);
+        assert_eq!(lowered, operator, "only the operator may allow it");
+        assert_eq!(notes, ["`limits.iterations`: unlimited is above the operator's limit; 5 applies"]);
     }
 }

@@ -432,6 +432,7 @@ pub fn check_name_for(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::model::quantity::IterationLimit;
     use crate::domain::trust::protected::PROTECTED_PATHS;
 
     fn settings(change: impl FnOnce(&mut RepositorySettings)) -> RepositorySettings {
@@ -451,9 +452,13 @@ mod tests {
     fn repository_limits_apply_and_higher_ones_are_reported() {
         let policy = Policy::default();
         let file = settings(|f| {
-            f.limits = RepositoryLimits { iterations: Some(3), comments_per_day: Some(1000), ..Default::default() };
+            f.limits = RepositoryLimits {
+                iterations: Some(IterationLimit::of(3)),
+                comments_per_day: Some(1000),
+                ..Default::default()
+            };
         });
-        let expected = Limits { iterations: 3, ..policy.limits.clone() };
+        let expected = Limits { iterations: IterationLimit::of(3), ..policy.limits.clone() };
         assert_eq!(policy.with_repository(&file).limits, expected);
         assert_eq!(
             policy.overruled(&file),

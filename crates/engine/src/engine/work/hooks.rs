@@ -61,8 +61,8 @@ pub struct HookRequest<'a> {
     pub head: Option<&'a str>,
     /// Number of the current or last iteration; 0 before the first.
     pub iteration: u32,
-    /// Maximum number of iterations.
-    pub max_iterations: u32,
+    /// Maximum number of iterations; null if unlimited.
+    pub max_iterations: Option<u32>,
     /// Cost of the loop so far, in US dollars.
     pub cost_usd: f64,
     /// Completion of the task, in percent.
@@ -115,7 +115,7 @@ impl<'a> HookRequest<'a> {
             base: current.branch.base.as_ref().map(|sha| sha.as_str()),
             head: current.branch.head.as_ref().map(|sha| sha.as_str()),
             iteration: last.map_or(0, |last| last.number),
-            max_iterations: current.limits.iterations,
+            max_iterations: current.limits.iterations.count(),
             cost_usd: current.spent.cost.usd(),
             completion_percent: current.completion().whole_percent(),
             summary: last.map_or("", |last| last.report.summary.as_str()),

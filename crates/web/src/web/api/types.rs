@@ -63,8 +63,8 @@ pub struct ApiLoop {
     pub reason: String,
     /// Number of started iterations.
     pub iteration: u32,
-    /// Maximum number of iterations.
-    pub max_iterations: u32,
+    /// Maximum number of iterations; null if unlimited.
+    pub max_iterations: Option<u32>,
     /// Completion at the last measurement, 0 to 1.
     pub completion: f64,
     /// Cost, in US dollars.
@@ -98,7 +98,7 @@ impl From<LoopRow> for ApiLoop {
             person: row.person.login,
             reason: row.reason,
             iteration: row.iterations,
-            max_iterations: row.max_iterations,
+            max_iterations: row.max_iterations.count(),
             completion: row.completion.get(),
             cost_usd: row.cost.usd(),
             cost_limit_usd: row.cost_limit.usd(),

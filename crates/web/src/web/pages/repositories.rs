@@ -324,6 +324,7 @@ mod tests {
     use super::*;
     use crate::config::operator::OperatorFile;
     use crate::config::{Config, Env};
+    use crate::domain::model::quantity::IterationLimit;
 
     #[test]
     fn source_of_a_setting_is_what_sets_it() {
@@ -341,7 +342,7 @@ mod tests {
         let operators = config.policy(&ForgeName::new("work"));
         let mut file = RepositorySettings::default();
         // The operator's value, a lower one, and a higher one, which has no effect.
-        file.limits.iterations = Some(7);
+        file.limits.iterations = Some(IterationLimit::of(7));
         file.limits.comments_per_day = Some(5);
         file.limits.comments_per_hour = Some(50);
         file.limits.loops = Some(1);

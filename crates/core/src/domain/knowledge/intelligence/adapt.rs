@@ -95,18 +95,22 @@ fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
 /// Returns advice on the phase of the loop.
 fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let pivots = current.judged().is_some_and(|judged| judged.approach == Approach::Pivot);
-    let iterations_left = current.limits.iterations.saturating_sub(current.spent.iterations);
+    let iterations_left = current.limits.iterations.count().map(|most| most.saturating_sub(current.spent.iterations));
     match assessment.phase {
         Phase::Early if current.spent.iterations <= 1 => Some(
             "Read before you change: find the code that the failing checks run, and compare two ways before you take one."
                 .to_owned(),
         ),
-        Phase::Late if iterations_left == 0 => {
+        Phase::Late if iterations_left == Some(0) => {
             Some("This is the last iteration: leave the work tree in its best working state.".to_owned())
         }
         Phase::Late if !pivots => {
-            let after = if iterations_left == 1 { "one more iteration".to_owned() } else { format!("{iterations_left} more iterations") };
-            Some(format!("There is room for {after} after this one: only make failing checks pass, and refactor nothing."))
+            let room = match iterations_left {
+                Some(1) => "There is room for one more iteration after this one".to_owned(),
+                Some(left) => format!("There is room for {left} more iterations after this one"),
+                None => "Most of the budget is used".to_owned(),
+            };
+            Some(format!("{room}: only make failing checks pass, and refactor nothing."))
         }
         _ => None,
     }

@@ -42,9 +42,9 @@ impl Analysis {
 fn facts(current: &Loop) -> String {
     let settings = current.settings.policy.supervision();
     let assessment = assess(&current.records(), &current.facts(), current.latest_checks(), None, &settings.strategy);
-    let (now, most) = (current.spent.iterations, current.limits.iterations);
+    let iteration = current.limits.iterations.bounded_progress(current.spent.iterations);
     let phase = format!("{:?}", assessment.phase).to_lowercase();
-    let mut out = format!("Iteration {now} of at most {most}, phase {phase}.\n");
+    let mut out = format!("Iteration {iteration}, phase {phase}.\n");
     let budget = assessment.budget_used * 100.0;
     let progress = assessment.progress * 100.0;
     out.push_str(&format!("Completion as measured {progress:.0} %. Budget used {budget:.0} %.\n"));

@@ -8,6 +8,7 @@ use crate::domain::knowledge::agent_message::reported;
 use crate::domain::knowledge::memory::LearningKind;
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::task::AgentReport;
 use crate::domain::report::{approach, outcome_words};
 
@@ -38,7 +39,7 @@ pub struct LoopProgress {
     /// 1-based current iteration.
     pub iteration: u32,
     /// Maximum number of iterations.
-    pub max_iterations: u32,
+    pub max_iterations: IterationLimit,
     /// Running time, in milliseconds.
     pub elapsed_ms: i64,
     /// Measured completion, 0..1.

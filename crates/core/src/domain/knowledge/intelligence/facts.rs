@@ -114,8 +114,8 @@ impl FactList {
 /// Returns the line with the session's figures.
 pub(super) fn session_line(session: &LoopProgress) -> String {
     let done = if session.completion.is_finite() { session.completion.clamp(0.0, 1.0) * 100.0 } else { 0.0 };
-    let (now, most) = (session.iteration, session.max_iterations);
-    let mut line = format!("Now: iteration {now} of at most {most}, {done:.0} % complete as measured");
+    let iteration = session.max_iterations.bounded_progress(session.iteration);
+    let mut line = format!("Now: iteration {iteration}, {done:.0} % complete as measured");
     let minutes = session.elapsed_ms / 60_000;
     let spent = [
         (minutes > 0).then(|| format!("{minutes} min")),

@@ -9,6 +9,7 @@ use regex::Regex;
 use super::answer::cut;
 use super::{ErrorPattern, EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 use crate::domain::model::ids::Timestamp;
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::signature::normalize;
 
 /// Maximum number of decisions in a summary.
@@ -39,8 +40,8 @@ static LEAD: LazyLock<Regex> =
 
 /// Returns the number of iterations per summary in a loop of at most `limit` iterations: `interval`, but at most half of the
 /// limit, so that the agent receives a summary before the loop ends.
-pub fn interval_within(interval: u32, limit: u32) -> u32 {
-    interval.min(limit.div_ceil(2)).max(1)
+pub fn interval_within(interval: u32, limit: IterationLimit) -> u32 {
+    limit.count().map_or(interval, |count| interval.min(count.div_ceil(2))).max(1)
 }
 
 /// Returns the range of iterations to summarize now: a complete interval, or the rest at the end of the loop; `None` if there is

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::tokens::estimated_tokens;
 
 fn tokens(text: &str) -> usize {
@@ -246,6 +247,8 @@ fn summaries_are_due_at_intervals_and_end() {
 
 #[test]
 fn short_loop_is_summarized_at_half_of_its_iterations() {
-    assert_eq!([interval_within(10, 10), interval_within(10, 40), interval_within(3, 10)], [5, 10, 3]);
-    assert_eq!([interval_within(10, 1), interval_within(10, 0)], [1, 1]);
+    let within = |interval, limit| interval_within(interval, IterationLimit::of(limit));
+    assert_eq!([within(10, 10), within(10, 40), within(3, 10)], [5, 10, 3]);
+    assert_eq!([within(10, 1), within(10, 0)], [1, 1]);
+    assert_eq!(interval_within(10, IterationLimit::UNLIMITED), 10);
 }

@@ -39,6 +39,9 @@ fn title_of_running_work_has_iteration_checks_and_completion() {
     let view = commit_status(&run.current).expect("a status");
     let expected = format!("Iteration 1 of {most}: {all} of {all} checks pass, completion 100 %.");
     assert_eq!((view.state, view.title), (CommitState::Running, expected));
+    run.current.limits.iterations = IterationLimit::UNLIMITED;
+    let unlimited = commit_status(&run.current).expect("a status");
+    assert_eq!(unlimited.title, format!("Iteration 1: {all} of {all} checks pass, completion 100 %."));
     run.current.branch.pushed = None;
     assert_eq!(commit_status(&run.current), None, "the forge has no commit");
     run = LoopRun::in_state(LoopState::Review);

@@ -10,7 +10,7 @@ use crate::domain::knowledge::prompt;
 use crate::domain::loops::{EndedLoop, EscalationCause, PastLoops};
 use crate::domain::model::quantity;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
-use crate::domain::supervision::control::ModelTier;
+use crate::domain::supervision::control::{AlarmKind, ModelTier};
 use crate::domain::supervision::experience::{EarlierLoop, Experience};
 use crate::domain::supervision::oversight::{AuditEvent, DetectionKind, EscalationLevel, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
@@ -82,7 +82,7 @@ impl LoopRun {
     fn started() -> Self {
         // Thresholds that stay where they are when defaults move.
         let mut run = Self::with(|s| {
-            s.policy.limits.iterations = 40;
+            s.policy.limits.iterations = IterationLimit::of(40);
             s.policy.thresholds.insert("preset".to_owned(), "pinned".into());
         });
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
@@ -172,7 +172,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
 /// Runs a loop with the preset `pinned` and these thresholds on the same error until it stops.
 fn stopped_under(thresholds: serde_json::Value) -> LoopRun {
     let mut run = LoopRun::with(|s| {
-        s.policy.limits.iterations = 10;
+        s.policy.limits.iterations = IterationLimit::of(10);
         s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         s.policy.thresholds.insert("preset".to_owned(), "pinned".into());
     });
@@ -384,7 +384,7 @@ fn healthy_loop_is_not_disturbed() {
 
 #[test]
 fn regression_restores_best_iteration_then_pauses() {
-    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = IterationLimit::of(40));
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
@@ -426,7 +426,7 @@ fn regression_restores_best_iteration_then_pauses() {
 #[test]
 fn limit_publishes_best_iteration() {
     let at_limit = || {
-        let mut run = LoopRun::with(|s| s.policy.limits.iterations = 2);
+        let mut run = LoopRun::with(|s| s.policy.limits.iterations = IterationLimit::of(2));
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
             ticket: run.current.run.ticket,
@@ -476,7 +476,7 @@ fn limit_publishes_best_iteration() {
 
 #[test]
 fn failed_restoration_aborts_and_keeps_work() {
-    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = IterationLimit::of(40));
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
@@ -631,7 +631,7 @@ fn cost_and_time_are_compared_with_earlier_loops() {
     let burnt = |loops: usize, minutes: i64| {
         let mut run = LoopRun::with(|s| {
             s.policy.limits = Limits {
-                iterations: 40,
+                iterations: IterationLimit::of(40),
                 timeout: quantity::Duration::seconds(20_000),
                 cost_usd: quantity::Usd(Money(100_000_000)),
                 ..Limits::default()
@@ -710,8 +710,11 @@ fn experience_is_read_and_recorded() {
     let earlier = EarlierLoop { mean: 0.1, variance: 0.01, paced: 7, seen: 9, idle: 2 };
     let prepared = |intelligence: Intelligence| {
         let mut run = LoopRun::with(|s| {
-            s.policy.limits =
-                Limits { iterations: 60, cost_usd: quantity::Usd(Money(1_000_000_000)), ..Limits::default() };
+            s.policy.limits = Limits {
+                iterations: IterationLimit::of(60),
+                cost_usd: quantity::Usd(Money(1_000_000_000)),
+                ..Limits::default()
+            };
             s.policy.intelligence = intelligence;
         });
         run.tell(TimerInput::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
@@ -790,7 +793,7 @@ fn discarded_iteration_is_not_judged() {
 
 #[test]
 fn limit_takes_precedence_over_pause() {
-    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 3);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = IterationLimit::of(3));
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
@@ -800,7 +803,9 @@ fn limit_takes_precedence_over_pause() {
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
     // With a higher limit the forecast is made anew, and the loop goes on.
-    run.command(resume_with(|o| o.max_iterations = Some(20))).working().is(LoopState::Running, LoopStep::Agent);
+    run.command(resume_with(|o| o.max_iterations = Some(IterationLimit::of(20))))
+        .working()
+        .is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.facts().max_iterations, 20.0);
 }
 
@@ -827,7 +832,7 @@ fn raised_limit_renews_forecast() {
     ];
     for (limits, options) in cases {
         let mut run = LoopRun::with(|s| {
-            s.policy.limits = Limits { iterations: 40, ..limits };
+            s.policy.limits = Limits { iterations: IterationLimit::of(40), ..limits };
             // So many iterations are usual for its type.
             s.policy.task_type = Some(TaskType::Feature);
             let thresholds = json!({ "preset": "pinned", "oversight": { "stuck": { "enabled": false } } });
@@ -935,34 +940,56 @@ fn audit_names_author_of_command() {
     assert!(run.audit().is_empty(), "a question changes nothing");
 }
 
-#[test]
-fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
-    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 20);
+/// Starts a loop of at most 20 iterations whose progress is too slow for them, and lets it run up to 10 iterations.
+fn hopeless(gives_up: bool) -> (LoopRun, u64) {
+    let mut run = LoopRun::with(|s| {
+        s.policy.limits.iterations = IterationLimit::of(20);
+        s.policy.limits.cost_usd = Usd::dollars(100);
+        if gives_up {
+            let thresholds = json!({ "strategy": { "outlook": { "enabled": true } } });
+            s.policy.thresholds = thresholds.as_object().cloned().unwrap();
+        }
+    });
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
         outcome: WorkOutcome::Checked { report: counted(2, 198, "") },
     });
-    let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
-    let work = |run: &mut LoopRun, n: u64| {
-        run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));
-    };
     let mut n = 0;
     while run.current.state == LoopState::Running && n < 10 {
         n += 1;
-        work(&mut run, n);
+        creep(&mut run, n);
     }
+    (run, n)
+}
+
+/// Ends the n-th iteration with two more percent of the tests.
+fn creep(run: &mut LoopRun, n: u64) {
+    let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
+    run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));
+}
+
+#[test]
+fn hopeless_loop_continues_by_default() {
+    let (run, n) = hopeless(false);
+    run.is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(n, 10);
+}
+
+#[test]
+fn hopeless_loop_with_outlook_stops_at_limit_and_can_be_resumed() {
+    let (mut run, n) = hopeless(true);
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!((4..10).contains(&n), "{n} iterations");
     assert!(run.current.why.starts_with("at its rate the rest takes "), "{}", run.current.why);
     assert!(run.escalates("limit_outlook") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert_eq!(run.current.judged().and_then(|judged| judged.stops.clone()), Some(run.current.why.clone()));
-    let options = RunOptions { max_iterations: Some(30), ..RunOptions::default() };
+    let options = RunOptions { max_iterations: Some(IterationLimit::of(30)), ..RunOptions::default() };
     run.command(LoopCommand::Resume(command::Resume { options, guidance: String::new() }))
         .is(LoopState::Queued, LoopStep::Idle);
     run.working();
     for more in 1..4 {
-        work(&mut run, n + more);
+        creep(&mut run, n + more);
         run.is(LoopState::Running, LoopStep::Agent);
     }
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
@@ -1024,6 +1051,52 @@ fn switched_off_control_keeps_its_figures_and_advises_nothing() {
     assert_eq!(run.current.supervision.course.as_ref().map(|course| course.effort), Some(1.0));
 }
 
+/// An open-ended loop runs until its checks pass, its time or money is used, or a person ends it.
+#[test]
+fn unlimited_loop_ends_by_budget_time_or_person() {
+    let unlimited = || {
+        let mut run = LoopRun::with(|s| {
+            s.policy.limits.iterations = IterationLimit::UNLIMITED;
+            s.policy.limits.cost_usd = Usd::dollars(200);
+        });
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.run.ticket,
+            outcome: WorkOutcome::Checked { report: counted(2, 198, "") },
+        });
+        // More iterations than the default limit.
+        for n in 1..=15 {
+            creep(&mut run, n);
+            run.is(LoopState::Running, LoopStep::Agent);
+        }
+        run
+    };
+    let mut run = unlimited();
+    let View::Status(status) = report::status(&run.current, "claude", run.now) else { panic!("a status") };
+    assert_eq!((status.iteration, status.max_iterations), (16, None));
+    let judged = run.current.judged().expect("judged").clone();
+    assert!(judged.control.expect("figures").alarms.iter().all(|alarm| alarm.kind != AlarmKind::ResourceBurn));
+    assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
+
+    run.current.spent.cost = run.current.limits.cost;
+    creep(&mut run, 16);
+    run.is(LoopState::LimitReached, LoopStep::Idle);
+    assert_eq!(run.current.exhausted_limit(run.now), Some(LoopLimit::Money));
+
+    let mut run = unlimited();
+    run.current.spent.time_ms = run.current.limits.time_ms;
+    creep(&mut run, 16);
+    run.is(LoopState::LimitReached, LoopStep::Idle);
+    assert_eq!(run.current.exhausted_limit(run.now), Some(LoopLimit::Time));
+
+    let mut run = unlimited();
+    run.command(LoopCommand::Iterations(command::Iterations { limit: IterationLimit::of(17) }));
+    creep(&mut run, 16);
+    creep(&mut run, 17);
+    run.is(LoopState::LimitReached, LoopStep::Idle);
+    assert_eq!(run.current.exhausted_limit(run.now), Some(LoopLimit::Iterations));
+}
+
 #[test]
 fn people_are_notified_once_at_each_part_of_the_budget() {
     let notices = |run: &LoopRun| -> Vec<String> {
@@ -1034,7 +1107,11 @@ fn people_are_notified_once_at_each_part_of_the_budget() {
         warned.filter(|cause| cause.starts_with("budget")).collect()
     };
     let mut run = LoopRun::with(|s| {
-        s.policy.limits = Limits { iterations: 40, cost_usd: quantity::Usd(Money(10_000_000)), ..Limits::default() };
+        s.policy.limits = Limits {
+            iterations: IterationLimit::of(40),
+            cost_usd: quantity::Usd(Money(10_000_000)),
+            ..Limits::default()
+        };
     });
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     let mut told = Vec::new();

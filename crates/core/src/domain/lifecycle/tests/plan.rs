@@ -417,17 +417,21 @@ fn task_that_asks_for_care_has_tighter_limits() {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = true;
             start.task.set_body(&format!("```ralph\ntask: {{ {facts} }}\n```"));
-            start.options.max_iterations = max_iterations;
-            start.policy.limits.iterations = 9;
+            start.options.max_iterations = max_iterations.map(IterationLimit::of);
+            start.policy.limits.iterations = IterationLimit::of(9);
             start.policy.protected.policy = ProtectedPolicy::Allow;
         });
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         let current = &run.current;
-        (current.knowledge.planning.is_some(), current.limits.iterations, current.settings.policy.protected.policy)
+        (
+            current.knowledge.planning.is_some(),
+            current.limits.iterations.count(),
+            current.settings.policy.protected.policy,
+        )
     };
-    let careful = (true, 5, ProtectedPolicy::Restore);
-    assert_eq!(start("complexity: 3", None), (false, 9, ProtectedPolicy::Allow));
+    let careful = (true, Some(5), ProtectedPolicy::Restore);
+    assert_eq!(start("complexity: 3", None), (false, Some(9), ProtectedPolicy::Allow));
     assert_eq!(start("security_sensitive: true", None), careful);
     assert_eq!(start("breaking_changes: true", None), careful);
-    assert_eq!(start("breaking_changes: true", Some(7)), (true, 7, ProtectedPolicy::Restore));
+    assert_eq!(start("breaking_changes: true", Some(7)), (true, Some(7), ProtectedPolicy::Restore));
 }

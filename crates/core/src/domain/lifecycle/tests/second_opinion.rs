@@ -146,7 +146,7 @@ fn late_and_foreign_opinions_change_only_the_account() {
 
 #[test]
 fn findings_without_an_iteration_left_are_listed() {
-    let mut run = read_by_another(|start| start.policy.limits.iterations = 1);
+    let mut run = read_by_another(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.body().opinion.expect("shown").remarks.len(), 1);
 }
@@ -163,7 +163,7 @@ fn guidance_during_the_opinion_comes_first() {
 
 #[test]
 fn failed_iteration_of_an_opinion_hands_over_the_verified_work() {
-    let mut run = read_by_another(|start| start.policy.limits.iterations = 2);
+    let mut run = read_by_another(|start| start.policy.limits.iterations = IterationLimit::of(2));
     let verified = run.current.branch.head.clone();
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).iteration(false);
     run.is(LoopState::Running, LoopStep::Restore);
@@ -196,7 +196,7 @@ fn unavailable_agent_after_an_opinion_hands_over_the_verified_work() {
 
 #[test]
 fn limit_after_a_persons_request_stays_a_limit() {
-    let mut run = read_by_another(|start| start.policy.limits.iterations = 2);
+    let mut run = read_by_another(|start| start.policy.limits.iterations = IterationLimit::of(2));
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).command(guide("also y"));
     run.iteration(false).is(LoopState::Running, LoopStep::Restore);
     let ticket = run.current.run.ticket;

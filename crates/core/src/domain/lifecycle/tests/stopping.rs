@@ -32,7 +32,7 @@ fn named_checks(result: usize) -> CheckReport {
 impl LoopRun {
     /// Returns a loop in its third iteration whose second was worse than its first.
     fn worsened() -> Self {
-        let mut run = Self::with(|start| start.policy.limits.iterations = 9);
+        let mut run = Self::with(|start| start.policy.limits.iterations = IterationLimit::of(9));
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
             ticket: run.current.run.ticket,
@@ -104,7 +104,7 @@ fn every_stop_puts_best_iteration_back() {
 
 #[test]
 fn state_before_first_iteration_is_put_back_if_it_was_better() {
-    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
@@ -121,7 +121,7 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 
     // Work that is no better, but no worse either, is left.
-    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
@@ -133,7 +133,7 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
     let mut run = LoopRun::worsened();
     run.command(pause_now()).restored().is(LoopState::Paused, LoopStep::Idle);
     let named = |options: &mut RunOptions| {
-        (options.checks, options.max_iterations) = (vec!["sh other.sh".into()], Some(4));
+        (options.checks, options.max_iterations) = (vec!["sh other.sh".into()], Some(IterationLimit::of(4)));
     };
     run.command(resume_with(named)).tell(TimerInput::SlotGranted).prepared(|_| {});
     let start = run.current.branch.head.clone();
@@ -147,7 +147,7 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
 
 /// Returns a loop of three iterations, the second of which is the best, with a hook that objects after the third.
 fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
-    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 9);
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(9));
     let hooks = vec![HookName { event, name: "gate".into(), optional: false }];
     run.tell(TimerInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
     run.tell(LoopInput::Outcome {
@@ -345,7 +345,7 @@ proptest! {
         start in (0usize..12).prop_filter("all checks pass", |result| result % 3 < 2),
         inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..12), 1..100)
     ) {
-        let mut run = LoopRun::with(|start| start.policy.limits.iterations = 30);
+        let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(30));
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome { ticket: run.current.run.ticket, outcome: WorkOutcome::Checked { report: named_checks(start) } });
         for (which, flag, result) in inputs {
@@ -423,7 +423,7 @@ fn loop_waits_for_its_repository_without_a_slot() {
 #[test]
 fn last_comment_names_what_is_not_solved() {
     let mut run = LoopRun::in_state(LoopState::Review);
-    run.current.limits.iterations = run.current.spent.iterations;
+    run.current.limits.iterations = IterationLimit::of(run.current.spent.iterations);
     let commit = run.current.branch.pushed.clone().expect("pushed");
     run.tell(ForgeInput::Inspected(CiInspection {
         commit,

@@ -179,7 +179,7 @@ fn retry_applies_the_suggestions_of_the_discarded_iteration_again() {
 
 #[test]
 fn suggestion_that_a_restoration_undoes_is_applied_again_after_a_resume() {
-    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 2);
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(2));
     run.working().iteration(true).checked(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.suggests(&[7], &[]).working().applied(&[7], &[]).pushed();
     // The change breaks the check, and the limit is reached.
@@ -192,7 +192,7 @@ fn suggestion_that_a_restoration_undoes_is_applied_again_after_a_resume() {
     .pushed();
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.current.why.contains("suggested changes are applied when the loop continues"), "{}", run.current.why);
-    let more = RunOptions { max_iterations: Some(4), ..RunOptions::default() };
+    let more = RunOptions { max_iterations: Some(IterationLimit::of(4)), ..RunOptions::default() };
     run.command(LoopCommand::Resume(command::Resume { options: more, guidance: String::new() })).working();
     assert_eq!(run.asked_to_apply(), [7]);
     assert_eq!(replay(run.log.clone()).as_ref(), Some(&run.current));
@@ -201,7 +201,7 @@ fn suggestion_that_a_restoration_undoes_is_applied_again_after_a_resume() {
 #[test]
 fn suggestion_after_a_second_opinion_is_not_undone_by_handing_over() {
     let mut run = LoopRun::with(|start| {
-        start.policy.limits.iterations = 3;
+        start.policy.limits.iterations = IterationLimit::of(3);
         start.policy.review = second_opinion::review();
     });
     run.working().iteration(true).checked(true);

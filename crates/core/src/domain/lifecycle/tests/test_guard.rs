@@ -117,11 +117,11 @@ fn iterations_before_the_question_are_configurable() {
 
 #[test]
 fn exhausted_limit_with_open_finding_is_no_review() {
-    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.current.why.contains("the tests in `tests/a.py` are weaker than before"), "{}", run.current.why);
 
-    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.working().commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Paused, LoopStep::Idle);
     run.command(accept(&[])).is(LoopState::Queued, LoopStep::Idle);
     run.resumed().verified(&[], base_tests(false, "1")).is(LoopState::Review, LoopStep::Idle);
@@ -554,7 +554,7 @@ proptest! {
         baseline in any_report(0.0),
         events in prop::collection::vec(any_event(), 1..60)
     ) {
-        let mut run = LoopRun::with(|start| start.policy.limits.iterations = 12);
+        let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(12));
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome { ticket: run.current.run.ticket, outcome: WorkOutcome::Checked { report: baseline } });
         for event in events {
@@ -587,7 +587,7 @@ proptest! {
                 }
                 GuardEvent::Accept(all) => { run.command(accept(if all { &[] } else { &["tests/a.py"] })); }
                 GuardEvent::Resume => {
-                    run.command(resume_with(|options| options.max_iterations = Some(before.limits.iterations + 3)));
+                    run.command(resume_with(|options| options.max_iterations = Some(before.limits.iterations.plus(3))));
                 }
                 GuardEvent::Other(which, flag) => {
                     let input = input_for(&run, which, flag);

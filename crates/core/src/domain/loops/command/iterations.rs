@@ -5,19 +5,20 @@ use serde::{Deserialize, Serialize};
 use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, values};
 use crate::domain::loops::LoopState;
+use crate::domain::model::quantity::IterationLimit;
 
 /// Sets the iteration limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iterations {
-    /// Maximum number of iterations of the whole loop, 1..=1000.
-    pub limit: u32,
+    /// Maximum number of iterations of the whole loop: 1..=1000, or unlimited.
+    pub limit: IterationLimit,
 }
 
 impl CommandDefinition for Iterations {
     const ROW: CommandRow = CommandRow {
         name: "iterations",
         usage: "/ralph iterations 10",
-        help: "Sets the iteration limit of the loop, 1 to 1000.",
+        help: "Sets the iteration limit of the loop: 1 to 1000, or `unlimited`.",
         record: CommandRecord::SessionAndAudit,
     };
 
@@ -29,7 +30,7 @@ impl CommandDefinition for Iterations {
         let limit = self.limit;
         let current = target.current();
         let used = current.spent.iterations;
-        if limit <= used {
+        if limit.is_reached(used) {
             return target.reject(values::limit_is_used_up(limit, format_args!("{used} iterations")));
         }
         current.limits.iterations = limit;
@@ -39,7 +40,11 @@ impl CommandDefinition for Iterations {
             LoopState::LimitReached => " `/ralph resume` continues the loop.",
             _ => "",
         };
-        target.reply(Self::ROW.name, format!("The limit is {limit} iterations; {used} are used.{resume}"));
+        let limit = match limit.count() {
+            Some(count) => format!("The limit is {count} iterations"),
+            None => "The iterations are unlimited, within the limits of time and cost".to_owned(),
+        };
+        target.reply(Self::ROW.name, format!("{limit}; {used} are used.{resume}"));
         target.update_status(false);
     }
 

@@ -90,7 +90,7 @@ impl RunOptions {
             return Some(problem.to_string());
         }
         let spent = &current.spent;
-        if let Some(iterations) = self.max_iterations.filter(|n| *n <= spent.iterations) {
+        if let Some(iterations) = self.max_iterations.filter(|limit| limit.is_reached(spent.iterations)) {
             let used = spent.iterations;
             return Some(format!(
                 "--max-iterations {iterations} is not more than the {used} iterations used already; set a higher limit."

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::loops::{CommandInput, LoopInput};
 use crate::domain::model::ids::Money;
+use crate::domain::model::quantity::IterationLimit;
 use crate::domain::trust::sanitize::document::tests::read_markdown;
 
 /// Parses the commands in a comment as a forge displays it.
@@ -172,7 +173,7 @@ fn every_command_of_the_table_is_parsed() {
         ("/ralph plan smaller\nand in steps", plan(RunOptions::default(), "smaller\nand in steps")),
         (
             "/ralph plan --max-iterations 3 no new files",
-            plan(RunOptions { max_iterations: Some(3), ..RunOptions::default() }, "no new files"),
+            plan(RunOptions { max_iterations: Some(IterationLimit::of(3)), ..RunOptions::default() }, "no new files"),
         ),
         ("/ralph approve", approve(None, "")),
         ("/ralph approve 0a1b2c3d", approve(Some("0a1b2c3d"), "")),
@@ -182,7 +183,7 @@ fn every_command_of_the_table_is_parsed() {
         ("/ralph approve add a test", approve(None, "add a test")),
         ("/ralph approve 1. yes\n2. no", approve(None, "1. yes\n2. no")),
         ("/ralph budget 5", LoopCommand::Budget(Budget { limit: Money(5_000_000) })),
-        ("/ralph iterations 12", LoopCommand::Iterations(Iterations { limit: 12 })),
+        ("/ralph iterations 12", LoopCommand::Iterations(Iterations { limit: IterationLimit::of(12) })),
         ("/ralph budget $5.05", LoopCommand::Budget(Budget { limit: Money(5_050_000) })),
     ];
     for (comment, command) in table {
@@ -240,7 +241,7 @@ fn records_name_only_commands_that_change_the_loop() {
 fn options_accept_both_forms_and_quotes() {
     let expected = RunOptions {
         checks: vec!["cargo test --all".into(), "npm run lint".into(), "say \"hi\" \\n".into()],
-        max_iterations: Some(12),
+        max_iterations: Some(IterationLimit::of(12)),
         timeout_s: Some(5_400),
         budget: Some(Money(2_500_000)),
         backend: Some("claude".into()),
@@ -267,7 +268,7 @@ fn backticks_keep_a_value_as_it_is() {
 #[test]
 fn guidance_ends_at_the_next_command() {
     let comment = "/ralph resume --max-iterations 3 Mind the\nedge cases:\n\n- `a`\n- b\n\n> /ralph abort\n\n```\n/ralph abort\n```\n/ralph status\n\n/ralph guide last words";
-    let options = RunOptions { max_iterations: Some(3), ..RunOptions::default() };
+    let options = RunOptions { max_iterations: Some(IterationLimit::of(3)), ..RunOptions::default() };
     let guidance = "Mind the\nedge cases:\n\n- `a`\n- b\n\n> /ralph abort\n\n```\n/ralph abort\n```".to_owned();
     assert_eq!(
         parse(comment),

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use crate::domain::model::ids::Money;
+use crate::domain::model::quantity::IterationLimit;
 
 use super::shown;
 
@@ -68,13 +69,12 @@ pub(super) fn money(text: &str) -> Result<Money, String> {
     Ok(amount)
 }
 
-/// Parses a number of iterations, 1..=1000.
-pub(super) fn iterations(text: &str) -> Result<u32, String> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse::<u32>() {
-        Ok(number) if digits && (1..=ITERATIONS).contains(&number) => Ok(number),
-        _ => Err(format!("The number of iterations is from 1 to {ITERATIONS}, not `{}`.", shown(text))),
-    }
+/// Parses a limit of iterations: 1..=1000, or `unlimited`.
+pub(super) fn iterations(text: &str) -> Result<IterationLimit, String> {
+    let allowed = |limit: &IterationLimit| limit.count().is_none_or(|count| (1..=ITERATIONS).contains(&count));
+    IterationLimit::parse(text).filter(allowed).ok_or_else(|| {
+        format!("The number of iterations is from 1 to {ITERATIONS}, or `unlimited`, not `{}`.", shown(text))
+    })
 }
 
 /// Validates the command of a check: not blank, one line, no control characters.

@@ -12,7 +12,7 @@ use crate::domain::supervision::control::{Trend, Urgency};
 pub struct RuleFacts {
     /// `iteration`: number of the last iteration, or of the one that is about to run; 1-based, 0 before the first.
     pub iteration: u32,
-    /// `max_iterations`: maximum number of iterations.
+    /// `max_iterations`: maximum number of iterations; the largest number if unlimited.
     pub max_iterations: u32,
     /// `elapsed_minutes` (or `elapsed`): whole minutes of running time.
     pub elapsed_minutes: u64,

@@ -23,9 +23,9 @@ pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
             (CommitState::Success, format!("All {all} checks pass in a fresh checkout."))
         }
         LoopState::Running | LoopState::Review => {
-            let (n, most) = (current.spent.iterations.max(1), current.limits.iterations);
+            let iteration = current.limits.iterations.progress(current.spent.iterations.max(1));
             let completion = current.completion().whole_percent();
-            let title = format!("Iteration {n} of {most}: {passed} of {all} checks pass, completion {completion} %.");
+            let title = format!("Iteration {iteration}: {passed} of {all} checks pass, completion {completion} %.");
             (CommitState::Running, title)
         }
         LoopState::Paused => (CommitState::Failure, stopped("paused")),

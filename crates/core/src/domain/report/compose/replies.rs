@@ -63,12 +63,12 @@ fn limit_hint(current: &Loop) -> CommandHint {
         let more = limits.cost.plus(limits.cost).usd();
         return hint(format!("/ralph resume --budget {more:.2}"), "continue with a higher budget");
     }
-    if spent.iterations >= limits.iterations {
-        let more = limits.iterations.saturating_add(5);
+    if limits.iterations.is_reached(spent.iterations) {
+        let more = limits.iterations.plus(5);
         return hint(format!("/ralph resume --max-iterations {more}"), "continue with 5 more iterations");
     }
     if current.run.escalated == Some(EscalationCause::Limit(LoopLimit::Outlook)) {
-        let more = limits.iterations.saturating_add(10);
+        let more = limits.iterations.plus(10);
         return hint(format!("/ralph resume --max-iterations {more}"), "continue anyway, with 10 more iterations");
     }
     hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "continue for another hour")

@@ -33,8 +33,8 @@ pub struct PullView {
     pub checks: Vec<CheckLine>,
     /// Number of completed iterations.
     pub iterations: u32,
-    /// Maximum number of iterations.
-    pub max_iterations: u32,
+    /// Maximum number of iterations; `None` if unlimited.
+    pub max_iterations: Option<u32>,
     /// Completion in percent.
     pub completion_percent: u8,
     /// Running time, in seconds.
@@ -165,8 +165,8 @@ pub struct CompletionView {
     pub next_action: String,
     /// Number of completed iterations.
     pub iterations: u32,
-    /// Maximum number of iterations.
-    pub max_iterations: u32,
+    /// Maximum number of iterations; `None` if unlimited.
+    pub max_iterations: Option<u32>,
     /// Running time, in seconds.
     pub elapsed_s: u64,
     /// Total cost.

@@ -23,8 +23,8 @@ pub struct StatusView {
     pub needs_person: bool,
     /// Number of the current or last iteration; 0 before the first.
     pub iteration: u32,
-    /// Maximum number of iterations.
-    pub max_iterations: u32,
+    /// Maximum number of iterations; `None` if unlimited.
+    pub max_iterations: Option<u32>,
     /// Measured completion in percent.
     pub completion_percent: u8,
     /// Number of passing checks.
@@ -200,8 +200,8 @@ pub struct IterationView {
     pub folded: bool,
     /// 1-based number.
     pub n: u32,
-    /// Maximum number of iterations.
-    pub max: u32,
+    /// Maximum number of iterations; `None` if unlimited.
+    pub max: Option<u32>,
     /// Approach, in a few words.
     pub approach: String,
     /// Summary written by the agent.

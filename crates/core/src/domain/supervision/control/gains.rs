@@ -12,8 +12,6 @@ use crate::domain::supervision::TaskFacts;
 const SIMPLE: f64 = 3.0;
 /// Minimum complexity of a task that starts with the early profile.
 const COMPLEX: f64 = 7.0;
-/// Share of the maximum number of iterations during which the loop is early.
-const EARLY: f64 = 0.2;
 /// D above which the loop is regressing.
 const REGRESSING: f64 = 0.1;
 /// P below which the loop is near completion if completion is above `HALF`.
@@ -69,7 +67,6 @@ impl ControlSettings {
         let ControlMetrics { p, i, d, d_raw, velocity, gap, trend, .. } = *metrics;
         // I is also high in the middle of a task that makes good progress.
         let winds_up = i > WINDUP && !(self.windup_guard && velocity >= self.min_progress_rate);
-        let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
         if d > REGRESSING {
             (&self.schedule.regressing, format!("the loop gets worse (D {d:.2})"))
         } else if trend == Trend::Oscillating {
@@ -80,7 +77,7 @@ impl ControlSettings {
             (&self.schedule.stuck, format!("no progress (P {p:.2}, change {d_raw:+.3} per iteration)"))
         } else if winds_up {
             (&self.schedule.windup, format!("errors accumulate (I {i:.2})"))
-        } else if task.complexity >= COMPLEX && early {
+        } else if task.complexity >= COMPLEX && task.early {
             (&self.schedule.early, format!("a task of complexity {:.0} begins", task.complexity))
         } else if let Some(profile) = task.redirected {
             (profile, "the overseer redirected the loop".to_owned())
@@ -120,6 +117,6 @@ pub(super) struct ProfileInput<'a> {
     pub(super) complexity: f64,
     /// 1-based number of the iteration.
     pub(super) iteration: u64,
-    /// Maximum number of iterations; `None` if unlimited.
-    pub(super) max_iterations: Option<f64>,
+    /// Whether the loop has used little of its budget.
+    pub(super) early: bool,
 }

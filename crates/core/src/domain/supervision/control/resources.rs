@@ -4,6 +4,8 @@ use crate::domain::supervision::TaskFacts;
 
 /// Seconds per minute.
 const MINUTE_S: f64 = 60.0;
+/// Share of the budget during which a loop is early.
+const EARLY: f64 = 0.2;
 /// Largest plausible limit. A larger value means no limit.
 const LARGEST_LIMIT: f64 = 1e12;
 
@@ -44,6 +46,14 @@ impl Resource {
 }
 
 impl Resources {
+    /// Whether the loop has used little of its iterations or, if they are unlimited, of its time and money. False without any
+    /// limit.
+    pub(super) fn is_early(&self) -> bool {
+        let within = |resource: &Resource| resource.limit.map(|limit| resource.used <= EARLY * limit);
+        let of_budget = [&self.seconds, &self.usd].into_iter().filter_map(within).reduce(|all, one| all && one);
+        within(&self.iterations).or(of_budget).unwrap_or(false)
+    }
+
     /// Returns a loop's resources. `rounds` is the number of iterations that used `seconds` and `usd` in total.
     pub(super) fn of(facts: &TaskFacts, iteration: u64, rounds: u64, seconds: f64, usd: f64) -> Self {
         let mean = |sum: f64| sum / rounds.max(1) as f64;
@@ -74,6 +84,19 @@ mod tests {
         assert!(resources.seconds.fits(1.0) && !resources.seconds.fits(2.0));
         assert!(resources.usd.fits(1e9) && !resources.seconds.fits(f64::INFINITY));
         assert_eq!((resources.usd.part(), resources.usd.remaining()), (0.0, None));
+    }
+
+    #[test]
+    fn unlimited_loop_is_early_by_its_budget() {
+        let early = |max_iterations: f64, dollars: f64| {
+            let (timeout_minutes, max_cost_usd) = (Some(100.0), Some(10.0));
+            let facts = TaskFacts { max_iterations, timeout_minutes, max_cost_usd, ..TaskFacts::default() };
+            Resources::of(&facts, 3, 3, 600.0, dollars).is_early()
+        };
+        assert_eq!([early(10.0, 0.1), early(20.0, 9.0)], [false, true], "a limit of iterations decides");
+        assert_eq!([early(f64::INFINITY, 1.0), early(f64::INFINITY, 3.0)], [true, false]);
+        let nothing = TaskFacts { max_iterations: f64::INFINITY, ..TaskFacts::default() };
+        assert!(!Resources::of(&nothing, 1, 1, 1.0, 1.0).is_early());
     }
 
     #[test]

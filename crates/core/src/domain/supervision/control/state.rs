@@ -77,7 +77,7 @@ impl ControlState {
             redirected: self.redirected.as_ref().filter(|r| iteration <= r.until).map(|r| r.profile.as_str()),
             complexity,
             iteration,
-            max_iterations: resources.iterations.limit,
+            early: resources.is_early(),
         };
         let (gains, transition) = settings.scheduled(self.scheduled.as_ref(), &task, &metrics);
         let terms = Terms::of(gains.gains, &metrics);

@@ -13,10 +13,6 @@ use super::intervention::InterventionLevel;
 
 /// Maximum number of remembered reported causes per detection.
 const MAX_TOLD: usize = 8;
-/// Maximum number of interventions with a pending effect.
-const MAX_AWAITED: usize = 16;
-/// Number of iterations within which progress counts as an effect of an intervention.
-const FOLLOW_WITHIN: u32 = 2;
 
 /// Health of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
@@ -48,23 +44,6 @@ impl Health {
     }
 }
 
-/// Number of interventions with and without progress in the next two iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ProgressCounts {
-    /// Number of interventions after which completion exceeded its previous best.
-    pub progress: u32,
-    /// Number of interventions after which it did not.
-    pub none: u32,
-}
-
-impl ProgressCounts {
-    /// Returns the share of interventions with subsequent progress, 0..1; `None` without interventions.
-    pub fn rate(self) -> Option<f64> {
-        let known = self.progress + self.none;
-        (known > 0).then(|| f64::from(self.progress) / f64::from(known))
-    }
-}
-
 /// State of the overseer. It is stored with the loop after every review, before the verdict takes effect.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OverseerState {
@@ -76,14 +55,11 @@ pub struct OverseerState {
     pub detections: BTreeMap<DetectionKind, u32>,
     /// Number of interventions, by level.
     pub interventions: BTreeMap<InterventionLevel, u32>,
-    /// Number of interventions with and without subsequent progress, by level.
-    pub followed: BTreeMap<InterventionLevel, ProgressCounts>,
     /// Iteration after which the last REDIRECT was given, by kind of the detection.
     pub(super) redirected: BTreeMap<DetectionKind, u32>,
     standing: BTreeMap<DetectionKind, ActiveDetection>,
     /// Last iteration in which a detection only warns, because a person resumed the loop despite it, by kind.
     acknowledged: BTreeMap<DetectionKind, u32>,
-    awaited: Vec<PendingIntervention>,
 }
 
 /// Active detection with the level of its intervention.
@@ -99,15 +75,6 @@ struct ActiveDetection {
     /// Number of REDIRECTs so far.
     #[serde(default)]
     redirects: u32,
-}
-
-/// Intervention whose effect is not known yet.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct PendingIntervention {
-    level: InterventionLevel,
-    iteration: u32,
-    /// Best completion before the intervention, 0..1.
-    completion: f64,
 }
 
 impl OverseerState {
@@ -222,31 +189,12 @@ impl OverseerState {
         entries
     }
 
-    /// Counts an intervention and starts to track its effect. `best` is the best completion so far.
-    pub(super) fn count(&mut self, iteration: u32, kind: DetectionKind, level: InterventionLevel, best: f64) {
+    /// Counts an intervention.
+    pub(super) fn count(&mut self, iteration: u32, kind: DetectionKind, level: InterventionLevel) {
         *self.interventions.entry(level).or_default() += 1;
         if level == InterventionLevel::Redirect {
             self.redirected.insert(kind, iteration);
         }
-        if matches!(level, InterventionLevel::Warn | InterventionLevel::Redirect) && self.awaited.len() < MAX_AWAITED {
-            // Rounded to a millionth, so that the stored value reads back unchanged.
-            let completion = (best.clamp(0.0, 1.0) * 1e6).round() / 1e6;
-            self.awaited.push(PendingIntervention { level, iteration, completion });
-        }
-    }
-
-    /// Determines which tracked interventions led to progress.
-    pub(super) fn follow(&mut self, iteration: u32, completion: f64, min_progress: f64) {
-        let followed = &mut self.followed;
-        self.awaited.retain(|awaited| {
-            let progress = completion > awaited.completion + min_progress;
-            let over = iteration.saturating_sub(awaited.iteration) >= FOLLOW_WITHIN;
-            if progress || over {
-                let counts = followed.entry(awaited.level).or_default();
-                if progress { counts.progress += 1 } else { counts.none += 1 }
-            }
-            !progress && !over
-        });
     }
 
     /// Returns the iteration after which the last REDIRECT was given since a person resumed the loop; `None` without a

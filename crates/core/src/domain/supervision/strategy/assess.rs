@@ -10,6 +10,8 @@ use crate::domain::model::signature::{first_error, normalize};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
 
+/// Number of iterations that no loop reaches. It replaces a missing limit.
+const MOST_ITERATIONS: f64 = 1e6;
 /// Number of newest iterations whose blockers are counted.
 const BLOCKER_WINDOW: usize = 10;
 
@@ -95,7 +97,7 @@ pub fn assess(
     let done = taken(history);
     let progress = history.last().map_or(0.0, |record| record.completion.get());
     let budget_used = budget_used(history, facts);
-    let iterations_in_limit = (facts.max_iterations - done).max(0.0);
+    let iterations_in_limit = (facts.max_iterations.min(MOST_ITERATIONS) - done).max(0.0);
     let at_this_pace =
         if budget_used > 0.0 { done * (1.0 - budget_used).max(0.0) / budget_used } else { iterations_in_limit };
     let phase = if budget_used > settings.late || progress > settings.near_completion {

@@ -7,6 +7,7 @@ use crate::domain::loops::LoopState;
 use crate::domain::model::ids::{
     AccountKind, ForgeName, Money, Number, Ratio, RepoId, RepoRef, Timestamp, User, UserId,
 };
+use crate::domain::model::quantity::IterationLimit;
 use crate::store::session::{NewEvent, NewTurn, SessionRetention, add_events, add_turn, apply_retention};
 use crate::store::sql::params;
 use crate::store::tests::databases;
@@ -30,7 +31,7 @@ fn add_loop(c: &Connection, issue: u64, repo: i64, title: &str, reason: &str) {
         person: User { id: UserId(1), login: "alice".into(), kind: AccountKind::User },
         reason: reason.into(),
         iterations: 1,
-        max_iterations: 9,
+        max_iterations: IterationLimit::of(9),
         completion: Ratio::new(0.5),
         cost: Money(1),
         cost_limit: Money(2),

@@ -359,18 +359,25 @@ fn a_pause_stays_until_a_person_resumes() {
 
 #[test]
 fn the_report_says_whether_it_helped() {
-    let mut helped = ReviewedLoop::default();
-    helped.run(&trace(&[0.3, 0.3, 0.3, 0.4, 0.5], same_error));
-    let mut not = ReviewedLoop::default();
-    not.run(&flat(5, same_error));
-    let sum = report(&helped.state).plus(&report(&not.state));
-    assert_eq!(sum.followed.get(&InterventionLevel::Redirect), Some(&ProgressCounts { progress: 1, none: 1 }));
-    assert_eq!(sum.followed[&InterventionLevel::Redirect].rate(), Some(0.5));
+    let reported = |records: &[Record]| {
+        let mut it = ReviewedLoop::default();
+        let verdicts = it.run(records);
+        let given = |done: &Intervention| GivenIntervention { kind: done.kind, level: done.level };
+        let step = |(record, verdict): (&Record, &OversightVerdict)| CourseStep {
+            completion: record.completion.get(),
+            interventions: verdict.interventions.iter().filter(|done| done.fresh).map(given).collect(),
+        };
+        let course: Vec<CourseStep> = records.iter().zip(&verdicts).map(step).collect();
+        OversightReport::of(&it.state, &course, false, it.settings.min_progress)
+    };
+    let helped = reported(&trace(&[0.3, 0.3, 0.3, 0.4, 0.5], same_error));
+    let sum = helped.plus(&reported(&flat(5, same_error)));
+    assert_eq!(sum.followed[&InterventionLevel::Redirect].effectiveness(), Some(0.5));
     insta::assert_snapshot!(sum, @r#"
         Detections (iterations each):
-          stuck               4
+          stuck               4   progress followed 1 of 2, false positives 0 of 2
         Interventions:
-          REDIRECT            2   progress followed 1 of 2
+          REDIRECT            2   progress followed 1 of 2, false positives 0 of 2
           PAUSE               1
         "#);
     assert_eq!(OversightReport::default().to_string(), "Nothing was detected.\n");
