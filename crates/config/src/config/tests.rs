@@ -257,7 +257,10 @@ fn unlimited_iterations_keep_the_limits_of_time_and_cost() {
     assert!(without.contains("`limits.timeout` is 0s; it must be at least 1s"), "{without}");
     assert!(without.contains("`limits.cost_usd` is "), "{without}");
     let wrong = problems(&unlimited.replace("unlimited", "endless"));
-    assert!(wrong.contains("`limits.iterations`: expected a number of iterations such as 10, or `unlimited`"), "{wrong}");
+    assert!(
+        wrong.contains("`limits.iterations`: expected a number of iterations such as 10, or `unlimited`"),
+        "{wrong}"
+    );
 }
 
 #[test]
