@@ -36,6 +36,7 @@ on_one_forge!(
     green_checks_of_the_repository_are_asked_about,
     resume_raises_limits,
     iteration_limit_is_raised_by_command,
+    unlimited_loop_shows_no_maximum,
     iteration_limit_below_used_iterations_is_rejected,
 );
 
@@ -540,6 +541,23 @@ async fn iteration_limit_is_raised_by_command(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
+    })
+    .await;
+}
+
+async fn unlimited_loop_shows_no_maximum(dialect: Dialect) {
+    story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
+        world.comment("/ralph run --max-iterations unlimited").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(done.limits.iterations.count(), None);
+        let comments = world.bot_comments().join("\n");
+        let shown = comments.to_lowercase();
+        assert!(shown.contains("iteration 2") && !shown.contains("iteration 2 of"), "{comments}");
+        let prompts = world.prompts().await;
+        assert!(prompts[1].contains("This is iteration 2.\n"), "{}", prompts[1]);
+        assert!(world.the_pull().await.body.contains("2 iterations · "), "{}", world.the_pull().await.body);
     })
     .await;
 }

@@ -11,6 +11,7 @@ mod channel_notices;
 mod ci;
 mod commands;
 mod conflicts;
+mod course;
 pub mod effect;
 mod existing_pull;
 mod found_images;

@@ -2,16 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::aggregate::Loop;
-use super::iteration::Iteration;
 use crate::domain::model::signature::{first_error, normalize};
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::control::{
     Alarm, AlarmKind, AlarmSeverity, ControlDecision, Gains, ProfileTransition, Terms, Trend, Urgency,
 };
 use crate::domain::supervision::oversight::{
-    AuditEntry, AuditEvent, Basis, CourseStep, DetectionKind, DetectionSeverity, GivenIntervention, Health,
-    InterventionLevel, OversightReport, cause_rank,
+    AuditEntry, AuditEvent, Basis, DetectionKind, DetectionSeverity, Health, InterventionLevel, cause_rank,
 };
 use crate::domain::supervision::strategy::{Approach, IterationIssue};
 
@@ -188,24 +185,6 @@ pub fn error_signature(checks: &CheckReport) -> Option<String> {
     let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;
     let last = || failing.output.lines().rev().find(|line| !line.trim().is_empty());
     first_error(&failing.output).or_else(|| last().map(normalize))
-}
-
-impl Loop {
-    /// Returns the statistics of oversight, with the effect of each detection's interventions.
-    pub fn oversight_report(&self) -> OversightReport {
-        let Some(known) = &self.supervision.state else { return OversightReport::default() };
-        let step = |iteration: &Iteration| {
-            let weakened = iteration.record.as_ref().is_some_and(|record| !record.tampering.is_empty());
-            let found = iteration.judged.iter().flat_map(|judged| &judged.found).filter(|found| found.fresh);
-            CourseStep {
-                completion: if weakened { 0.0 } else { iteration.completion.get() },
-                interventions: found.map(|found| GivenIntervention { kind: found.kind, level: found.level }).collect(),
-            }
-        };
-        let course: Vec<CourseStep> = self.retained_iterations().map(step).collect();
-        let min_progress = self.settings.policy.supervision().oversight.min_progress;
-        OversightReport::of(&known.overseer, &course, self.as_ended().is_some(), min_progress)
-    }
 }
 
 #[cfg(test)]
