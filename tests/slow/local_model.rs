@@ -1,7 +1,7 @@
 //! A small model on this machine, behind a server that we did not write: llama.cpp with its OpenAI-compatible API.
 //!
-//! The model is too small to solve a task. The stories show what the service does with a real server: streams, usage, refusals, and
-//! the end of a generation that nobody waits for.
+//! The model is too small to solve a task. The stories show how the service handles a real server: streams, usage, refusals,
+//! and a generation that is aborted.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -139,7 +139,7 @@ async fn stream_of_a_local_model_is_booked_by_its_usage(dialect: Dialect) {
     );
     let mut setup = Setup::new(dialect).agent(&agent);
     setup.backend = format!(", env: [MODEL_KEY, MODEL_URL], keys: {{ MODEL_KEY: MODEL_URL }}, {PRICES}");
-    setup.env = vec![("MODEL_KEY", "sk-of-nobody".to_owned()), ("MODEL_URL", format!("{}/v1", model.url))];
+    setup.env = vec![("MODEL_KEY", "sk-local".to_owned()), ("MODEL_URL", format!("{}/v1", model.url))];
     story(setup, async |world| {
         let done = world.run().await;
         let stream = world.file(&done.branch.name, "stream.txt").await.unwrap_or_default();
@@ -182,7 +182,10 @@ async fn abort_ends_the_generation_of_a_local_model(dialect: Dialect) {
         world.until("the end", |l| l.state == LoopState::Aborted).await;
         let watch = Stopwatch::start();
         while model.works().await {
-            assert!(watch.elapsed() < Duration::from_secs(60), "the server generates an answer that nobody waits for");
+            assert!(
+                watch.elapsed() < Duration::from_secs(60),
+                "the server still generates the answer of an aborted run"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })

@@ -121,7 +121,7 @@ pub(super) fn model_span(context: &ServiceContext, provider: &str, id: &LoopId, 
         let mut attributes: Vec<(&'static str, SpanValue)> = vec![
             ("gen_ai.operation.name", call.operation.into()),
             ("gen_ai.provider.name", provider.into()),
-            // Includes those of the cache, as the conventions ask.
+            // Includes the cached tokens, as the conventions ask.
             ("gen_ai.usage.input_tokens", call.usage.read().into()),
             ("gen_ai.usage.cache_read.input_tokens", call.usage.cache_read.into()),
             ("gen_ai.usage.cache_creation.input_tokens", call.usage.cache_write.into()),

@@ -1,7 +1,7 @@
-//! Checkpoints of SQLite's write-ahead log by a thread of its own, so that no commit waits for them.
+//! Checkpoints of SQLite's write-ahead log in a separate thread, so that no commit waits for them.
 //!
 //! The writer counts the pages of its log after each commit and wakes the thread for each [`STEP`] of them; the thread copies
-//! what is complete into the database while the writer continues. Writes that never pause keep the thread from reaching the
+//! the complete part into the database while the writer continues. Writes that never pause keep the thread from reaching the
 //! log's end, which is where SQLite begins the log anew; at [`LIMIT`] the writer therefore copies the last step itself.
 
 use std::cell::Cell;
