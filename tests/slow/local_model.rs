@@ -1,13 +1,11 @@
 //! A small model on this machine, behind a server that we did not write: llama.cpp with its OpenAI-compatible API.
 //!
-//! The model is too small to solve a task. The stories show how the service handles a real server: streams, usage, refusals,
-//! and a generation that is aborted.
+//! The model is too small to solve a task. The stories show how the service handles a real server: streams, usage
+//! and refusals.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use fake_forge::Dialect;
-use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::store::calls;
@@ -17,14 +15,13 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use crate::harness::parts::{command, python_part};
-use crate::harness::{Setup, live_story, on_one_forge, story};
+use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(
     local_model_answers_the_built_in_agent,
     local_model_that_answers_nonsense_stops_no_loop,
     stream_of_a_local_model_is_booked_by_its_usage,
     context_that_is_too_small_is_named,
-    abort_ends_the_generation_of_a_local_model,
 );
 
 /// Packages of tests/parts.txt: the server, and the weights of SmolLM2 135M (Apache 2.0).
@@ -37,7 +34,6 @@ params = xllamacpp.CommonParams()
 params.model.path, params.port = sys.argv[1], int(sys.argv[2])
 params.n_ctx, params.n_predict = int(sys.argv[3]), int(sys.argv[4])
 params.cpuparams.n_threads, params.n_batch, params.n_ubatch = 2, 128, 128
-params.endpoint_slots = True
 server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
 sys.stdin.read()
@@ -75,14 +71,6 @@ impl LocalModel {
     /// Returns the backend `local` on this server.
     fn backend(&self, kind: &str) -> String {
         format!("  local: {{ {kind}, url: \"{}/v1\", models: {{ default: small }}, {PRICES} }}\n", self.url)
-    }
-
-    /// Whether the server generates an answer.
-    async fn works(&self) -> bool {
-        let client = ralph_bot::net::client().no_proxy().build().expect("a client");
-        let answer = client.get(format!("{}/slots", self.url)).send().await.expect("an answer");
-        let slots: Vec<Value> = answer.json().await.expect("slots");
-        slots.iter().any(|slot| slot["is_processing"] == true)
     }
 }
 
@@ -167,27 +155,6 @@ async fn context_that_is_too_small_is_named(dialect: Dialect) {
         assert_eq!(done.spent.cost, Money(0), "nothing was generated");
         world.comment("/ralph abort").await;
         world.settle().await;
-    })
-    .await;
-}
-
-async fn abort_ends_the_generation_of_a_local_model(dialect: Dialect) {
-    let Some(model) = LocalModel::start(8_192, -1).await else { return };
-    live_story(Setup::new(dialect).agent("true\n").config(&built_in_agent(&model)), async |world| {
-        world.label().await;
-        while !model.works().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        world.comment("/ralph abort").await;
-        world.until("the end", |l| l.state == LoopState::Aborted).await;
-        let watch = Stopwatch::start();
-        while model.works().await {
-            assert!(
-                watch.elapsed() < Duration::from_secs(60),
-                "the server still generates the answer of an aborted run"
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
     })
     .await;
 }
