@@ -30,17 +30,12 @@ use crate::domain::trust::bounds::{ASSET_BYTES, ASSETS, PUSHED_BYTES};
 const UPLOADED_AT_A_TIME: usize = 500;
 /// Maximum length of git-lfs's message in a reason, in characters.
 const MESSAGE_CHARACTERS: usize = 300;
-/// Words of git-lfs, in lower case, about failures that a retry may cure.
-const TRANSIENT_WORDS: [&str; 8] = [
-    "connection refused",
-    "connection reset",
-    "broken pipe",
-    "no such host",
-    "timeout",
-    "eof",
-    "server error",
-    "rate limit",
-];
+/// Words of git-lfs, in lower case, about failures that a retry may cure: answers of an overloaded server, and a name that the
+/// system does not resolve now.
+const TRANSIENT_WORDS: [&str; 4] = ["no such host", "timeout", "server error", "rate limit"];
+/// Words of git-lfs, in lower case, about a request without a complete answer. Its HTTP library names the request and its address;
+/// the reason that follows differs by version and system.
+const UNANSWERED: [&str; 4] = ["get \"http", "post \"http", "put \"http", "unexpected eof"];
 /// Words of git-lfs, in lower case, about a full disk.
 const DISK_FULL: &str = "no space left on device";
 /// Note about a tree whose assets are pointers.
@@ -449,7 +444,7 @@ fn message_of(output: &GitOutput, access: &GitUrl) -> Result<String, WorkspaceEr
     if words.contains(DISK_FULL) {
         return Err(WorkspaceError::DiskFull { what: "fetch files of Git LFS".to_owned() });
     }
-    if TRANSIENT_WORDS.iter().any(|transient| words.contains(transient)) {
+    if TRANSIENT_WORDS.iter().chain(&UNANSWERED).any(|transient| words.contains(transient)) {
         return Err(WorkspaceError::Unreachable { url: access.url.clone(), detail: text, transient: true });
     }
     Ok(if text.is_empty() { format!("exit code {}", output.code) } else { text })
@@ -467,9 +462,13 @@ mod tests {
         let message = message_of(&failed(quota), &access).unwrap();
         assert_eq!(message, "batch response: This repository is over its data quota.; second");
         assert_eq!(PushRefusal::of(&message), PushRefusal::Quota);
-        for transient in
-            ["dial tcp 127.0.0.1:1: connect: connection refused", "Server error: http://x", "unexpected EOF"]
-        {
+        for transient in [
+            "batch response: Post \"http://h/info/lfs/objects/batch\": dial tcp 127.0.0.1:1: connect: connection refused",
+            "batch response: Post \"https://h/batch\": set tcp 127.0.0.1:41618: use of closed network connection",
+            "LFS: Put \"https://h/1\": http2: server sent GOAWAY and closed the connection",
+            "Server error: http://x",
+            "unexpected EOF",
+        ] {
             assert!(message_of(&failed(transient), &access).unwrap_err().is_transient(), "{transient}");
         }
         let full = failed("write x: no space left on device");

@@ -99,7 +99,7 @@ impl WorkspaceError {
         };
         if has(AUTH_WORDS) {
             Self::AuthFailed { url, detail }
-        } else if has(TRANSIENT_WORDS) {
+        } else if has(TRANSIENT_WORDS) || is_transport_failure(&detail) {
             Self::Unreachable { url, detail, transient: true }
         } else if has(ABSENT_WORDS) {
             Self::Unreachable { url, detail, transient: false }
@@ -121,25 +121,17 @@ const AUTH_WORDS: &[&str] = &[
     "invalid credentials",
 ];
 
+/// Messages about failures of a connection over SSH, and about answers of an overloaded server.
 const TRANSIENT_WORDS: &[&str] = &[
     "Could not resolve host",
-    "Failed to connect",
-    "Couldn't connect",
     "Connection refused",
     "Connection reset",
     "Connection timed out",
     "Operation timed out",
-    "Operation too slow",
-    "Empty reply from server",
-    "transfer closed",
-    "Recv failure",
-    "Send failure",
     "early EOF",
     "unexpected disconnect",
     "the remote end hung up unexpectedly",
     "RPC failed",
-    "SSL_",
-    "gnutls_",
     "error: 429",
     "error: 500",
     "error: 502",
@@ -154,6 +146,12 @@ const ABSENT_WORDS: &[&str] = &[
     "error: 404",
     "Could not read from remote",
 ];
+
+/// Whether git reports that the HTTP library got no complete answer: the text after the address is the library's, whose messages
+/// differ by version.
+fn is_transport_failure(detail: &str) -> bool {
+    detail.contains("unable to access '") && !detail.contains("The requested URL returned error")
+}
 
 /// Whether git's message shows that the server does not accept the token, or hides the repository from it.
 pub(super) fn is_refusal_of_token(message: &str) -> bool {
@@ -186,6 +184,10 @@ mod tests {
                 "fatal: unable to access 'https://forge/x/': transfer closed with outstanding read data remaining",
                 "transient",
             ),
+            ("fatal: unable to access 'https://forge/x/': Failed to connect to forge port 443", "transient"),
+            ("fatal: unable to access 'https://forge/x/': HTTP/2 stream 5 was reset", "transient"),
+            ("fatal: unable to access 'https://forge/x/': Send failure: Broken pipe", "transient"),
+            ("fatal: unable to access 'https://forge/x/': The requested URL returned error: 404", "absent"),
             ("fatal: repository 'https://forge/x/' not found", "absent"),
             ("fatal: something else", "git"),
         ] {
