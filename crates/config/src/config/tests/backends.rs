@@ -456,3 +456,17 @@ fn command_with_blanks_stays_an_error() {
     let wrong = problems(&file("  mine: { type: script, command: \"agent --fast\" }\n", ""));
     assert!(wrong.contains("`backends.mine.command`: expected a list"), "{wrong}");
 }
+
+#[test]
+fn keys_are_found_in_the_mapping_only() {
+    for (text, found) in [
+        ("forges: [{ name: work }]\n", true),
+        ("{ \"forges\": [] }", true),
+        ("# no forges here\nbackends: { claude: {} }\n", false),
+        ("backends:\n  mine: { forges: x }\n", false),
+        ("forges:\n", false),
+        ("]", false),
+    ] {
+        assert_eq!(Config::has_key(text, "forges"), found, "{text}");
+    }
+}
