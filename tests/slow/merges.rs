@@ -230,6 +230,8 @@ async fn workflow_of_the_pull_request_is_awaited() {
         world.settle().await;
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged, "{}", world.the_loop().await.why);
+        let skipped = "these jobs never ran (skipped or neutral): `labels`";
+        assert!(world.bot_commented(skipped), "{:#?}", world.bot_comments());
     })
     .await;
 }
