@@ -542,7 +542,7 @@ impl Sim {
             return false;
         }
         let (owner, now) = (self.owner(), self.now());
-        let by = owner.clone();
+        let by = Claimant::without_host(&owner);
         let taken = self.write(move |c| {
             let first = if lane == EffectQueue::Forge { SEEN_QUEUE } else { lane.as_str() };
             let first = outbox::claim(c, first, |_, _| true, &by, now, LEASE_MS)?;

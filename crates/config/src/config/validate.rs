@@ -82,6 +82,7 @@ pub(super) fn operator(
     let other_secrets = secret::of_others(signing.as_ref(), env);
     let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
+    check.report.labels(root, "runner.labels", &file.runner.labels);
     check.hosts("submodules.hosts", &file.submodules.hosts);
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
@@ -107,6 +108,7 @@ pub(super) fn operator(
         submodule_hosts: file.submodules.hosts,
         templates,
         engine: file.engine,
+        runner: file.runner,
         retention: file.retention,
         backends,
         choice,

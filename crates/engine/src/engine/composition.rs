@@ -41,6 +41,7 @@ use crate::engine::work::prompt_inputs::Prompts;
 use crate::engine::work::second_opinion::Opinions;
 use crate::engine::work::{Branches, Runs, Verification, Work};
 use crate::render::{MarkerKey, Renderer};
+use crate::store::hosts::Host;
 use crate::store::loops::Slots;
 use crate::store::memory::StepMemory;
 use crate::workspace::Workspaces;
@@ -73,6 +74,8 @@ pub struct EngineParts {
     pub marker_key: MarkerKey,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
+    /// Host of this process.
+    pub host: Host,
     /// Random name of this installation.
     pub instance: String,
 }
@@ -100,6 +103,8 @@ impl Foundation {
         let leases = Arc::new(Leases {
             context: context.clone(),
             owner: parts.owner,
+            workers: settings.workers,
+            host: parts.host,
             held: HeldLeases::default(),
             pace: settings.pace,
             watch: tokio::sync::Mutex::new(ClockWatch::new(context.clock.clone())),
