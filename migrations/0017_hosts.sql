@@ -13,15 +13,15 @@ CREATE TABLE hosts (
 CREATE TABLE loop_files (
     loop_id TEXT PRIMARY KEY,
     host    TEXT NOT NULL, -- id of the host with the loop's newest work tree
-    refs    TEXT NOT NULL, -- refs of the loop's store: JSON list
-    bundle  BLOB           -- git bundle of the commits that the forge does not have; none if it has all
+    commits TEXT NOT NULL, -- refs of the loop's store, and commits of the forge that the pack builds on: JSON
+    pack    BLOB           -- git pack of the objects that the forge does not have; none if it has all
 );
 CREATE TABLE loop_sessions (
-    loop_id TEXT   PRIMARY KEY,
-    name    TEXT   NOT NULL, -- folder of the session
+    loop_id  TEXT   PRIMARY KEY,
+    name     TEXT   NOT NULL, -- folder of the session
     saved_at BIGINT NOT NULL,
-    size    BIGINT NOT NULL, -- of the archive, in bytes
-    archive BLOB   NOT NULL  -- session files: tar, gzip
+    size     BIGINT NOT NULL, -- of the archive, in bytes
+    archive  BLOB   NOT NULL  -- session files: tar, gzip
 );
 
 -- Labels that a host needs for the work of the loop: JSON list; none for any host.

@@ -15,6 +15,7 @@ pub mod path_patterns;
 pub mod plan;
 pub mod quantity;
 pub mod record;
+pub mod saved_commits;
 pub mod settings;
 pub mod signature;
 pub mod similarity;

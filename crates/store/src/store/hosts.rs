@@ -153,7 +153,7 @@ mod tests {
     use crate::domain::lifecycle::effect::{Effect, WorkEffect};
     use crate::domain::model::ids::{ForgeName, IssueRef, LoopId, Number, RepoId, RepoRef, Sha};
     use crate::store::leases::LeaseToken;
-    use crate::store::loop_files::{self, SavedCommits};
+    use crate::store::loop_files::{self, LoopCommits};
     use crate::store::outbox;
     use crate::store::tests::databases::database;
 
@@ -168,7 +168,7 @@ mod tests {
         for id in ["a", "b"] {
             start(&c, &host(id), Timestamp(DUE)).unwrap();
         }
-        let saved = SavedCommits { host: "a".into(), refs: Vec::new(), bundle: None };
+        let saved = LoopCommits { host: "a".into(), saved: Default::default() };
         leases::take(&c, "x/work", "p", Timestamp(DUE), 0).unwrap();
         let lease = LeaseToken { name: "x/work".into(), owner: "p".into(), fence: 1 };
         loop_files::save_commits(&c, &LoopId::new("x"), &saved, &lease).unwrap();

@@ -1,40 +1,29 @@
 //! Files of loops that another host needs to continue them: commits that the forge does not have, and agent sessions.
 
-use serde::{Deserialize, Serialize};
-
 use super::StoreResult;
 use super::leases::LeaseToken;
-use crate::domain::model::ids::{LoopId, Sha, Timestamp};
+use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::model::saved_commits::SavedCommits;
 use crate::store::sql::{Connection, OptionalExtension, params};
 
-/// Ref of a loop's store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedRef {
-    /// Complete name.
-    pub name: String,
-    /// Commit.
-    pub commit: Sha,
-}
-
-/// Commits of a loop.
+/// Commits of a loop, and the host that saved them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SavedCommits {
+pub struct LoopCommits {
     /// Id of the host with the newest work tree.
     pub host: String,
-    /// Refs of the loop's store.
-    pub refs: Vec<SavedRef>,
-    /// Git bundle of the commits that the forge did not have; `None` if it had all.
-    pub bundle: Option<Vec<u8>>,
+    /// Commits.
+    pub saved: SavedCommits,
 }
 
 /// Returns the saved commits of a loop; `None` before the first save.
-pub fn commits(c: &Connection, id: &LoopId) -> StoreResult<Option<SavedCommits>> {
-    let sql = "SELECT host, refs, bundle FROM loop_files WHERE loop_id = ?1";
+pub fn commits(c: &Connection, id: &LoopId) -> StoreResult<Option<LoopCommits>> {
+    let sql = "SELECT host, commits, pack FROM loop_files WHERE loop_id = ?1";
     let found = c.query_row(sql, [id.as_str()], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<Vec<u8>>>(2)?))
     });
-    let Some((host, refs, bundle)) = found.optional()? else { return Ok(None) };
-    Ok(Some(SavedCommits { host, refs: serde_json::from_str(&refs)?, bundle }))
+    let Some((host, commits, pack)) = found.optional()? else { return Ok(None) };
+    let saved = SavedCommits { pack, ..serde_json::from_str(&commits)? };
+    Ok(Some(LoopCommits { host, saved }))
 }
 
 /// Returns the id of the host with a loop's newest work tree; `None` before the first save.
@@ -47,12 +36,12 @@ pub fn host(c: &Connection, id: &LoopId) -> StoreResult<Option<String>> {
 ///
 /// # Errors
 /// `Fenced` if another process has taken over the loop's work.
-pub fn save_commits(c: &Connection, id: &LoopId, saved: &SavedCommits, lease: &LeaseToken) -> StoreResult<()> {
+pub fn save_commits(c: &Connection, id: &LoopId, of: &LoopCommits, lease: &LeaseToken) -> StoreResult<()> {
     lease.check(c)?;
-    let sql = "INSERT INTO loop_files (loop_id, host, refs, bundle) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (loop_id) DO UPDATE SET host = excluded.host, refs = excluded.refs, bundle = excluded.bundle";
-    let refs = serde_json::to_string(&saved.refs)?;
-    c.prepare_cached(sql)?.execute(params![id.as_str(), saved.host, refs, saved.bundle])?;
+    let sql = "INSERT INTO loop_files (loop_id, host, commits, pack) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (loop_id) DO UPDATE SET host = excluded.host, commits = excluded.commits, pack = excluded.pack";
+    let commits = serde_json::to_string(&of.saved)?;
+    c.prepare_cached(sql)?.execute(params![id.as_str(), of.host, commits, of.saved.pack])?;
     Ok(())
 }
 
@@ -120,6 +109,8 @@ pub fn forget(c: &Connection, id: &LoopId) -> StoreResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::model::ids::Sha;
+    use crate::domain::model::saved_commits::SavedRef;
     use crate::store::tests::databases::database;
     use crate::store::{StoreError, leases};
 
@@ -134,10 +125,15 @@ mod tests {
         let c = database();
         let id = LoopId::new("x");
         let lease = held(&c, "x");
-        let head = SavedRef { name: "refs/ralph/trees/x".into(), commit: Sha::parse(&"a".repeat(40)).unwrap() };
-        let saved = |host: &str, bundle| SavedCommits { host: host.into(), refs: vec![head.clone()], bundle };
+        let commit = Sha::parse(&"a".repeat(40)).unwrap();
+        let refs = vec![SavedRef { name: "refs/ralph/trees/x".into(), commit: commit.clone() }];
+        let saved = |host: &str, pack| LoopCommits {
+            host: host.into(),
+            saved: SavedCommits { refs: refs.clone(), have: vec![commit.clone()], pack },
+        };
         assert_eq!(commits(&c, &id).unwrap(), None);
         save_commits(&c, &id, &saved("one", Some(vec![0, 255])), &lease).unwrap();
+        assert_eq!(commits(&c, &id).unwrap(), Some(saved("one", Some(vec![0, 255]))));
         save_commits(&c, &id, &saved("two", None), &lease).unwrap();
         assert_eq!(commits(&c, &id).unwrap(), Some(saved("two", None)));
         assert_eq!(host(&c, &id).unwrap().as_deref(), Some("two"));
