@@ -35,6 +35,7 @@ use crate::engine::reconcile::{Reconciler, Rounds};
 use crate::engine::respondent::Respondent;
 use crate::engine::settings::{EngineSettings, ForgeSettings};
 use crate::engine::work::assist::Assistants;
+use crate::engine::work::handover::Handover;
 use crate::engine::work::images::Images;
 use crate::engine::work::program_question::ProgramRuns;
 use crate::engine::work::prompt_inputs::Prompts;
@@ -226,6 +227,12 @@ impl Foundation {
                 verification: verification.clone(),
                 program_runs,
                 reviewers: respondents.reviewers,
+            },
+            handover: Handover {
+                context: context.clone(),
+                git: self.git.clone(),
+                workspaces: verification.workspaces.clone(),
+                host: self.leases.host.id.clone(),
             },
         }
     }

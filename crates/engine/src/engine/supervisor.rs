@@ -62,6 +62,12 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         }
         tasks.spawn(workers(engine.clone(), role.controls()));
     }
+    if role.runs() && !role.controls() {
+        let reconciler = engine.reconciler.clone();
+        tasks.spawn(async move {
+            reconciler.housekeeping.clean_host_at(reconciler.rounds.settings.idle).await;
+        });
+    }
     if role.controls() || role.runs() {
         tasks.spawn(heartbeat(engine.leases.clone(), role.runs()));
     }

@@ -17,13 +17,18 @@ pub struct LoopCommits {
 
 /// Returns the saved commits of a loop; `None` before the first save.
 pub fn commits(c: &Connection, id: &LoopId) -> StoreResult<Option<LoopCommits>> {
-    let sql = "SELECT host, commits, pack FROM loop_files WHERE loop_id = ?1";
-    let found = c.query_row(sql, [id.as_str()], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<Vec<u8>>>(2)?))
-    });
-    let Some((host, commits, pack)) = found.optional()? else { return Ok(None) };
-    let saved = SavedCommits { pack, ..serde_json::from_str(&commits)? };
-    Ok(Some(LoopCommits { host, saved }))
+    let Some(LoopCommits { host, saved }) = known(c, id)? else { return Ok(None) };
+    let sql = "SELECT pack FROM loop_files WHERE loop_id = ?1";
+    let pack = c.query_row(sql, [id.as_str()], |row| row.get(0))?;
+    Ok(Some(LoopCommits { host, saved: SavedCommits { pack, ..saved } }))
+}
+
+/// Returns the saved commits of a loop without the pack; `None` before the first save.
+pub fn known(c: &Connection, id: &LoopId) -> StoreResult<Option<LoopCommits>> {
+    let sql = "SELECT host, commits FROM loop_files WHERE loop_id = ?1";
+    let found = c.query_row(sql, [id.as_str()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
+    let Some((host, commits)) = found.optional()? else { return Ok(None) };
+    Ok(Some(LoopCommits { host, saved: serde_json::from_str(&commits)? }))
 }
 
 /// Returns the id of the host with a loop's newest work tree; `None` before the first save.

@@ -61,8 +61,11 @@ impl Workspaces {
     }
 
     /// Makes a loop's store again from saved commits. Refs whose commits are neither in the pack nor on the forge are left out.
+    ///
+    /// # Errors
+    /// `CommitMissing` if the commit to resume at, or a commit that the pack builds on, is missing.
     pub async fn unpack_commits(&self, request: PrepareTree<'_>, saved: &SavedCommits) -> Result<(), WorkspaceError> {
-        let PrepareTree { loop_id, repo, access, fork, base_branch, branch, partial, .. } = request;
+        let PrepareTree { loop_id, repo, access, fork, base_branch, branch, resume_at, partial } = request;
         let tree_paths = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&tree_paths.dir).await;
         let guard = self.locks.repository(&tree_paths.mirror).await?;
@@ -92,6 +95,11 @@ impl Workspaces {
             if is_here {
                 changes.push(RefChange::Set(name.clone(), commit.clone()));
             }
+        }
+        if let Some(head) = resume_at
+            && !self.has_commit(store, head).await?
+        {
+            self.fetch_commit(&guard, &tree_paths.mirror, access, head).await?;
         }
         drop(guard);
         let guard = self.locks.repository(store).await?;

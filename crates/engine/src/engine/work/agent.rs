@@ -84,13 +84,14 @@ impl Runs {
             ticket,
             iteration,
             attempt,
-            lease,
+            lease: lease.clone(),
             purpose: if plans { RunPurpose::Plan } else { RunPurpose::Iteration },
             prompt_inputs,
             images: images.clone(),
             refused: refused.clone(),
         };
         let mut run = self.run(task, note, cancel).await?;
+        self.save_session(current, run.session.as_ref(), &lease).await;
         run.images = images;
         run.refused_hosts = refused.names();
         self.context.metrics.refused("network", run.refused_hosts.len() as u64);
@@ -133,7 +134,7 @@ impl Runs {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
         let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
         let mut declined = false;
-        let mut previous_session = self.previous_session(task.current);
+        let mut previous_session = self.previous_session(task.current).await;
         for number in 0..MOST_CALLS {
             let key = format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket));
             let planned = PlannedCall {
@@ -494,19 +495,20 @@ impl Runs {
     }
 
     /// Returns the folder of a loop's sessions.
-    fn sessions_of(&self, current: &Loop) -> PathBuf {
+    pub(super) fn sessions_of(&self, current: &Loop) -> PathBuf {
         self.folders.sessions.join(current.id.as_str())
     }
 
     /// Returns the session that a run can resume, if any; deletes the files of all others.
-    fn previous_session(&self, current: &Loop) -> Option<AgentSession> {
+    async fn previous_session(&self, current: &Loop) -> Option<AgentSession> {
         let previous = current.agent.session.clone();
         for entry in std::fs::read_dir(self.sessions_of(current)).into_iter().flatten().flatten() {
             if previous.as_ref().is_none_or(|previous| entry.file_name() != *previous.files) {
                 remove_folder(&entry.path());
             }
         }
-        previous.filter(|previous| self.calls.can_resume(previous))
+        let previous = previous.filter(|previous| self.calls.can_resume(previous))?;
+        self.restore_session(current, &previous).await.then_some(previous)
     }
 
     /// Deletes the sessions of a loop.
