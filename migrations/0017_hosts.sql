@@ -6,7 +6,8 @@ CREATE TABLE hosts (
     slots    INTEGER NOT NULL, -- concurrent loops
     labels   TEXT    NOT NULL, -- JSON list
     seen_at  BIGINT  NOT NULL, -- last heartbeat
-    draining INTEGER NOT NULL DEFAULT 0
+    draining INTEGER NOT NULL DEFAULT 0,
+    stopped  INTEGER NOT NULL DEFAULT 0 -- after a stop by its operator
 );
 
 -- What another host needs to continue a loop. Only PostgreSQL has such rows, because a file belongs to one host.

@@ -32,6 +32,14 @@ pub fn of(config: &Config, data: &Path) -> Result<Host, Failure> {
     Ok(Host { id, name, version, slots: slots(config), labels: config.runner.labels.clone() })
 }
 
+/// Returns the id of this host; `None` before its first start.
+///
+/// # Errors
+/// Fails if the file with the id cannot be read.
+pub fn id(config: &Config) -> Result<Option<String>, Failure> {
+    database::known(&config.data_dir.join(FILE))
+}
+
 /// Returns the number of slots of this host.
 fn slots(config: &Config) -> u32 {
     config.runner.slots.unwrap_or(config.policy.limits.loops)

@@ -1,6 +1,7 @@
 //! Hosts that execute work. A host is a data folder; its processes share a row.
 
 use super::leases;
+use super::outbox::STARTS;
 use super::{StoreError, StoreResult};
 use crate::domain::model::ids::Timestamp;
 use crate::store::sql::{Connection, params};
@@ -53,8 +54,8 @@ impl Claimant {
 pub struct ListedHost {
     /// Description.
     pub host: Host,
-    /// Time since its last heartbeat, in milliseconds, by the database's clock.
-    pub silent_ms: i64,
+    /// Time since its last heartbeat, in milliseconds, by the database's clock; `None` if it was stopped.
+    pub silent_ms: Option<i64>,
     /// Whether it finishes its work and takes no more.
     pub is_draining: bool,
     /// Number of work effects that it executes.
@@ -67,8 +68,8 @@ impl ListedHost {
         let Host { name, version, slots, labels, .. } = &self.host;
         let state = if self.is_draining { ", draining" } else { "" };
         let labels = if labels.is_empty() { String::new() } else { format!(", labels {}", labels.join(" ")) };
-        let silent = self.silent_ms / 1000;
-        format!("host {name}: seen {silent} s ago, {} of {slots} slots, version {version}{labels}{state}", self.running)
+        let seen = self.silent_ms.map_or("stopped".to_owned(), |silent| format!("seen {} s ago", silent / 1000));
+        format!("host {name}: {seen}, {} of {slots} slots, version {version}{labels}{state}", self.running)
     }
 }
 
@@ -90,15 +91,15 @@ pub fn beat(c: &Connection, host: &Host, now: Timestamp) -> StoreResult<()> {
     let now = leases::time(c, now)?;
     let sql = "INSERT INTO hosts (id, name, version, slots, labels, seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version, slots = excluded.slots,
-            labels = excluded.labels, seen_at = excluded.seen_at";
+            labels = excluded.labels, seen_at = excluded.seen_at, stopped = 0";
     let labels = serde_json::to_string(&host.labels)?;
     c.prepare_cached(sql)?.execute(params![host.id, host.name, host.version, host.slots, labels, now.0])?;
     Ok(())
 }
 
-/// Removes a host that ended its work and stops.
+/// Records the stop of a host, so that other hosts continue its loops at once.
 pub fn leave(c: &Connection, id: &str) -> StoreResult<()> {
-    c.execute("UPDATE hosts SET seen_at = 0 WHERE id = ?1", [id])?;
+    c.execute("UPDATE hosts SET stopped = 1 WHERE id = ?1", [id])?;
     Ok(())
 }
 
@@ -110,7 +111,7 @@ pub fn set_draining(c: &Connection, id: &str, draining: bool) -> StoreResult<boo
 /// Returns all hosts by name.
 pub fn all(c: &Connection, now: Timestamp) -> StoreResult<Vec<ListedHost>> {
     let now = leases::time(c, now)?;
-    let sql = "SELECT id, name, version, slots, labels, seen_at, draining,
+    let sql = "SELECT id, name, version, slots, labels, CASE WHEN stopped = 0 THEN ?1 - seen_at END, draining,
             (SELECT count(*) FROM leases l WHERE l.owner LIKE h.id || '@%' AND l.name LIKE '%/work' AND l.expires_at > ?1)
         FROM hosts h ORDER BY name, id";
     let mut statement = c.prepare_cached(sql)?;
@@ -124,21 +125,33 @@ pub fn all(c: &Connection, now: Timestamp) -> StoreResult<Vec<ListedHost>> {
                 labels: Vec::new(),
             },
             row.get::<_, String>(4)?,
-            row.get::<_, i64>(5)?,
+            row.get::<_, Option<i64>>(5)?,
             row.get::<_, bool>(6)?,
             row.get::<_, i64>(7)?,
         ))
     })?;
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
-    let listed = rows.into_iter().map(|(host, labels, seen_at, is_draining, running)| {
+    let listed = rows.into_iter().map(|(host, labels, silent_ms, is_draining, running)| {
         Ok::<_, StoreError>(ListedHost {
             host: Host { labels: serde_json::from_str(&labels)?, ..host },
-            silent_ms: now.0 - seen_at,
+            silent_ms,
             is_draining,
             running: running.unsigned_abs(),
         })
     });
     listed.collect()
+}
+
+/// Returns the number of work effects that a draining host executes or has to execute, and of steps that may request more.
+pub fn unfinished(c: &Connection, id: &str, now: Timestamp) -> StoreResult<u64> {
+    let sql = format!(
+        "SELECT (SELECT count(*) FROM inputs WHERE done = 0)
+            + (SELECT count(*) FROM leases l WHERE l.owner LIKE ?1 || '@%' AND l.name LIKE '%/work' AND l.expires_at > ?2)
+            + (SELECT count(*) FROM outbox o WHERE o.lane = 'work' AND o.state = 'ready' AND o.not_before <= ?3 AND NOT {STARTS}
+                AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?1))"
+    );
+    let count: i64 = c.query_row(&sql, params![id, leases::time(c, now)?.0, now.0], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
 }
 
 /// Returns the name of a host; its id if the host is unknown.
@@ -213,10 +226,12 @@ mod tests {
         set_draining(&c, "a", true).unwrap();
         add(&c, WorkEffect::Commit { ticket: 1, iteration: 1 });
         assert_eq!([claims(&c, "b", 0), claims(&c, "a", 0)], [false, true]);
+        assert_eq!([unfinished(&c, "a", Timestamp(DUE)).unwrap(), unfinished(&c, "b", Timestamp(DUE)).unwrap()], [1, 0]);
 
         let c = two_hosts();
         set_draining(&c, "a", true).unwrap();
         add(&c, WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 });
+        assert_eq!(unfinished(&c, "a", Timestamp(DUE)).unwrap(), 0, "a draining host does not wait for a start");
         assert_eq!([claims(&c, "a", 0), claims(&c, "b", 0)], [false, true], "another host starts it at once");
     }
 
@@ -258,6 +273,8 @@ mod tests {
         assert!(listed[0].line().ends_with(" s ago, 1 of 2 slots, version 1, labels gpu, draining"));
         start(&c, &host("a"), Timestamp(1_700)).unwrap();
         assert!(!all(&c, Timestamp(1_700)).unwrap()[0].is_draining, "a start ends draining");
+        leave(&c, "b").unwrap();
+        assert!(all(&c, Timestamp(1_700)).unwrap()[1].line().starts_with("host machine-b: stopped, 0 of 2 slots"));
         assert_eq!((name_of(&c, "a").unwrap(), name_of(&c, "x").unwrap()), ("machine-a".into(), "x".into()));
     }
 }

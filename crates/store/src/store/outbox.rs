@@ -19,7 +19,7 @@ const START_RESERVED_MS: i64 = 5_000;
 /// would lose the files that are not committed.
 const CONTINUE_RESERVED_MS: i64 = 60_000;
 /// Condition that a work effect `o` needs no uncommitted files of the loop's tree.
-const STARTS: &str = "(o.key LIKE 'agent/%' OR o.key LIKE 'plan/%' OR o.key LIKE 'prepare/%')";
+pub(super) const STARTS: &str = "(o.key LIKE 'agent/%' OR o.key LIKE 'plan/%' OR o.key LIKE 'prepare/%')";
 
 /// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
@@ -213,7 +213,7 @@ fn claim_query() -> &'static str {
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?6)
            AND (o.lane <> 'work' OR NOT EXISTS (
                 SELECT 1 FROM loop_files f JOIN hosts h ON h.id = f.host
-                WHERE f.loop_id = o.loop_id AND f.host <> ?7 AND h.seen_at > ?8 AND o.state = 'ready'
+                WHERE f.loop_id = o.loop_id AND f.host <> ?7 AND h.seen_at > ?8 AND h.stopped = 0 AND o.state = 'ready'
                   AND max(o.created_at, o.not_before) BETWEEN CASE WHEN {STARTS} THEN ?9 ELSE ?10 END AND ?11
                   AND NOT (h.draining = 1 AND {STARTS})))
            AND (o.lane <> 'work' OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = ?7 AND h.draining = 1)
