@@ -204,8 +204,8 @@ async fn work_waits_for_a_host_with_its_labels(dialect: Dialect) {
     let file = ".ralph.yml";
     let text = "checks:\n  - name: answer\n    run: sh check.sh\nruns_on: [gpu]\n";
     let world = &service.world;
-    let push = world.forge.push_commit(&world.maintainer, world.repo, "main", &[(file, Some(text), false)], "Need a GPU");
-    push.await.expect("pushed");
+    let files = [(file, Some(text), false)];
+    world.forge.push_commit(&world.maintainer, world.repo, "main", &files, "Need a GPU").await.expect("pushed");
     let mut first = hosts.spawn("first", Vec::new());
     service.until("the database", async || service.store().await.is_some()).await;
     world.label().await;

@@ -214,7 +214,7 @@ fn claim_query() -> &'static str {
            AND (o.lane <> 'work' OR NOT EXISTS (
                 SELECT 1 FROM loop_files f JOIN hosts h ON h.id = f.host
                 WHERE f.loop_id = o.loop_id AND f.host <> ?7 AND h.seen_at > ?8 AND h.stopped = 0 AND o.state = 'ready'
-                  AND max(o.created_at, o.not_before) BETWEEN CASE WHEN {STARTS} THEN ?9 ELSE ?10 END AND ?11
+                  AND max(o.created_at, o.not_before) BETWEEN CASE WHEN {STARTS} THEN CAST(?9 AS BIGINT) ELSE CAST(?10 AS BIGINT) END AND ?11
                   AND NOT (h.draining = 1 AND {STARTS})))
            AND (o.lane <> 'work' OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = ?7 AND h.draining = 1)
                 OR NOT {STARTS} AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?7))
