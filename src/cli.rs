@@ -335,7 +335,9 @@ mod tests {
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
         assert!(matches!(parse("migrate --to postgres://r@db/r --password-env P"),
             Ok(Every::Migrate(a)) if a.to == "postgres://r@db/r" && a.password_env.as_deref() == Some("P")));
-        assert!(matches!(parse("drain --host big --end"), Ok(Every::Drain(a)) if a.host.as_deref() == Some("big") && a.end));
+        assert!(
+            matches!(parse("drain --host big --end"), Ok(Every::Drain(a)) if a.host.as_deref() == Some("big") && a.end)
+        );
         assert!(matches!(parse("audit"), Ok(Every::Audit(a)) if a.limit == 100 && a.login.is_none()));
         assert!(matches!(parse("audit --login ann --limit 5 --before 7"),
             Ok(Every::Audit(a)) if a.login.as_deref() == Some("ann") && a.limit == 5 && a.before == Some(7)));

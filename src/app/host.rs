@@ -66,8 +66,10 @@ mod tests {
     fn id_stays_with_the_data_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = |more: &str| {
-            let text = format!("forges: [{{ name: g, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, updates: poll }}]\n\
-                backends: {{ mine: {{ type: script, command: [/bin/true] }} }}\n{more}");
+            let text = format!(
+                "forges: [{{ name: g, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, updates: poll }}]\n\
+                backends: {{ mine: {{ type: script, command: [/bin/true] }} }}\n{more}"
+            );
             Config::parse(&folder.path().join("ralph-control.yaml"), &text, &Env::of([("T", "token")])).expect("valid")
         };
         let plain = config("");

@@ -40,7 +40,9 @@ use url::Url;
 pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
 pub use key_sources::{KeySource, KeySources};
 pub use login_clients::LoginClientConfig;
-pub use operator::{AgentNetwork, ChecksSection, EngineSection, RetentionSection, RunnerSection, SandboxRequired, SandboxSection};
+pub use operator::{
+    AgentNetwork, ChecksSection, EngineSection, RetentionSection, RunnerSection, SandboxRequired, SandboxSection,
+};
 pub use problem::{ConfigProblem, ConfigProblems, SourceLocation};
 pub use removed::{drop_from_sections, without_removed_keys};
 pub use secret::WEBHOOK_SECRET_MIN;

@@ -117,13 +117,7 @@ pub fn all(c: &Connection, now: Timestamp) -> StoreResult<Vec<ListedHost>> {
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map([now.0], |row| {
         Ok((
-            Host {
-                id: row.get(0)?,
-                name: row.get(1)?,
-                version: row.get(2)?,
-                slots: row.get(3)?,
-                labels: Vec::new(),
-            },
+            Host { id: row.get(0)?, name: row.get(1)?, version: row.get(2)?, slots: row.get(3)?, labels: Vec::new() },
             row.get::<_, String>(4)?,
             row.get::<_, Option<i64>>(5)?,
             row.get::<_, bool>(6)?,
@@ -226,7 +220,10 @@ mod tests {
         set_draining(&c, "a", true).unwrap();
         add(&c, WorkEffect::Commit { ticket: 1, iteration: 1 });
         assert_eq!([claims(&c, "b", 0), claims(&c, "a", 0)], [false, true]);
-        assert_eq!([unfinished(&c, "a", Timestamp(DUE)).unwrap(), unfinished(&c, "b", Timestamp(DUE)).unwrap()], [1, 0]);
+        assert_eq!(
+            [unfinished(&c, "a", Timestamp(DUE)).unwrap(), unfinished(&c, "b", Timestamp(DUE)).unwrap()],
+            [1, 0]
+        );
 
         let c = two_hosts();
         set_draining(&c, "a", true).unwrap();
@@ -248,13 +245,7 @@ mod tests {
     }
 
     fn host(id: &str) -> Host {
-        Host {
-            id: id.into(),
-            name: format!("machine-{id}"),
-            version: "1".into(),
-            slots: 2,
-            labels: vec!["gpu".into()],
-        }
+        Host { id: id.into(), name: format!("machine-{id}"), version: "1".into(), slots: 2, labels: vec!["gpu".into()] }
     }
 
     #[test]
@@ -269,7 +260,11 @@ mod tests {
         let listed = all(&c, Timestamp(1_600)).unwrap();
         assert_eq!(listed.iter().map(|one| one.host.clone()).collect::<Vec<_>>(), [host("a"), host("b")]);
         assert_eq!(listed.iter().map(|one| one.running).collect::<Vec<_>>(), [1, 0]);
-        assert_eq!(listed.iter().map(|one| one.is_draining).collect::<Vec<_>>(), [true, false], "a heartbeat changes nothing");
+        assert_eq!(
+            listed.iter().map(|one| one.is_draining).collect::<Vec<_>>(),
+            [true, false],
+            "a heartbeat changes nothing"
+        );
         assert!(listed[0].line().ends_with(" s ago, 1 of 2 slots, version 1, labels gpu, draining"));
         start(&c, &host("a"), Timestamp(1_700)).unwrap();
         assert!(!all(&c, Timestamp(1_700)).unwrap()[0].is_draining, "a start ends draining");

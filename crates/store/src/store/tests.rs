@@ -99,7 +99,10 @@ async fn push(store: &Store, effect: Effect) {
 }
 
 async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64) -> Option<ClaimedEffect> {
-    store.write(move |c| outbox::claim(c, queue, |_, _| true, &Claimant::without_host(owner), Timestamp(now), 100)).await.expect("claimed")
+    store
+        .write(move |c| outbox::claim(c, queue, |_, _| true, &Claimant::without_host(owner), Timestamp(now), 100))
+        .await
+        .expect("claimed")
 }
 
 fn status() -> Effect {
@@ -269,7 +272,9 @@ async fn postponed_effect_does_not_block_the_next() {
     let to = other.clone();
     store.write(move |c| outbox::enqueue(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
     let claim = |only: IssueRef| {
-        store.write(move |c| outbox::claim(c, "talk", |_, place| *place == only, &Claimant::without_host("a"), Timestamp(10), 100))
+        store.write(move |c| {
+            outbox::claim(c, "talk", |_, place| *place == only, &Claimant::without_host("a"), Timestamp(10), 100)
+        })
     };
     assert_eq!(claim(other.clone()).await.expect("claimed").expect("an effect").place, other);
     assert_eq!(claim(other).await.expect("claimed"), None);

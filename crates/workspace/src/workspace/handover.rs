@@ -27,7 +27,9 @@ impl Workspaces {
         let call = call.args(["for-each-ref", "--format=%(objectname) %(refname)"]).args(patterns(loop_id));
         let listed = self.git.ok(call).await?.text();
         let refs = listed.lines().filter_map(|line| line.split_once(' '));
-        Ok(refs.filter_map(|(commit, name)| Some(SavedRef { name: name.to_owned(), commit: Sha::parse(commit)? })).collect())
+        Ok(refs
+            .filter_map(|(commit, name)| Some(SavedRef { name: name.to_owned(), commit: Sha::parse(commit)? }))
+            .collect())
     }
 
     /// Packs the objects of `refs` that `have`, commits of the forge, do not contain.
@@ -49,7 +51,8 @@ impl Workspaces {
         }
         let wanted = refs.iter().map(|one| format!("{}\n", one.commit));
         let input: String = wanted.chain(known.iter().map(|commit| format!("^{commit}\n"))).collect();
-        let call = GitCommand::new("pack the loop's commits", &store).input(input.into_bytes()).output_bytes(PACK_BYTES);
+        let call =
+            GitCommand::new("pack the loop's commits", &store).input(input.into_bytes()).output_bytes(PACK_BYTES);
         let call = call.args(["pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "-q"]);
         let output = self.git.ok(call).await?;
         if output.truncated {

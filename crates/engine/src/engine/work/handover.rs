@@ -75,11 +75,13 @@ impl Handover {
     /// Saves the commits that the forge does not have, before the outcome of the work is recorded. If this fails, another host
     /// pauses the loop.
     pub(super) async fn save(&self, repo: &RepoRef, current: &Loop, lease: &LeaseToken) {
-        if !self.context.store.is_server() {
+        // Before the first preparation is recorded, the loop has no commits.
+        if !self.context.store.is_server() || current.branch.base.is_none() {
             return;
         }
         if let Err(error) = self.save_commits(repo, current, lease).await {
-            let (EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why }) = error;
+            let (EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why }) =
+                error;
             tracing::error!(loop_id = %current.id, why, "the loop's commits could not be saved for other hosts");
         }
     }

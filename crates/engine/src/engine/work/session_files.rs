@@ -39,7 +39,8 @@ impl Runs {
             None => None,
         };
         let (id, lease, now) = (current.id.clone(), lease.clone(), self.context.clock.now());
-        let saved = session.zip(archive).map(|(session, archive)| SavedSession { name: session.files.clone(), archive });
+        let saved =
+            session.zip(archive).map(|(session, archive)| SavedSession { name: session.files.clone(), archive });
         let saving = self.context.store.write(move |c| match &saved {
             Some(saved) => loop_files::save_session(c, &id, saved, &lease, now, ALL_BYTES),
             None => loop_files::forget_session(c, &id),
