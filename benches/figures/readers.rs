@@ -10,15 +10,15 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use ralph_bot::agent;
 use ralph_bot::checks::counts;
-use ralph_bot::clock::Stopwatch;
 use ralph_bot::config::parse_repository;
 use ralph_bot::domain::model::ids::ForgeName;
 use ralph_bot::domain::trust::bounds::{
     ARCHIVE_BYTES, ARCHIVES_BYTES, BROKER_BODY_BYTES, CHECK_OUTPUT_BYTES, JSON_VALUES, PUSHED_BYTES, REPORT_BYTES,
     REPOSITORY_FILE_BYTES,
 };
-use ralph_bot::domain::trust::outbound::{MAX_CHANGE_BYTES, Masker};
+use ralph_bot::domain::trust::outbound::{MAX_CHANGE_BYTES, Masker, OutboundFilter};
 use ralph_bot::domain::trust::policy::Policy;
+use ralph_bot::domain::trust::sanitize::document;
 use ralph_bot::domain::trust::secret_forms::{SecretForms, StreamRedactor};
 use ralph_bot::domain::trust::tamper;
 use ralph_bot::forge::github;
@@ -32,13 +32,15 @@ use crate::{FigureRun, Size};
 pub const DESCRIPTION: &str = "\
     Each reader of bytes that an agent or an outsider chose reads the most expensive known input, half and whole. \
     Baseline: the half, so the ratio shows how the time grows; medians. Memory: the most that one input of the \
-    maximum size adds to the process.";
+    maximum size adds to the process. Times are processor times of the thread.";
 
 const NAME: &str = "readers";
 /// Maximum ratio of the times for twice the input; a tenth is measurement noise.
 const MOST_GROWTH: f64 = 2.2;
 /// Maximum memory for one input, in MiB.
 const MOST_MIB: f64 = 384.0;
+/// Size of the largest texts of issues and comments, in bytes.
+const TEXT_BYTES: usize = 256 << 10;
 const SECRET: &str = "sk-canary-5b2d9e7f41c8a603";
 
 /// Reader with a generator for its most expensive input.
@@ -51,7 +53,7 @@ struct Reader {
     read: fn(&[u8]),
 }
 
-const READERS: [Reader; 18] = [
+const READERS: [Reader; 21] = [
     Reader { name: "a request to a model: numbers", most: BROKER_BODY_BYTES, input: numbers, read: request },
     Reader { name: "a request to a model: objects", most: BROKER_BODY_BYTES, input: objects, read: request },
     Reader { name: "an answer of a model", most: BROKER_BODY_BYTES / 8, input: keys, read: answer },
@@ -68,6 +70,9 @@ const READERS: [Reader; 18] = [
     Reader { name: "a program file: items", most: MAX_FILE_BYTES, input: items, read: program::<'c'> },
     Reader { name: "a manifest", most: MAX_CHANGE_BYTES as usize, input: features, read: manifest },
     Reader { name: "a build file", most: MAX_CHANGE_BYTES as usize, input: sources, read: build_file },
+    Reader { name: "a rendered text", most: TEXT_BYTES, input: markdown, read: rendered },
+    Reader { name: "an agent's text that leaves", most: TEXT_BYTES, input: markdown, read: leaving },
+    Reader { name: "an agent's output", most: CHECK_OUTPUT_BYTES / 4, input: events, read: agent::fuzzing::output },
     Reader { name: "a delivery", most: 2 * JSON_VALUES, input: delivery, read: webhook },
     Reader { name: "a repository's file", most: REPOSITORY_FILE_BYTES, input: yaml, read: settings },
 ];
@@ -219,6 +224,26 @@ fn build_file(text: &[u8]) {
     black_box(tamper::changes_tests("CMakeLists.txt", "", &String::from_utf8_lossy(text), &files, true));
 }
 
+fn markdown(size: usize) -> Vec<u8> {
+    repeated("<p>See <b>@a</b> fixes #1 `x` [y](https://example.org/z)</p>\n* _b_\n", size).into_bytes()
+}
+
+fn rendered(page: &[u8]) {
+    let page = String::from_utf8_lossy(page);
+    black_box(document::write(&document::read(&page, Some(&page))));
+}
+
+fn leaving(text: &[u8]) {
+    let filter = OutboundFilter::new(Masker::new([SECRET]));
+    black_box(filter.body(&String::from_utf8_lossy(text)));
+}
+
+/// Returns lines of the first format of agents' outputs.
+fn events(size: usize) -> Vec<u8> {
+    let line = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"a"}],"usage":{"input_tokens":1}}}"#;
+    format!("a{}", repeated(&format!("{line}\n"), size - 1)).into_bytes()
+}
+
 fn delivery(size: usize) -> Vec<u8> {
     format!("{{\"a\":[{}1]}}", repeated("1,", size - 64)).into_bytes()
 }
@@ -242,8 +267,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         let (half, whole) = (input(most / part / 2), input(most / part));
         let (mut of_half, mut of_whole) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            of_half.push(time(&half, read));
-            of_whole.push(time(&whole, read));
+            of_half.push(time(&half, read)?);
+            of_whole.push(time(&whole, read)?);
         }
         let ms = |times: Vec<Duration>| median(times).as_secs_f64() * 1e3;
         let row = FigureRow::new(NAME, name, ms(of_whole), "ms").beside("half of it", ms(of_half));
@@ -254,10 +279,19 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn time(input: &[u8], read: fn(&[u8])) -> Duration {
-    let watch = Stopwatch::start();
+/// Returns the processor time of a reader, which other work on the machine does not change.
+fn time(input: &[u8], read: fn(&[u8])) -> anyhow::Result<Duration> {
+    let start = processor_time()?;
     read(input);
-    watch.elapsed()
+    Ok(processor_time()?.saturating_sub(start))
+}
+
+fn processor_time() -> anyhow::Result<Duration> {
+    // The kernel updates the figure when the thread yields.
+    std::thread::yield_now();
+    let figures = std::fs::read_to_string("/proc/thread-self/schedstat").context("the kernel counts no times")?;
+    let nanoseconds = figures.split(' ').next().context("a figure is missing")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
 }
 
 /// Returns the maximum increase of the process's memory while reading an input, in MiB.

@@ -1,6 +1,6 @@
 //! Builds agent backends and assistants from the configuration.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -130,8 +130,15 @@ pub fn hidden_arguments(config: &Config, name: &str, env: &Env) -> Vec<String> {
     let (_, tools) = programs(env);
     let shown: Vec<&PathBuf> = tools.iter().chain(&config.sandbox.read_only).collect();
     // The program itself is shown.
-    let words = command(backend).into_iter().skip(1).chain(backend.settings.args.iter().cloned());
-    let paths = words.map(PathBuf::from).filter(|path| path.is_absolute() && path.exists());
+    let arguments: Vec<String> =
+        command(backend).into_iter().skip(1).chain(backend.settings.args.iter().cloned()).collect();
+    // An argument may be a line of a shell.
+    let words = arguments
+        .iter()
+        .flat_map(|argument| argument.split(|c: char| c.is_whitespace() || "'\"`;|&<>()=$".contains(c)));
+    let words = arguments.iter().map(String::as_str).chain(words);
+    let paths: BTreeSet<PathBuf> = words.map(PathBuf::from).collect();
+    let paths = paths.into_iter().filter(|path| path.is_absolute() && path.exists());
     let hidden = paths.filter(|path| !in_system(path) && !shown.iter().any(|folder| path.starts_with(folder)));
     hidden
         .map(|path| {

@@ -42,7 +42,7 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
     let path = operator_file(global.config.as_deref(), env);
     // Without forges, the file is one for `local`.
     let states_forges = env.get("RALPH_FORGES").is_some();
-    let is_local = !states_forges && std::fs::read_to_string(&path).is_ok_and(|text| !text.contains("forges"));
+    let is_local = !states_forges && std::fs::read_to_string(&path).is_ok_and(|text| !Config::has_key(&text, "forges"));
     let scope = if is_local { ConfigScope::Local } else { ConfigScope::Service };
     let config = match Config::load_for(scope, &path, env) {
         Ok(config) => config,

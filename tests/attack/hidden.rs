@@ -107,6 +107,15 @@ async fn only_commands_of_the_page_are_obeyed(dialect: Dialect) {
 }
 
 async fn text_waits_until_the_forge_renders_it(dialect: Dialect) {
+    text_waits(dialect, FakeFault::status(500)).await;
+    text_waits(dialect, FakeFault::Reset { apply: false }).await;
+    // GitHub would say that the issue does not exist.
+    if dialect == Dialect::Gitea {
+        text_waits(dialect, FakeFault::status(404)).await;
+    }
+}
+
+async fn text_waits(dialect: Dialect, fault: FakeFault) {
     prepared_story(Setup::new(dialect), keep, async |world| {
         let (who, title) = (world.maintainer.clone(), "The answer is wrong here");
         let body = "The answer is **wrong**.\n\n```ralph\ntest \"$(cat answer.txt)\" = 42\n```";
@@ -118,7 +127,7 @@ async fn text_waits_until_the_forge_renders_it(dialect: Dialect) {
             Dialect::Gitea => ("POST", "/markdown$"),
             Dialect::GitHub => ("GET", r"/issues/\d+$"),
         };
-        world.forge.faults().next(1_000, method, path, FakeFault::status(500)).expect("a rule");
+        world.forge.faults().next(1_000, method, path, fault).expect("a rule");
         world.label().await;
         world.settle().await;
         assert!(world.newest().await.is_none(), "nothing starts on a text that was not rendered");

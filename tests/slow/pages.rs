@@ -1,6 +1,7 @@
 //! Pages of the search and of costs, links from the forge to the dashboard, and the size of pages of large loops.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole};
@@ -26,6 +27,7 @@ on_one_forge!(
     costs_are_shown_as_chart_tables_and_files,
     dashboard_of_this_machine_is_not_linked,
     pages_of_a_large_loop_are_small,
+    loop_page_shows_health_and_alarms_with_their_times,
 );
 
 /// An agent that fails its check in the first iteration.
@@ -384,6 +386,51 @@ async fn pages_of_a_large_loop_are_small(dialect: Dialect) {
             Ok(())
         });
         restored.await.expect("stored");
+    })
+    .await;
+}
+
+/// Each row of the iterations has the health and the active alarms, with the time of the judgement and the time when the
+/// alarm was raised.
+async fn loop_page_shows_health_and_alarms_with_their_times(dialect: Dialect) {
+    let agent = "echo \"$RALPH_ITERATION wrong\" >answer.txt\n";
+    let config = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
+    story(Setup::new(dialect).agent(agent).config(config), async |world| {
+        world.comment("/ralph run --max-iterations 4").await;
+        world.settle().await;
+        world.advance(Duration::from_secs(7 * 60)).await;
+        world.comment("/ralph resume --max-iterations 30").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        let page = ServedPages::of(world, false).await.get(&format!("/loops/{}", stopped.id)).await;
+        let time = |at: Option<Timestamp>| {
+            let at = jiff::Timestamp::from_millisecond(at.expect("an ended iteration").0).expect("a time");
+            format!("<time datetime=\"{at}\">")
+        };
+        let (mut healths, mut raised_earlier) = (BTreeSet::new(), 0);
+        for iteration in &stopped.iterations {
+            let start = format!("/iterations/{0}\">{0}</a></td><td>", iteration.number);
+            let row = page.body.split(&start).nth(1).and_then(|rest| rest.split("</tr>").next());
+            let row = row.unwrap_or_else(|| panic!("{start}: {}", page.body));
+            let judged = iteration.judged.as_ref().expect("judged");
+            let health = format!("</time></td><td>{}</td>", judged.health.word());
+            assert!(row.starts_with(&time(iteration.ended_at)) && row.contains(&health), "{health}: {row}");
+            healths.insert(judged.health.word());
+            for alarm in &judged.control.as_ref().expect("figures").alarms {
+                let since = &stopped.iterations[usize::try_from(alarm.since).expect("a number") - 1];
+                let (words, at) = (alarm.kind.name(), time(since.ended_at));
+                let shown = row.split(words).nth(1).and_then(|rest| rest.split("</time>)").next());
+                assert!(shown.is_some_and(|text| text.contains(&format!("({at}"))), "{words} {at}: {row}");
+                raised_earlier += usize::from(since.ended_at < iteration.ended_at);
+            }
+        }
+        assert!(
+            healths.len() > 1 && raised_earlier > 0,
+            "{healths:?}, {raised_earlier}: {:#?}",
+            stopped.iterations.len()
+        );
+        world.comment("/ralph abort").await;
+        world.settle().await;
     })
     .await;
 }

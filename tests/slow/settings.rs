@@ -260,7 +260,8 @@ async fn weaker_sandbox_runs_no_agent_of_a_public_repository(dialect: Dialect) {
 }
 
 async fn every_repository_setting_takes_effect(dialect: Dialect) {
-    let file = "checks: ['test -e made.txt && sh check.sh']\nsetup: ['echo made >made.txt']\nreviewers: [nora]\n";
+    let file = "checks: ['test -e made.txt && sh check.sh && echo well checked']\nsetup: ['echo made >made.txt']\n\
+                reviewers: [nora]\n";
     let setup = Setup::new(dialect)
         .file(".ralph.yml", file)
         .file(".gitignore", "made.txt\n")
@@ -286,6 +287,9 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
             comments.len() == 2 && comments.iter().all(|comments| !comments.contains(" iteration/")),
             "{comments:#?}"
         );
+        for part in ["### ✅ Ready for review", "1 of 10 iterations", "| `answer.txt` | 1 | 1 |", "\nwell checked\n"] {
+            assert!(comments[1].contains(part), "{part}: {}", comments[1]);
+        }
         world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged);

@@ -466,6 +466,9 @@ async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert_eq!(text.matches("The almanac is not in the tree").count(), 1, "{text}");
+        let prompt = world.prompt(2).await;
+        let blockers = prompt.split("\n# Blockers\n").nth(1).unwrap_or_else(|| panic!("{prompt}"));
+        assert!(blockers.contains("- Nobody here has the almanac\n"), "{blockers}");
     })
     .await;
 }

@@ -405,6 +405,12 @@ impl Config {
         Self::parse_for(ConfigScope::Service, path, text, env)
     }
 
+    /// Whether `text` is a mapping with a value for this top-level key.
+    pub fn has_key(text: &str, key: &str) -> bool {
+        let mut unread = ProblemCollector::new(String::new());
+        YamlNode::parse(text, &mut unread).is_some_and(|root| root.has(key))
+    }
+
     /// Parses the part of `text` that a command needs.
     ///
     /// # Errors

@@ -159,8 +159,8 @@ config_section! {
 config_section! {
     /// Rules for the bot's commits and pull requests.
     pub struct RepositoryCommits {
-        /// Whether commits have a `Signed-off-by` line of the bot. By default, if the base has `.github/dco.yml`, or a DCO check ran
-        /// on its last commit.
+        /// Whether commits have a `Signed-off-by` line of the bot. By default, if the base has `.github/dco.yml`, a workflow that
+        /// names DCO, or signed-off lines in most of its newest commits.
         pub signoff: Option<bool>;
         /// Title of commits and pull requests: text with `{title}`, the title of the issue, and optionally `{type}`, its type, such as
         /// `feat` or `fix`, and `{issue}`, its number. By default `{type}: {title}` if the repository has a configuration of

@@ -257,6 +257,20 @@ fn templates_of_other_states_match_snapshots() {
         };
         renderer.render(&View::Completion(Box::new(view)))
     });
+    for count in [1, 10, 11, 100] {
+        let check = CheckLine { output: "line\n".repeat(200), ..completion().checks.remove(1) };
+        let file = |at: usize| FileLine { path: format!("src/file{at}.rs"), added: 1, removed: 1 };
+        let view = CompletionView {
+            outcome: LoopOutcome::Success,
+            checks: vec![check; count],
+            files: (0..count).map(file).collect(),
+            options: vec![],
+            ..completion()
+        };
+        let text = renderer.render(&View::Completion(Box::new(view)));
+        let lines = unfolded(&text);
+        assert!(lines <= 40, "{count} checks and files need {lines} lines without the folded ones: {text}");
+    }
     let unsolved = renderer.render(&View::Completion(Box::new(CompletionView {
         completion_percent: 100,
         unsolved: vec!["The branch conflicts with `main`; the conflict is not resolved.".into()],
@@ -778,4 +792,18 @@ fn failing_operator_prompt_falls_back_to_the_built_in_one() {
     let view = prompt_view("x");
     assert_eq!(with("{{ nothing }}").prompt(&view).unwrap(), renderer().prompt(&view).unwrap());
     assert_eq!(with("Do {{ task_title }}").prompt(&view).unwrap(), "Do Parser fails on empty input");
+}
+
+/// Returns the number of lines that are visible before a reader unfolds any; a summary counts as one line.
+fn unfolded(text: &str) -> usize {
+    let (mut depth, mut lines) = (0_usize, 0);
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match line {
+            "<details>" => depth += 1,
+            "</details>" => depth -= 1,
+            line if depth == 0 || depth == 1 && line.starts_with("<summary>") => lines += 1,
+            _ => {}
+        }
+    }
+    lines
 }

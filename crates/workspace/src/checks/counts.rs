@@ -88,7 +88,7 @@ struct Runner {
 }
 
 /// Runners with code of their own. `table` has those that are read by patterns alone.
-const RUNNERS: [Runner; 33] = [
+static RUNNERS: [Runner; 33] = [
     unittest::RUNNER,
     pytest::RUNNER,
     jest::RUNNER,
@@ -185,9 +185,9 @@ fn read_prefixed(plain: &str, depth: u8, results: &mut TestResults) {
 }
 
 fn runs_in(plain: &str) -> Vec<TestRun> {
-    let mut runs: Vec<TestRun> = RUNNERS.iter().flat_map(|runner| (runner.read)(plain)).collect();
-    runs.extend(table::read(plain));
-    runs
+    let of =
+        |runner: &'static Runner| (runner.read)(plain).into_iter().map(|run| TestRun { runner: runner.name, ..run });
+    RUNNERS.iter().flat_map(of).chain(table::read(plain)).collect()
 }
 
 /// Returns the text outside of the runs that have a closing line. A run of one byte is the place of its end, not a text.
@@ -218,6 +218,12 @@ fn add_runs(mut runs: Vec<TestRun>, plain: &str, results: &mut TestResults) {
         results.counts = [results.counts, run.counts].into_iter().flatten().reduce(TestCounts::plus);
         results.incomplete |= run.incomplete;
         results.cut |= run.cut;
+        if run.counts.is_some_and(|counts| counts.passing + counts.failing > 0) {
+            results.runners.insert(run.runner.to_owned());
+        }
+        if run.cut || run.counts.is_some_and(|counts| counts.failing > 0) {
+            results.objectors.insert(run.runner.to_owned());
+        }
         results.extra = results.extra.saturating_add(run.extra);
         // Otherwise, the names belong to an inner run, or to tests that passed when they ran again.
         if run.incomplete || run.counts.is_none_or(|counts| counts.failing > 0) {

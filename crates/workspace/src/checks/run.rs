@@ -239,6 +239,8 @@ fn outcome(
         contradicted,
         extra_failures: tests.extra,
         understood,
+        runners: tests.runners,
+        objectors: if objection.is_some() { tests.objectors } else { Default::default() },
         errors: if verdict.holds && objection.is_none() { Vec::new() } else { error_lines(output) },
         objection,
         holds: verdict.holds,

@@ -99,7 +99,7 @@ impl WorkspaceError {
         };
         if has(AUTH_WORDS) {
             Self::AuthFailed { url, detail }
-        } else if has(TRANSIENT_WORDS) || is_transport_failure(&detail) {
+        } else if has(TRANSIENT_WORDS) || (has(HTTP_FAILURE) && !has(HTTP_STATUS)) {
             Self::Unreachable { url, detail, transient: true }
         } else if has(ABSENT_WORDS) {
             Self::Unreachable { url, detail, transient: false }
@@ -139,6 +139,12 @@ const TRANSIENT_WORDS: &[&str] = &[
     "error: 504",
 ];
 
+/// Message about a failed request over HTTP. Its reason, in words of the HTTP library, differs by version.
+const HTTP_FAILURE: &[&str] = &["unable to access '"];
+
+/// Message about a failed request to which the server answered.
+const HTTP_STATUS: &[&str] = &["The requested URL returned error"];
+
 const ABSENT_WORDS: &[&str] = &[
     "not found",
     "does not exist",
@@ -146,12 +152,6 @@ const ABSENT_WORDS: &[&str] = &[
     "error: 404",
     "Could not read from remote",
 ];
-
-/// Whether git reports that the HTTP library got no complete answer: the text after the address is the library's, whose messages
-/// differ by version.
-fn is_transport_failure(detail: &str) -> bool {
-    detail.contains("unable to access '") && !detail.contains("The requested URL returned error")
-}
 
 /// Whether git's message shows that the server does not accept the token, or hides the repository from it.
 pub(super) fn is_refusal_of_token(message: &str) -> bool {

@@ -23,6 +23,27 @@ fn config(folder: &Path, backends: &str) -> (Config, Env) {
     (Config::parse(&folder.join("c.yaml"), &text, &env).expect("valid"), env)
 }
 
+#[test]
+fn paths_that_the_sandbox_hides_are_named_also_within_shell_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("agent.sh");
+    std::fs::write(&script, "true\n").unwrap();
+    let script = script.display();
+    for command in [
+        format!("[sh, {script}]"),
+        format!("[sh, -c, 'cd . && sh \"{script}\" --fast']"),
+        format!("[env, RULES={script}, sh]"),
+    ] {
+        let (config, env) = config(folder.path(), &format!("  mine: {{ type: script, command: {command} }}\n"));
+        let hidden = crate::app::hidden_arguments(&config, "mine", &env);
+        assert_eq!(hidden.len(), 1, "{command}: {hidden:?}");
+        assert!(hidden[0].contains(&format!("the sandbox hides {script}")), "{hidden:?}");
+    }
+    let (config, env) =
+        config(folder.path(), "  mine: { type: script, command: [sh, -c, 'ls /usr/bin /no/such/file'] }\n");
+    assert_eq!(crate::app::hidden_arguments(&config, "mine", &env), [""; 0]);
+}
+
 /// See docs/research/threats.md#s15.
 #[tokio::test]
 async fn untested_version_is_reported_with_install_command() {

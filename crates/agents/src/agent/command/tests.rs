@@ -183,6 +183,9 @@ cat known/file; echo \"$RALPH_RUN\"; echo '{\"plan\": {\"summary\": \"s\", \"ste
     let (planned, _) = outcome(place.settings(BackendKind::Script), run).await;
     assert_eq!(planned.final_message, "41\nplan", "{planned:?}");
     assert_eq!(planned.report.and_then(|report| report.plan).unwrap().steps, ["a"]);
+    let run = AgentRun { sandboxed: true, purpose: RunPurpose::Question, ..place.run() };
+    let (answered, _) = outcome(place.settings(BackendKind::Script), run).await;
+    assert_eq!(answered.final_message, "41\nquestion", "{answered:?}");
     let run = AgentRun { sandboxed: true, ..place.run() };
     let (worked, _) = outcome(place.settings(BackendKind::Script), run).await;
     assert!(worked.final_message.starts_with("wrote new\nwrote known/file\nremoved"), "{}", worked.final_message);

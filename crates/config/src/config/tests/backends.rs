@@ -374,63 +374,12 @@ fn documentation_names_no_old_keys() {
     assert!(!page.contains("### `order`") && !page.contains("parking"));
 }
 
-/// Sample configuration with every backend key, and the address needed by a built-in agent.
-const FULL_SAMPLE: &str = r#"
-  claude:
-    type: external
-    command: claude
-    args: ["--model", "{model}", "--prompt", "{prompt}"]
-    enabled: true
-    thresholds:
-      max_requests_per_window: 50
-      max_cost_per_hour: 5.00
-      max_context_pct: 85
-    models:
-      default: sonnet
-      rules:
-        - when: "consec_errors >= 2"
-          model: opus
-        - when: "cost > 8.00"
-          model: haiku
-  kimi:
-    type: external
-    command: kimi
-    args: ["--model", "{model}", "{prompt}"]
-    enabled: true
-    thresholds:
-      max_requests_per_window: 100
-    models:
-      default: kimi-k2
-  buckley:
-    type: internal
-    enabled: true
-    thresholds:
-      max_cost_per_hour: 3.00
-    models:
-      default: sonnet
-rotation:
-  mode: time_sliced
-  interval: 30m
-memory:
-  enabled: true
-  summary_interval: 10
-  summary_model: haiku
-  retention_days: 45
-context_processing:
-  enabled: true
-  model: haiku
-  max_output_tokens: 500
-  budget_pct: 10
-schedule:
-  - trigger:
-      when: "cost > 10.0"
-    action: pause
-    reason: "Cost limit reached"
-"#;
+/// Sample configuration with every backend key; the built-in agent has no address.
+const FULL_SAMPLE: &str = include_str!("../../../../../tests/fixtures/full-sample.yaml");
 
 #[test]
 fn full_sample_is_read_and_has_an_assistant() {
-    let text = file(&FULL_SAMPLE[1..], "");
+    let text = file(FULL_SAMPLE, "");
     let config = Config::parse(Path::new("conf/ralph-control.yaml"), &text, &env()).expect("valid");
     assert_eq!(config.backends.keys().collect::<Vec<_>>(), ["claude", "kimi"]);
     // The models of `claude` name `haiku`, which writes the context block and the summaries.
@@ -506,4 +455,18 @@ fn moved_key_that_is_set_twice_is_an_error() {
 fn command_with_blanks_stays_an_error() {
     let wrong = problems(&file("  mine: { type: script, command: \"agent --fast\" }\n", ""));
     assert!(wrong.contains("`backends.mine.command`: expected a list"), "{wrong}");
+}
+
+#[test]
+fn keys_are_found_in_the_mapping_only() {
+    for (text, found) in [
+        ("forges: [{ name: work }]\n", true),
+        ("{ \"forges\": [] }", true),
+        ("# no forges here\nbackends: { claude: {} }\n", false),
+        ("backends:\n  mine: { forges: x }\n", false),
+        ("forges:\n", false),
+        ("]", false),
+    ] {
+        assert_eq!(Config::has_key(text, "forges"), found, "{text}");
+    }
 }

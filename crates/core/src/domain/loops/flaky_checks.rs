@@ -1,7 +1,7 @@
 //! Conclusions from earlier runs of the checks: which checks are flaky, which run a second time, and whether the report of a test
 //! runner counts against exit code 0.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Loop;
 use crate::domain::checks::criteria;
@@ -42,15 +42,15 @@ impl Loop {
     }
 
     /// Fails each check of `report` whose test runner objects to exit code 0, or whose output lacks the report that an earlier run
-    /// had, if the runner's output was understood in an earlier run of the same command. Otherwise the exit code decides.
+    /// had, if the runner's output was understood in an earlier run of the same command. Otherwise the exit code decides. A runner
+    /// that no such run had does not object: its lines may be a printed file, or tests that test a runner.
     pub fn apply_objections(&self, report: &mut CheckReport) {
         for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.holds) {
             let earlier = self.reports_of_now().flat_map(|report| &report.outcomes);
-            let mut understood = earlier
-                .filter(|then| then.understood && then.name == outcome.name && then.command == outcome.command)
-                .peekable();
+            let mut understood =
+                earlier.filter(|then| then.understood && then.name == outcome.name && then.command == outcome.command);
             let why = match &outcome.objection {
-                Some(why) => understood.peek().map(|_| why.clone()),
+                Some(why) => understood.any(|then| may_object(&outcome.objectors, then)).then(|| why.clone()),
                 None => understood.find_map(|then| lost_report(then, outcome)),
             };
             let otherwise = |check: &Check| check.name == outcome.name && !criteria::passes_by_exit_code(check);
@@ -112,6 +112,12 @@ impl Loop {
             outcome.flaky |= has(start, &outcome.name, |then| !then.holds);
         }
     }
+}
+
+/// Whether one of the objecting runners, if they are known, counted tests in an earlier run.
+fn may_object(objectors: &BTreeSet<String>, then: &CheckOutcome) -> bool {
+    let unknown = objectors.is_empty() || objectors.contains("") || then.runners.is_empty();
+    unknown || !objectors.is_disjoint(&then.runners)
 }
 
 /// Returns the reason why a check that exited 0 does not pass: its output has no report of tests, and nothing that an earlier run,

@@ -1,5 +1,7 @@
 //! Checks of a task, their outcomes, and the completion measured with them.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Percent, Ratio};
@@ -99,6 +101,10 @@ pub struct TestResults {
     pub unread: bool,
     /// Number of failures that may not be separate tests, such as failing hooks and subtests.
     pub extra: u64,
+    /// Names of the runners whose tests were counted.
+    pub runners: BTreeSet<String>,
+    /// Names of the runners that report a failure, or whose run was cut; an empty name stands for an unknown runner.
+    pub objectors: BTreeSet<String>,
 }
 
 /// Outcome of one check.
@@ -134,6 +140,13 @@ pub struct CheckOutcome {
     /// Evidence in the output against exit code 0, in one sentence. It counts only if an earlier run was understood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objection: Option<String>,
+    /// Names of the runners whose tests were counted.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub runners: BTreeSet<String>,
+    /// Names of the runners on which the objection rests; an empty name stands for an unknown runner. Empty if it rests on
+    /// counts that have no runner.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub objectors: BTreeSet<String>,
     /// Whether the check failed although the command exited with code 0, because the test runner reported a failure or no
     /// tests.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -170,6 +183,8 @@ impl TestResults {
         self.cut |= other.cut;
         self.unread |= other.unread;
         self.extra = self.extra.saturating_add(other.extra);
+        self.runners.extend(other.runners);
+        self.objectors.extend(other.objectors);
         for name in other.failing {
             if self.failing.len() < MAX_TEST_NAMES && !self.failing.contains(&name) {
                 self.failing.push(name);

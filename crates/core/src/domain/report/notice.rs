@@ -210,7 +210,8 @@ impl Notice {
         }
     }
 
-    /// Creates the warning that a loop has used `part` percent of its budget.
+    /// Creates the notice that a loop has used `part` percent of its budget. Channels get it by default, because a person who wants
+    /// to end the loop has to know.
     pub fn budget(current: &Loop, part: u8, at: Timestamp) -> Self {
         let (spent, limits) = (&current.spent, &current.limits);
         let minutes = |ms: i64| ms / 60_000;
@@ -224,7 +225,7 @@ impl Notice {
                  the loop continues up to its limits."
             ),
             replies: report::commands(current),
-            ..Self::of(Occasion::Raised, EscalationLevel::Warning, current, &format!("budget_{part}"), at)
+            ..Self::of(Occasion::Raised, EscalationLevel::Info, current, &format!("budget_{part}"), at)
         }
     }
 

@@ -78,9 +78,9 @@ async fn probe_finds_no_escape() {
     assert!(found.bubblewrap.is_ok());
 }
 
-/// See docs/research/threats.md#s13.
+/// The devices of the sandbox are single files below /dev. See docs/research/threats.md#s13.
 #[tokio::test]
-async fn set_user_id_has_no_effect_on_any_mount() {
+async fn set_user_id_and_devices_have_no_effect_on_any_mount() {
     if !usable().await {
         return;
     }
@@ -89,11 +89,15 @@ async fn set_user_id_has_no_effect_on_any_mount() {
     let mounts: Vec<String> = finished.stdout.text().lines().map(str::to_owned).collect();
     assert!(mounts.iter().any(|mount| mount.contains(" /usr ")) && mounts.len() > 10, "{mounts:#?}");
     assert!(mounts.iter().any(|mount| mount.contains(&format!(" {} ", folders.at("tree").display()))), "{mounts:#?}");
-    let open: Vec<&String> = mounts
-        .iter()
-        .filter(|mount| !mount.split(' ').nth(5).is_some_and(|options| options.split(',').any(|one| one == "nosuid")))
-        .collect();
-    assert!(open.is_empty(), "{open:#?}");
+    let open = |option: &str| -> Vec<&String> {
+        let has = |mount: &&String| {
+            mount.split(' ').nth(5).is_some_and(|options| options.split(',').any(|one| one == option))
+        };
+        mounts.iter().filter(|mount| !has(mount)).collect()
+    };
+    assert!(open("nosuid").is_empty(), "{:#?}", open("nosuid"));
+    let devices: Vec<_> = open("nodev").into_iter().filter(|mount| !mount.contains(" /dev/")).collect();
+    assert!(devices.is_empty(), "{devices:#?}");
 }
 
 /// See docs/research/threats.md#s10.

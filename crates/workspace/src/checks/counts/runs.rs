@@ -9,6 +9,8 @@ use crate::domain::model::task::TestCounts;
 /// One run of a runner within an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TestRun {
+    /// Name of the runner; empty if unknown.
+    pub runner: &'static str,
     /// Bytes from its first known line to the end of its closing line.
     pub span: Range<usize>,
     /// Counts; `None` if the run has no closing line.
@@ -25,12 +27,12 @@ pub(super) struct TestRun {
 
 impl TestRun {
     pub(super) fn closed(span: Range<usize>, counts: TestCounts) -> Self {
-        Self { span, counts: Some(counts), failing: Vec::new(), incomplete: false, cut: false, extra: 0 }
+        Self { runner: "", span, counts: Some(counts), failing: Vec::new(), incomplete: false, cut: false, extra: 0 }
     }
 
     /// Creates a run without a closing line; `span` is its first line.
     pub(super) fn cut(span: Range<usize>) -> Self {
-        Self { span, counts: None, failing: Vec::new(), incomplete: true, cut: true, extra: 0 }
+        Self { runner: "", span, counts: None, failing: Vec::new(), incomplete: true, cut: true, extra: 0 }
     }
 
     /// Marks the run as cut, and so as incomplete, if `condition`.

@@ -407,6 +407,7 @@ pub(super) fn read(output: &str) -> Vec<TestRun> {
         // Some runners print their first line once per file.
         let last = runs.iter().filter(|run| run.counts.is_some()).map(|run| run.span.start).max();
         runs.retain(|run| run.counts.is_some() || last.is_none_or(|last| run.span.start > last));
+        runs.iter_mut().for_each(|run| run.runner = ROWS[at].name);
         match &row.failing {
             Some(failing) if !runs.is_empty() => name_by(runs, output, failing),
             _ => runs,

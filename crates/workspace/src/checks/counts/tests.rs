@@ -107,6 +107,17 @@ fn runners_of_the_table_are_read_by_their_patterns() {
     assert!(forms.iter().all(|(name, _, _)| names.contains(name)), "a form has no row");
 }
 
+/// Plain calls of runners that always report their tests, by the prefix of their fixtures.
+const PLAIN_CALLS: [(&str, &str); 7] = [
+    ("unittest", "python3 -m unittest"),
+    ("pytest", "pytest"),
+    ("cargo", "cargo test"),
+    ("node", "node --test"),
+    ("jest", "jest"),
+    ("vitest", "vitest run"),
+    ("mocha", "mocha"),
+];
+
 /// The page states the size of the corpus.
 #[test]
 fn no_passing_output_of_the_corpus_is_refused() {
@@ -114,16 +125,28 @@ fn no_passing_output_of_the_corpus_is_refused() {
     let forms = forms();
     let outputs: Vec<&str> =
         recorded.values().map(String::as_str).chain(forms.iter().map(|(_, _, text)| *text)).collect();
-    let check = plain("make test", CheckSource::Command);
     let mut passing = 0;
     for output in &outputs {
         let results = read(output);
         let passed = results.counts.is_some_and(|counts| counts.passing > 0 && counts.failing == 0);
         if passed && !results.incomplete {
             passing += 1;
-            assert_eq!(objection(&check, &results).or(ran_none(&check, &results)), None, "{output}");
         }
     }
+    // The names of recorded outputs tell which runs exited with 0, whatever is read in them.
+    let exited_well =
+        recorded.iter().filter(|(name, _)| name.split('-').any(|part| part == "pass") || *name == "node-dot");
+    let mut judged = 0;
+    for (name, output) in exited_well {
+        let results = read(output);
+        let own = PLAIN_CALLS.into_iter().find(|(fixtures, _)| name.split('-').next() == Some(fixtures));
+        for command in own.into_iter().map(|(_, command)| command).chain(["make test"]) {
+            let check = plain(command, CheckSource::Command);
+            assert_eq!(objection(&check, &results).or(ran_none(&check, &results)), None, "{name}, {command}: {output}");
+            judged += 1;
+        }
+    }
+    assert!(judged > 45, "{judged}");
     let sentence =
         format!("The fixtures are {} outputs, {passing} of them of complete runs that passed.", outputs.len());
     let page = std::fs::read_to_string(project().join("docs/reference/runners.md")).expect("the page");

@@ -1,5 +1,7 @@
 //! Flaky checks: at the base, without a change, and in fresh checkouts.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::domain::model::task::{Check, TestCounts};
 
@@ -152,25 +154,33 @@ fn second_runs_decide_what_is_flaky() {
 #[test]
 fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
     let why = "exit code 0, but a test run ended before its summary";
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
     let objecting = CheckOutcome { objection: Some(why.into()), ..report(true).outcomes.remove(0) };
-    let judged = |baseline: CheckOutcome| {
+    let judged_of = |objectors: &[&str], baseline: CheckOutcome| {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Outcome {
             ticket: run.current.run.ticket,
             outcome: WorkOutcome::Checked { report: CheckReport { outcomes: vec![baseline] } },
         });
-        let mut report = CheckReport { outcomes: vec![objecting.clone()] };
+        let objecting = CheckOutcome { objectors: named(objectors), ..objecting.clone() };
+        let mut report = CheckReport { outcomes: vec![objecting] };
         run.current.apply_objections(&mut report);
         report.outcomes.remove(0)
     };
+    let judged = |baseline| judged_of(&[], baseline);
     let failed = report(false).outcomes.remove(0);
     let judged_alone = judged(failed.clone());
     assert!(judged_alone.holds && judged_alone.why.is_empty(), "the exit code decides");
     let refused = judged(CheckOutcome { understood: true, ..failed.clone() });
     assert_eq!((refused.holds, refused.contradicted, refused.why.as_str()), (false, true, why));
-    let other = CheckOutcome { understood: true, command: "another command".into(), ..failed };
+    let other = CheckOutcome { understood: true, command: "another command".into(), ..failed.clone() };
     assert!(judged(other).holds, "it says nothing about this command");
+    let pytest = CheckOutcome { understood: true, runners: named(&["pytest"]), ..failed };
+    assert!(judged_of(&["cargo test"], pytest.clone()).holds, "the check did not run this runner before");
+    for objectors in [&["pytest", "cargo test"][..], &["cargo test", ""], &[]] {
+        assert!(!judged_of(objectors, pytest.clone()).holds, "{objectors:?}");
+    }
 }
 
 /// A program that ends the process hides the report of its tests. Another line may be a report that was not understood.
