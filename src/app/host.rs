@@ -6,7 +6,7 @@ use ralph_types::failure::Failure;
 
 use super::database;
 use crate::config::Config;
-use crate::store::hosts::Host;
+use crate::domain::model::host::Host;
 
 /// Name of the file in the data folder with the id of the host.
 const FILE: &str = "host";

@@ -8,7 +8,8 @@ use crate::app;
 use crate::cli::{CliError, CliResult, Global, attach, block_on, load, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::store::hosts;
+use crate::domain::model::host::ListedHost;
+use crate::store::{StoreError, hosts};
 
 /// Time between two looks at the work that is left.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,10 +33,10 @@ pub fn run(args: &DrainArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
         let store = attach(&config).await?;
-        let failed = |error: crate::store::StoreError| CliError::Failed(error.to_string());
+        let failed = |error: StoreError| CliError::Failed(error.to_string());
         let listed = store.read(|c| hosts::all(c, Clock::System.now())).await.map_err(failed)?;
         let own = app::host::id(&config).map_err(CliError::failed)?;
-        let is_meant = |one: &&hosts::ListedHost| match &args.host {
+        let is_meant = |one: &&ListedHost| match &args.host {
             Some(name) => one.host.name == *name,
             None => own.as_ref() == Some(&one.host.id),
         };
@@ -48,7 +49,8 @@ pub fn run(args: &DrainArgs, global: &Global, env: &Env) -> CliResult {
             };
             return Err(CliError::Failed(why));
         };
-        let (id, draining) = (host.id.clone(), !args.end);
+        let id = host.id.clone();
+        let draining = !args.end;
         store.write(move |c| hosts::set_draining(c, &id, draining)).await.map_err(failed)?;
         if args.end {
             return print(&format!("{} takes work again\n", host.name));

@@ -13,10 +13,9 @@ use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::model::quantity::{Duration, IterationLimit};
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
-use ralph_bot::store::hosts::Claimant;
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
-use ralph_bot::store::outbox::{self, ClaimedEffect, EffectOutcome};
+use ralph_bot::store::outbox::{self, Claimant, ClaimedEffect, EffectOutcome};
 use ralph_bot::store::sql::{Connection, Row};
 use ralph_bot::store::{Store, StoreError, StoreResult, forge_posts, leases, loops, timers};
 

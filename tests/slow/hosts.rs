@@ -26,13 +26,13 @@ on_one_forge!(
 const MODEL_KEY: &str = "sk-ant-key-of-the-hosts-story-0123456789";
 
 /// Service whose processes use a server of PostgreSQL, and its log of runs.
-struct Hosts {
+struct HostStory {
     service: Service,
     server: PostgresServer,
     runs: PathBuf,
 }
 
-impl Hosts {
+impl HostStory {
     /// Creates a world with an agent of the type `claude`, which `in_iteration` extends; `None` without PostgreSQL. Each run
     /// writes a line with its iteration, whether it resumes a session, and the number of turns in the session's file.
     async fn new(dialect: Dialect, in_iteration: &str) -> Option<Self> {
@@ -114,7 +114,7 @@ impl Hosts {
 /// The first host is killed in the second iteration. The second host has an empty data folder.
 async fn killed_host_loses_its_iteration_and_another_one_resumes_the_session(dialect: Dialect) {
     let wait = "if [ \"$(grep -c '^2' \"$runs\")\" = 1 ]; then sleep 600; fi";
-    let Some(hosts) = Hosts::new(dialect, wait).await else { return };
+    let Some(hosts) = HostStory::new(dialect, wait).await else { return };
     let service = &hosts.service;
     let mut first = hosts.spawn("first", Vec::new());
     service.until("the database", async || service.store().await.is_some()).await;
@@ -133,7 +133,7 @@ async fn killed_host_loses_its_iteration_and_another_one_resumes_the_session(dia
 }
 
 /// The database contains neither the token of the forge nor the key of the model: each host reads its own configuration.
-async fn assert_no_secret(hosts: &Hosts) {
+async fn assert_no_secret(hosts: &HostStory) {
     let token = hosts.service.world.forge.token_for(&hosts.service.world.bot);
     let mut dump = command("pg_dump");
     dump.arg(hosts.server.address()).env("PATH", std::env::var("PATH").unwrap_or_default());
@@ -146,7 +146,7 @@ async fn assert_no_secret(hosts: &Hosts) {
 
 /// The forge refuses pushes until the first host is killed, so its commit is only in its data folder and in the database.
 async fn commit_that_was_not_pushed_arrives_on_another_host(dialect: Dialect) {
-    let Some(hosts) = Hosts::new(dialect, "").await else { return };
+    let Some(hosts) = HostStory::new(dialect, "").await else { return };
     let service = &hosts.service;
     let fault = FakeFault::status(503);
     service.world.forge.faults().next(100_000, "POST", "/git-receive-pack$", fault).expect("a pattern");
@@ -170,7 +170,9 @@ async fn commit_that_was_not_pushed_arrives_on_another_host(dialect: Dialect) {
 
 /// `ralph-bot drain` ends once the running iteration is pushed and checked; the next one starts on the other host.
 async fn drained_host_finishes_its_iteration_and_another_one_continues(dialect: Dialect) {
-    let Some(hosts) = Hosts::new(dialect, "if [ \"$RALPH_ITERATION\" = 1 ]; then sleep 4; fi").await else { return };
+    let Some(hosts) = HostStory::new(dialect, "if [ \"$RALPH_ITERATION\" = 1 ]; then sleep 4; fi").await else {
+        return;
+    };
     let service = &hosts.service;
     let mut first = hosts.spawn("first", Vec::new());
     service.until("the database", async || service.store().await.is_some()).await;
@@ -201,7 +203,7 @@ async fn drained_host_finishes_its_iteration_and_another_one_continues(dialect: 
 
 /// The repository's file requires a label that only the second host has. The first one prepares the tree and stops there.
 async fn work_waits_for_a_host_with_its_labels(dialect: Dialect) {
-    let Some(hosts) = Hosts::new(dialect, "").await else { return };
+    let Some(hosts) = HostStory::new(dialect, "").await else { return };
     let service = &hosts.service;
     let file = ".ralph.yml";
     let text = "checks:\n  - name: answer\n    run: sh check.sh\nruns_on: [gpu]\n";

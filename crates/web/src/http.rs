@@ -17,13 +17,13 @@ use tower_http::timeout::TimeoutLayer;
 
 use self::room::BodyRoom;
 use crate::clock::Clock;
+use crate::domain::model::host::ListedHost;
 use crate::domain::model::ids::{ForgeName, RepoId, Timestamp};
 use crate::domain::providers::backends::BackendStatus;
 use crate::forge::signature::SignatureStyle;
-use crate::store::hosts::{self, ListedHost};
 use crate::store::memory::{self, LearningCounts};
 use crate::store::sql::Connection;
-use crate::store::{Store, calls, inbox, installation, loops, outbox};
+use crate::store::{Store, calls, hosts, inbox, installation, loops, outbox};
 use crate::telemetry::{Metrics, OPENMETRICS, PLAIN_TEXT};
 
 /// Time limit of a request, including its body.
@@ -114,7 +114,8 @@ async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());
     }
-    let (now, has_hosts) = (edge.clock.now(), edge.store.is_server());
+    let now = edge.clock.now();
+    let has_hosts = edge.store.is_server();
     let read = move |c: &Connection| {
         inbox::next_due(c)?;
         if has_hosts { hosts::all(c, now) } else { Ok(Vec::new()) }

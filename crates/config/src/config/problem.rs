@@ -5,8 +5,6 @@ use std::path::Path;
 
 use ralph_types::failure::Failure;
 
-use super::yaml::YamlNode;
-
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SourceLocation {
@@ -98,19 +96,6 @@ impl ProblemCollector {
     /// Adds a warning about the value at `key`. `message` is a complete sentence.
     pub(super) fn warn(&mut self, place: SourceLocation, key: impl Into<String>, message: impl Into<String>) {
         self.warnings.push(ConfigProblem { file: self.file.clone(), place, key: key.into(), message: message.into() });
-    }
-
-    /// Adds problems with labels of hosts.
-    pub(super) fn labels(&mut self, root: &YamlNode, key: &str, labels: &[String]) {
-        let is_plain = |label: &String| {
-            let known = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-            label.bytes().all(known) && (1..=64).contains(&label.len())
-        };
-        for (index, _) in labels.iter().enumerate().filter(|(_, label)| !is_plain(label)) {
-            let key = format!("{key}[{index}]");
-            let message = format!("`{key}`: expected at most 64 letters, digits, `-`, `_` and `.`");
-            self.add(root.place_at(&key), key, message);
-        }
     }
 
     /// Returns the warnings collected so far and clears them.

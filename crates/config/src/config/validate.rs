@@ -6,6 +6,7 @@ pub(super) mod commits;
 mod dashboard;
 mod database;
 mod hooks;
+pub(super) mod labels;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ pub(super) fn operator(
     let other_secrets = secret::of_others(signing.as_ref(), env);
     let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
-    check.report.labels(root, "runner.labels", &file.runner.labels);
+    labels::check(&mut check.report, root, "runner.labels", &file.runner.labels);
     check.hosts("submodules.hosts", &file.submodules.hosts);
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;

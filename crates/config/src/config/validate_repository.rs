@@ -90,7 +90,7 @@ impl RepositoryValidator<'_> {
                 self.wrong(&format!("reviewers[{index}]"), "expected a login or `organization/team`, without `@`");
             }
         }
-        self.report.labels(self.root, "runs_on", &file.runs_on);
+        validate::labels::check(&mut self.report, self.root, "runs_on", &file.runs_on);
         if file
             .base
             .as_ref()

@@ -9,6 +9,7 @@ pub mod document;
 pub mod error_chain;
 pub mod event;
 pub mod hook;
+pub mod host;
 pub mod image;
 pub mod opinion;
 pub mod path_patterns;

@@ -6,12 +6,12 @@ use tokio::sync::Mutex;
 use crate::clock::ClockWatch;
 use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::{LoopInput, LoopState, TimerInput};
+use crate::domain::model::host::Host;
 use crate::domain::model::ids::IssueRef;
 use crate::engine::claim::{HeldClaim, HeldLeases};
 use crate::engine::context::ServiceContext;
 use crate::engine::settings::Pace;
-use crate::store::hosts::{Claimant, Host};
-use crate::store::outbox::{self, ClaimedEffect};
+use crate::store::outbox::{self, Claimant, ClaimedEffect};
 use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, leases, loops};
 
@@ -100,7 +100,8 @@ impl Leases {
         may: F,
     ) -> impl FnOnce(&Connection) -> StoreResult<Option<ClaimedEffect>> + Send + 'static + use<F> {
         let by = Claimant { owner: self.owner.name(), host: self.host.id.clone(), labels: self.host.labels.clone() };
-        let (held, now) = (self.held.clone(), self.context.clock.now());
+        let held = self.held.clone();
+        let now = self.context.clock.now();
         let lease = i64::try_from(self.pace.lease.as_millis()).unwrap_or(i64::MAX);
         let may = move |name: &str, place: &IssueRef| !held.contains(name) && may(place);
         move |c| outbox::claim(c, &queue, may, &by, now, lease)

@@ -56,7 +56,8 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         control(&mut tasks, &engine);
     }
     if role.runs() {
-        let (host, now) = (engine.leases.host.clone(), engine.clock.now());
+        let host = engine.leases.host.clone();
+        let now = engine.clock.now();
         if let Err(error) = engine.store.write(move |c| hosts::start(c, &host, now)).await {
             tracing::warn!(%error, "this host could not be added to the list of hosts; the next heartbeat tries again");
         }
@@ -80,7 +81,8 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         }
     }
     // All tasks have ended; release the leases for the next process, and the host's loops for other hosts.
-    let (owner, host) = (engine.leases.owner.name(), engine.leases.host.id.clone());
+    let owner = engine.leases.owner.name();
+    let host = engine.leases.host.id.clone();
     let leave = move |c: &Connection| {
         if role.runs() {
             hosts::leave(c, &host)?;
@@ -281,7 +283,8 @@ async fn heartbeat(leases: Arc<Leases>, runs: bool) {
             }
         }
         if runs {
-            let (host, now) = (leases.host.clone(), leases.context.clock.now());
+            let host = leases.host.clone();
+            let now = leases.context.clock.now();
             let beaten = leases.context.store.write(move |c| hosts::beat(c, &host, now));
             if let Ok(Err(error)) = tokio::time::timeout(lease / 3, beaten).await {
                 tracing::warn!(%error, "the heartbeat of this host could not be recorded");

@@ -9,10 +9,10 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::table::{Declarations, Labeled, MetricType};
 use crate::domain::loops::{ControlFigures, Iteration};
+use crate::domain::model::host::{Host, ListedHost};
 use crate::domain::report::notice::level_name;
 use crate::domain::supervision::control::ProfileTransition;
 use crate::domain::supervision::oversight::{DetectionKind, EscalationLevel, OversightReport};
-use crate::store::hosts::{Host, ListedHost};
 
 /// Media type of OpenMetrics.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -3,79 +3,12 @@
 use super::leases;
 use super::outbox::STARTS;
 use super::{StoreError, StoreResult};
+use crate::domain::model::host::{Host, ListedHost};
 use crate::domain::model::ids::Timestamp;
 use crate::store::sql::{Connection, params};
 
 /// Time without a heartbeat after which a host is removed from the list, in milliseconds.
 const FORGOTTEN_AFTER_MS: i64 = 7 * 24 * 3_600_000;
-
-/// Host as its processes describe it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Host {
-    /// Random id, which is kept in the data folder.
-    pub id: String,
-    /// Name for people.
-    pub name: String,
-    /// Version of the service.
-    pub version: String,
-    /// Maximum number of concurrent loops.
-    pub slots: u32,
-    /// Labels that repositories can require.
-    pub labels: Vec<String>,
-}
-
-impl Host {
-    /// Returns the part of the names of this host's lease owners before the host name: `id@`.
-    pub fn owner_prefix(&self) -> String {
-        owner_prefix(&self.id)
-    }
-}
-
-/// Process that claims effects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimant {
-    /// Name of the process as an owner of leases.
-    pub owner: String,
-    /// Id of its host.
-    pub host: String,
-    /// Labels of its host.
-    pub labels: Vec<String>,
-}
-
-impl Claimant {
-    /// Returns a process whose host has no row and no labels.
-    pub fn without_host(owner: &str) -> Self {
-        Self { owner: owner.to_owned(), host: String::new(), labels: Vec::new() }
-    }
-}
-
-/// Host in the list of hosts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedHost {
-    /// Description.
-    pub host: Host,
-    /// Time since its last heartbeat, in milliseconds, by the database's clock; `None` if it was stopped.
-    pub silent_ms: Option<i64>,
-    /// Whether it finishes its work and takes no more.
-    pub is_draining: bool,
-    /// Number of work effects that it executes.
-    pub running: u64,
-}
-
-impl ListedHost {
-    /// Returns a line for people.
-    pub fn line(&self) -> String {
-        let Host { name, version, slots, labels, .. } = &self.host;
-        let state = if self.is_draining { ", draining" } else { "" };
-        let labels = if labels.is_empty() { String::new() } else { format!(", labels {}", labels.join(" ")) };
-        let seen = self.silent_ms.map_or("stopped".to_owned(), |silent| format!("seen {} s ago", silent / 1000));
-        format!("host {name}: {seen}, {} of {slots} slots, version {version}{labels}{state}", self.running)
-    }
-}
-
-fn owner_prefix(id: &str) -> String {
-    format!("{id}@")
-}
 
 /// Records a start of a process of the host, which ends draining, and forgets hosts that were silent for a week.
 pub fn start(c: &Connection, host: &Host, now: Timestamp) -> StoreResult<()> {
@@ -161,7 +94,7 @@ mod tests {
     use crate::domain::model::ids::{ForgeName, IssueRef, LoopId, Number, RepoId, RepoRef, Sha};
     use crate::store::leases::LeaseToken;
     use crate::store::loop_files::{self, LoopCommits};
-    use crate::store::outbox;
+    use crate::store::outbox::{self, Claimant};
     use crate::store::tests::databases::database;
 
     /// Time at which the effects of a test become due.
@@ -184,7 +117,8 @@ mod tests {
 
     fn add(c: &Connection, effect: WorkEffect) {
         let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
-        let (id, place) = (LoopId::new("x"), IssueRef { repo, issue: Number(1) });
+        let id = LoopId::new("x");
+        let place = IssueRef { repo, issue: Number(1) };
         outbox::enqueue(c, "x", Some(&id), &place, &Effect::Work(effect), Timestamp(DUE)).unwrap();
     }
 
@@ -265,11 +199,14 @@ mod tests {
             [true, false],
             "a heartbeat changes nothing"
         );
-        assert!(listed[0].line().ends_with(" s ago, 1 of 2 slots, version 1, labels gpu, draining"));
+        let line = listed[0].line();
+        let state = line.split_once("ago, ").map(|(_, state)| state.to_owned());
+        assert_eq!(state.as_deref(), Some("1 of 2 slots, version 1, labels gpu, draining"));
         start(&c, &host("a"), Timestamp(1_700)).unwrap();
         assert!(!all(&c, Timestamp(1_700)).unwrap()[0].is_draining, "a start ends draining");
         leave(&c, "b").unwrap();
-        assert!(all(&c, Timestamp(1_700)).unwrap()[1].line().starts_with("host machine-b: stopped, 0 of 2 slots"));
+        let stopped = all(&c, Timestamp(1_700)).unwrap()[1].line();
+        assert_eq!(stopped, "host machine-b: stopped, 0 of 2 slots, version 1, labels gpu");
         assert_eq!((name_of(&c, "a").unwrap(), name_of(&c, "x").unwrap()), ("machine-a".into(), "x".into()));
     }
 }

@@ -1,7 +1,6 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
-use super::hosts::Claimant;
 use super::leases::{self, LeaseToken};
 use super::{StoreError, StoreResult};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
@@ -20,6 +19,24 @@ const START_RESERVED_MS: i64 = 5_000;
 const CONTINUE_RESERVED_MS: i64 = 60_000;
 /// Condition that a work effect `o` needs no uncommitted files of the loop's tree.
 pub(super) const STARTS: &str = "(o.key LIKE 'agent/%' OR o.key LIKE 'plan/%' OR o.key LIKE 'prepare/%')";
+
+/// Process that claims effects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimant {
+    /// Name of the process as an owner of leases.
+    pub owner: String,
+    /// Id of its host.
+    pub host: String,
+    /// Labels of its host.
+    pub labels: Vec<String>,
+}
+
+impl Claimant {
+    /// Returns a process whose host has no row and no labels.
+    pub fn without_host(owner: &str) -> Self {
+        Self { owner: owner.to_owned(), host: String::new(), labels: Vec::new() }
+    }
+}
 
 /// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,7 +134,7 @@ pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option
 /// it is a status or label with a long delay, or a comment in a locked conversation.
 ///
 /// A host claims only work of loops whose labels it has. For some time after work became due, it is reserved for the host with
-/// the loop's tree. While a host drains, it continues iterations of its own loops and starts none.
+/// the loop's tree. While a host drains, it continues iterations of the loops whose trees it has and starts none.
 pub fn claim(
     c: &Connection,
     queue: &str,

@@ -3,7 +3,6 @@
 pub(super) mod databases;
 mod races;
 
-use super::hosts::Claimant;
 use super::inbox::StoredDelivery;
 use super::*;
 use crate::clock::Stopwatch;
@@ -13,7 +12,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::store::sql::{Connection, params};
 use forge_posts::ForgePost;
-use outbox::{ClaimedEffect, EffectOutcome};
+use outbox::{Claimant, ClaimedEffect, EffectOutcome};
 
 fn file() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -38,7 +38,8 @@ impl Workspaces {
     /// `TooLarge` if the pack has more than 32 MiB.
     pub async fn pack_commits(
         &self,
-        (loop_id, repo): (&LoopId, &RepoRef),
+        loop_id: &LoopId,
+        repo: &RepoRef,
         refs: Vec<SavedRef>,
         have: &[&Sha],
     ) -> Result<SavedCommits, WorkspaceError> {

@@ -20,6 +20,7 @@ use super::run_monitor::{
 use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up, without_backend};
 use super::run_records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
 use super::selected_backend::SelectedBackend;
+use super::session_files::SessionFiles;
 use crate::agent::{
     self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunImages, RunPurpose, RunTools, ToolCalls,
 };
@@ -91,7 +92,7 @@ impl Runs {
             refused: refused.clone(),
         };
         let mut run = self.run(task, note, cancel).await?;
-        self.save_session(current, run.session.as_ref(), &lease).await;
+        self.session_files(current).save(run.session.as_ref(), &lease).await;
         run.images = images;
         run.refused_hosts = refused.names();
         self.context.metrics.refused("network", run.refused_hosts.len() as u64);
@@ -494,8 +495,12 @@ impl Runs {
         Ok((prompt, block.unwrap_or_default()))
     }
 
+    fn session_files<'a>(&'a self, current: &'a Loop) -> SessionFiles<'a> {
+        SessionFiles { context: &self.context, current, folder: self.sessions_of(current) }
+    }
+
     /// Returns the folder of a loop's sessions.
-    pub(super) fn sessions_of(&self, current: &Loop) -> PathBuf {
+    fn sessions_of(&self, current: &Loop) -> PathBuf {
         self.folders.sessions.join(current.id.as_str())
     }
 
@@ -508,7 +513,7 @@ impl Runs {
             }
         }
         let previous = previous.filter(|previous| self.calls.can_resume(previous))?;
-        self.restore_session(current, &previous).await.then_some(previous)
+        self.session_files(current).restore(&previous).await.then_some(previous)
     }
 
     /// Deletes the sessions of a loop.

@@ -96,17 +96,19 @@ impl Handover {
         let branch = &current.branch;
         let merged = branch.merging().map(|merging| &merging.other);
         let have: Vec<_> = [branch.pushed.as_ref(), branch.base.as_ref(), merged].into_iter().flatten().collect();
-        let packed = self.workspaces.pack_commits((&current.id, repo), refs.clone(), &have).await;
+        let packed = self.workspaces.pack_commits(&current.id, repo, refs.clone(), &have).await;
         // Without the pack, other hosts at least know that their trees are old.
         let saved = packed.unwrap_or_else(|error| {
             tracing::error!(loop_id = %current.id, %error, "the loop's commits could not be packed for other hosts");
             SavedCommits { refs, ..SavedCommits::default() }
         });
-        let (id, lease, of) = (current.id.clone(), lease.clone(), LoopCommits { host: self.host.clone(), saved });
+        let id = current.id.clone();
+        let lease = lease.clone();
+        let of = LoopCommits { host: self.host.clone(), saved };
         Ok(self.context.store.write_kept(move |c| loop_files::save_commits(c, &id, &of, &lease)).await?)
     }
 
-    /// Deletes what was saved of a loop.
+    /// Deletes the saved commits and session of a loop.
     pub(super) async fn forget(&self, current: &Loop) -> Result<(), EffectError> {
         let id = current.id.clone();
         if self.context.store.is_server() {

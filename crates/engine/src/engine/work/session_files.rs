@@ -9,7 +9,8 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
 use crate::domain::loops::{AgentSession, Loop};
-use crate::engine::work::{Runs, remove_folder};
+use crate::engine::context::ServiceContext;
+use crate::engine::work::remove_folder;
 use crate::process::private;
 use crate::store::leases::LeaseToken;
 use crate::store::loop_files::{self, SavedSession};
@@ -21,24 +22,34 @@ const ALL_BYTES: u64 = 1 << 30;
 /// Maximum size of the files of an archive, in bytes; the same as for a session.
 const FILES_BYTES: u64 = 256 << 20;
 
-impl Runs {
+/// Session files of one loop.
+pub(super) struct SessionFiles<'a> {
+    pub(super) context: &'a ServiceContext,
+    pub(super) current: &'a Loop,
+    /// Folder of the loop's sessions on this host.
+    pub(super) folder: PathBuf,
+}
+
+impl SessionFiles<'_> {
     /// Saves the session that the next run can resume. A failure only means that another host starts a new session.
-    pub(super) async fn save_session(&self, current: &Loop, session: Option<&AgentSession>, lease: &LeaseToken) {
+    pub(super) async fn save(&self, session: Option<&AgentSession>, lease: &LeaseToken) {
         if !self.context.store.is_server() {
             return;
         }
         let archive = match session {
             Some(session) => {
-                let (folder, loop_id) = (self.sessions_of(current).join(&session.files), current.id.clone());
+                let folder = self.folder.join(&session.files);
                 let packed = tokio::task::spawn_blocking(move || packed(&folder)).await.map_err(io::Error::other);
                 packed.flatten().unwrap_or_else(|error| {
-                    tracing::warn!(%loop_id, %error, "the agent's session could not be packed for other hosts");
+                    tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be packed for other hosts");
                     None
                 })
             }
             None => None,
         };
-        let (id, lease, now) = (current.id.clone(), lease.clone(), self.context.clock.now());
+        let id = self.current.id.clone();
+        let lease = lease.clone();
+        let now = self.context.clock.now();
         let saved =
             session.zip(archive).map(|(session, archive)| SavedSession { name: session.files.clone(), archive });
         let saving = self.context.store.write(move |c| match &saved {
@@ -46,29 +57,29 @@ impl Runs {
             None => loop_files::forget_session(c, &id),
         });
         if let Err(error) = saving.await {
-            tracing::warn!(loop_id = %current.id, %error, "the agent's session could not be saved for other hosts");
+            tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be saved for other hosts");
         }
     }
 
     /// Makes the files of a session that another host saved. Returns `false` if they are neither here nor in the database.
-    pub(super) async fn restore_session(&self, current: &Loop, session: &AgentSession) -> bool {
-        let folder = self.sessions_of(current).join(&session.files);
+    pub(super) async fn restore(&self, session: &AgentSession) -> bool {
+        let folder = self.folder.join(&session.files);
         if !self.context.store.is_server() || folder.is_dir() {
             return true;
         }
-        let id = current.id.clone();
+        let id = self.current.id.clone();
         let saved = self.context.store.read(move |c| loop_files::session(c, &id)).await;
         let archive = match saved {
             Ok(Some(saved)) if saved.name == session.files => saved.archive,
             Ok(_) => return false,
             Err(error) => {
-                tracing::warn!(loop_id = %current.id, %error, "the agent's session could not be read; it starts a new one");
+                tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be read; it starts a new one");
                 return false;
             }
         };
         let unpacked = tokio::task::spawn_blocking(move || unpack(&archive, &folder)).await.map_err(io::Error::other);
         if let Err(error) = unpacked.flatten() {
-            tracing::warn!(loop_id = %current.id, %error, "the agent's session could not be unpacked; it starts a new one");
+            tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be unpacked; it starts a new one");
             return false;
         }
         true

@@ -13,10 +13,10 @@ use super::data::{self, DayRow};
 use super::layout::{
     self, PageDef, PageError, PageNav, PageRights, opened, page_template, require_operator, require_token,
 };
+use crate::domain::model::host::ListedHost;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::backends::{BackendState, BackendStatus};
-use crate::store::calls;
-use crate::store::hosts::{self, ListedHost};
+use crate::store::{calls, hosts};
 use crate::web::{Viewer, WebState};
 
 /// Row of the page.

@@ -312,7 +312,8 @@ async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total
 
 /// Returns the name of the host with a loop's commits, if it is another one.
 async fn other_host(state: &WebState, id: &LoopId) -> Result<Option<String>, PageError> {
-    let (id, own) = (id.clone(), state.engine.leases.host.id.clone());
+    let id = id.clone();
+    let own = state.engine.leases.host.id.clone();
     let read = move |c: &Connection| match loop_files::host(c, &id)?.filter(|host| *host != own) {
         Some(host) => hosts::name_of(c, &host).map(Some),
         None => Ok(None),

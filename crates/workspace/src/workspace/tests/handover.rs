@@ -6,9 +6,8 @@ use crate::domain::model::saved_commits::SavedCommits;
 impl WorkspaceWorld {
     /// Packs the commits of the loop that are not in `have`.
     async fn saved(&self, have: &[&Sha]) -> SavedCommits {
-        let of = (&self.loop_id, &self.repo);
         let refs = self.workspaces.loop_refs(&self.loop_id, &self.repo).await.unwrap();
-        self.workspaces.pack_commits(of, refs, have).await.unwrap()
+        self.workspaces.pack_commits(&self.loop_id, &self.repo, refs, have).await.unwrap()
     }
 
     /// Moves to a host with an empty data folder.
