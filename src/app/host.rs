@@ -70,11 +70,13 @@ mod tests {
                 "forges: [{{ name: g, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, updates: poll }}]\n\
                 backends: {{ mine: {{ type: script, command: [/bin/true] }} }}\n{more}"
             );
-            Config::parse(&folder.path().join("ralph-control.yaml"), &text, &Env::of([("T", "token")])).expect("valid")
+            Config::parse(&folder.path().join("ralph-control.yaml"), &text, &Env::of([("T", "token")]))
         };
-        let plain = config("");
+        let plain = config("").expect("valid");
         let first = of(&plain, folder.path()).expect("created");
-        let named = config("runner: { name: big, labels: [gpu], slots: 1 }\n");
+        let named = config("runner: { name: big, labels: [gpu], slots: 1 }\n").expect("valid");
+        let wrong = config("runner: { labels: ['a b'] }\n").expect_err("a label with a space").to_string();
+        assert!(wrong.contains("`runner.labels[0]`: expected at most 64 letters"), "{wrong}");
         let second = of(&named, folder.path()).expect("read");
         assert_eq!((first.id.as_str(), first.name), (second.id.as_str(), machine_name()));
         assert_eq!((second.name.as_str(), &second.labels[..], second.slots), ("big", &["gpu".to_owned()][..], 1));
