@@ -18,6 +18,7 @@ use crate::harness::{Setup, UpdateMode, on_one_forge};
 on_one_forge!(
     killed_host_loses_its_iteration_and_another_one_resumes_the_session,
     commit_that_was_not_pushed_arrives_on_another_host,
+    loop_names_the_lost_host_that_alone_has_its_commit,
     drained_host_finishes_its_iteration_and_another_one_continues,
     work_waits_for_a_host_with_its_labels,
 );
@@ -144,28 +145,58 @@ async fn assert_no_secret(hosts: &HostStory) {
     }
 }
 
-/// The forge refuses pushes until the first host is killed, so its commit is only in its data folder and in the database.
-async fn commit_that_was_not_pushed_arrives_on_another_host(dialect: Dialect) {
-    let Some(hosts) = HostStory::new(dialect, "").await else { return };
-    let service = &hosts.service;
+/// Kills the first host when the forge has refused its first push, so that the commit is only in its data folder and in the
+/// database; returns the loop. The forge then accepts pushes.
+async fn killed_before_push(story: &HostStory) -> Loop {
+    let service = &story.service;
     let fault = FakeFault::status(503);
     service.world.forge.faults().next(100_000, "POST", "/git-receive-pack$", fault).expect("a pattern");
-    let mut first = hosts.spawn("first", Vec::new());
+    let mut first = story.spawn("first", Vec::new());
     service.until("the database", async || service.store().await.is_some()).await;
     service.world.label().await;
-    let stuck = hosts.until("a commit that is not pushed", |l| l.run.step == LoopStep::Push).await;
-    let commit = stuck.iterations[0].commit.clone().expect("a commit");
+    let stuck = story.until("a commit that is not pushed", |l| l.run.step == LoopStep::Push).await;
     service.until("a refused push", async || service.has_logged("effect failed; will be retried")).await;
     signal(&first, Signal::KILL);
     first.wait().await.expect("ended");
     assert_eq!(service.world.forge.branch_sha(service.world.repo, &stuck.branch.name).await, None);
     service.world.forge.faults().clear();
-    let mut second = hosts.spawn("second", Vec::new());
-    let done = hosts.until("the review", |l| l.state == LoopState::Review).await;
+    stuck
+}
+
+async fn commit_that_was_not_pushed_arrives_on_another_host(dialect: Dialect) {
+    let Some(story) = HostStory::new(dialect, "").await else { return };
+    let service = &story.service;
+    let stuck = killed_before_push(&story).await;
+    let commit = stuck.iterations[0].commit.clone().expect("a commit");
+    let mut second = story.spawn("second", Vec::new());
+    let done = story.until("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(done.iterations[0].commit.as_ref(), Some(&commit), "no iteration was repeated");
-    assert_eq!(hosts.runs(), ["1 no 0", "2 yes 1"], "{}", service.log());
-    hosts.finish(&done, "1\n2\n").await;
+    assert_eq!(story.runs(), ["1 no 0", "2 yes 1"], "{}", service.log());
+    story.finish(&done, "1\n2\n").await;
     assert!(stop(&mut second).await.success(), "{}", service.log());
+}
+
+/// The saved commits are deleted, as if they had been too large. The first host starts again and the loop continues.
+async fn loop_names_the_lost_host_that_alone_has_its_commit(dialect: Dialect) {
+    let Some(story) = HostStory::new(dialect, "").await else { return };
+    let service = &story.service;
+    let stuck = killed_before_push(&story).await;
+    story.server.run("UPDATE loop_files SET pack = NULL");
+    let mut second = story.spawn("second", Vec::new());
+    let failed = story.until("the failure", |l| l.state == LoopState::Failed).await;
+    let commit = stuck.iterations[0].commit.as_ref().expect("a commit");
+    let why = format!(
+        "the loop's commit {} is neither on the forge nor in the database, but only on the host first",
+        commit.short()
+    );
+    assert!(failed.why.contains(&why), "{}", failed.why);
+    assert!(stop(&mut second).await.success(), "{}", service.log());
+    let mut first = story.spawn("first", Vec::new());
+    service.world.comment("/ralph resume").await;
+    let done = story.until("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!(done.iterations[0].commit.as_ref(), Some(commit), "{}", service.log());
+    story.finish(&done, "1\n2\n").await;
+    assert!(stop(&mut first).await.success(), "{}", service.log());
 }
 
 /// `ralph-bot drain` ends once the running iteration is pushed and checked; the next one starts on the other host.
