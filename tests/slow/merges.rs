@@ -207,6 +207,35 @@ async fn merge_is_withdrawn_by_command(dialect: Dialect) {
 }
 
 /// Gitea does not show who took a scheduled merge back.
+/// The workflow never ran on the base, and a check of another service is skipped at once. GitHub names the workflows that started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workflow_of_the_pull_request_is_awaited() {
+    let workflow = "on: pull_request\njobs:\n  build:\n    runs-on: ubuntu-latest\n    steps: [{ run: make }]\n";
+    let setup = Setup::new(Dialect::GitHub).file(".github/workflows/ci.yml", workflow);
+    story(setup, async |world| {
+        world.forge.allow_auto_merge(world.repo, true).expect("allowed");
+        let head = world.run().await.branch.pushed.expect("pushed");
+        let ran = async |name: &str, conclusion: &str, log: &str| {
+            let outcome = Some((conclusion, "", log));
+            let by = &world.maintainer;
+            world.forge.set_check_run(by, world.repo, &head, name, outcome).await.expect("a check run");
+        };
+        ran("labels", "skipped", "").await;
+        world.comment("/ralph merge-when-ready").await;
+        world.settle().await;
+        world.advance(Duration::from_secs(121)).await;
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "`ci.yml` has not begun");
+        ran("build", "success", "made").await;
+        world.settle().await;
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Merged, "{}", world.the_loop().await.why);
+        let skipped = "these jobs never ran (skipped or neutral): `labels`";
+        assert!(world.bot_commented(skipped), "{:#?}", world.bot_comments());
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
     for (queue, words) in

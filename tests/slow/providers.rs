@@ -41,6 +41,7 @@ on_one_forge!(
     run_over_budget_is_stopped,
     changes_of_refused_run_are_kept_after_tool_use,
     agent_queries_session_memory,
+    denied_tools_are_named_once,
 );
 
 /// Output of Claude Code when its provider refuses it.
@@ -49,6 +50,28 @@ const REFUSED: &str = r#"{"type":"result","subtype":"success","is_error":true,"a
 const NO_LOGIN: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":401,"result":"Failed to authenticate. API Error: 401 invalid x-api-key","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
 /// Output of Claude Code after a successful run.
 const WORKED: &str = r#"{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.25,"duration_ms":5,"num_turns":1,"session_id":"s","usage":{"input_tokens":10,"output_tokens":5}}"#;
+
+/// Agent with the output format of Claude Code that was denied a tool in each iteration.
+async fn denied_tools_are_named_once(dialect: Dialect) {
+    let denied = WORKED.replace(
+        "\"usage\"",
+        "\"permission_denials\":[{\"tool_name\":\"Bash\",\"tool_use_id\":\"t\",\"tool_input\":{}}],\"usage\"",
+    );
+    let script = printing(&denied, "echo 4$RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
+    let config =
+        format!("  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude] }}\n{LIMITS}");
+    story(Setup::new(dialect).config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let comments = world.bot_comments();
+        let named: Vec<&String> =
+            comments.iter().filter(|text| text.contains("permissions denied tools: `Bash`")).collect();
+        assert_eq!(named.len(), 1, "{comments:#?}");
+        assert!(named[0].contains("Iteration 1 of 10"), "{}", named[0]);
+    })
+    .await;
+}
 
 fn printing(line: &str, before: &str) -> String {
     format!("{before}\ncat >/dev/null\nprintf '%s\\n' '{line}'\nexit 1")

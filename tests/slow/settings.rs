@@ -10,7 +10,7 @@ use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 use crate::harness::{Setup, on_both_forges, on_one_forge, story};
 use ralph_bot::process::{SandboxProbe, SandboxTier};
 
-on_both_forges!(minimum_permission_is_configurable);
+on_both_forges!(minimum_permission_is_configurable, conventions_of_the_repository_are_followed);
 
 on_one_forge!(
     stated_facts_and_estimate_are_in_the_first_comment,
@@ -294,6 +294,31 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged);
         assert_eq!(world.forge.branch_sha(world.repo, &done.branch.name).await, None, "the branch is left");
+    })
+    .await;
+}
+
+/// The base states the rules: a DCO file, the types of commitlint, and a template of pull requests.
+async fn conventions_of_the_repository_are_followed(dialect: Dialect) {
+    let template = "<!-- Thanks! -->\n## What changed\nDescribe it.\n\n## Checklist\n- [ ] I read the guide\n";
+    let types = "rules:\n  type-enum:\n    - 2\n    - always\n    - - bugfix\n      - docs\n";
+    let setup = Setup::new(dialect)
+        .file(".github/dco.yml", "require:\n  members: false\n")
+        .file(".commitlintrc.yaml", types)
+        .file(".github/pull_request_template.md", template);
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let message = world.git(&["log", "-n1", "--format=%B", &done.branch.name]);
+        let author = world.git(&["log", "-n1", "--format=%an <%ae>", &done.branch.name]);
+        assert!(message.starts_with("bugfix: the answer is wrong\n"), "{message}");
+        assert!(message.trim_end().ends_with(&format!("Signed-off-by: {}", author.trim())), "{message}");
+        let pull = world.the_pull().await;
+        assert_eq!(pull.title, "bugfix: the answer is wrong");
+        for part in ["## What changed", "## Checklist", "- [ ] I read the guide"] {
+            assert!(pull.body.contains(part), "{part}: {}", pull.body);
+        }
+        assert!(!pull.body.contains("Thanks!") && !pull.body.contains("Describe it."), "{}", pull.body);
     })
     .await;
 }

@@ -25,8 +25,8 @@ behavior of real agents.
 The agent's behavior was fixed before the tuning of the thresholds. The oracle and the unit of the Luby restarts were corrected after first runs.
 The tuning used other seeds and the mixes `everyday`, `rough`, `bleak` and `drawn-101` to `drawn-112`. A drawn mix multiplies every
 weight, probability and value of `everyday` by a random factor (log-normal, sigma 0.5). The figures of `drawn-201` to `drawn-212`,
-`gentle`, `hopeless` and `shifty` were known during tuning. `drawn-22` to `drawn-27` ran once, after the tuning, without a later change;
-they replace `drawn-1` to `drawn-21` of earlier versions of this page.
+`gentle`, `hopeless` and `shifty` were known during tuning. `drawn-28` to `drawn-33` ran once, after the tuning, with these defaults;
+they replace `drawn-1` to `drawn-27` of earlier versions of this page.
 
 The tasks of a mix are consecutive loops of one repository. From the second loop on, `ours` uses the records of earlier loops
 (`domain/supervision/experience.rs`). In `ours, no earlier loops` each loop is the first. Ten earlier loops provide most of the benefit;
@@ -70,7 +70,7 @@ const READING: &str = "\
 - PID control alone gains little: u and I are high in the middle of every longer task, so an actuator that follows them changes most runs of healthy
   loops. The overseer's interventions are rarer and mostly right. Effort and breadth follow them by default. Effort gains only if obstacles end
   sooner with more effort (see the row `more effort does not end obstacles sooner`), and costs value where interventions often hit healthy
-  loops, as in `drawn-24`. The gain of breadth is too small to show in 1,000 tasks. Model, memory share and tone follow the signal, and are off
+  loops, as in `drawn-30`. The gain of breadth is too small to show in 1,000 tasks. Model, memory share and tone follow the signal, and are off
   by default. They did not pay on interventions either: the strong model costs twice as much and rarely ends an obstacle; memory slows the agent
   after the obstacle.
 - The conformal step count keeps its promise within the noise, but gains little: the longest usual loops take nearly as many iterations as the

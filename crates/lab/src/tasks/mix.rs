@@ -285,7 +285,7 @@ pub const TUNED_ON: [&str; 3] = ["everyday", "rough", "bleak"];
 /// are random and were played once, after tuning. `drawn-101` to `drawn-112` were also used for tuning; the results of
 /// `drawn-201` to `drawn-212` and, for earlier versions, `drawn-1` to `drawn-9` were known during tuning.
 pub const HELD_OUT: [&str; 9] =
-    ["gentle", "hopeless", "shifty", "drawn-22", "drawn-23", "drawn-24", "drawn-25", "drawn-26", "drawn-27"];
+    ["gentle", "hopeless", "shifty", "drawn-28", "drawn-29", "drawn-30", "drawn-31", "drawn-32", "drawn-33"];
 /// Purpose of the random stream for drawing mixes.
 const DRAWN: u64 = 0x006d_6978_6573;
 /// Sigma of the log-normal factors by which a drawn mix differs from `everyday`.
