@@ -3,6 +3,7 @@
 mod backends;
 mod dashboard;
 pub mod database;
+pub mod host;
 mod sandbox;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use crate::channels::{Channel, ChannelSettings, MailSettings};
 use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MailConfig};
+use crate::domain::model::host::Host;
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::OutboundFilter;
@@ -276,6 +278,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     // A sandbox shows no path with `..`.
     let data = data.canonicalize().with_context(|| format!("cannot use the data folder {}", data.display()))?;
     let (store, instance) = database::open(config).await?;
+    let host = host::of(config, &data)?;
     let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
     for forge in &config.forges {
         all.push(connect(forge, options)?);
@@ -351,7 +354,8 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         outbound,
         mcp_key,
         marker_key: MarkerKey::new(key.as_bytes()),
-        owner: owner(),
+        owner: owner(&host),
+        host,
         instance,
     };
     let engine = Engine::new(parts, settings);
@@ -543,6 +547,7 @@ fn settings(
         keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
         dashboard: dashboard::linked_pages(config),
         partial_clone: true,
+        workers: host::workers(config),
     }
 }
 
@@ -553,11 +558,13 @@ pub(crate) fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel
     Ok(Some(Arc::new(model)))
 }
 
-fn owner() -> LeaseOwner {
-    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+/// Returns the identity of this process. The host name is part of it, because containers that share a folder have process ids of
+/// their own.
+fn owner(host: &Host) -> LeaseOwner {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     LeaseOwner {
-        host: read("/proc/sys/kernel/hostname"),
-        boot: read("/proc/sys/kernel/random/boot_id"),
+        host: format!("{}{}", host.owner_prefix(), host::machine_name()),
+        boot: boot.trim().to_owned(),
         pid: std::process::id(),
         nonce: uuid::Uuid::now_v7().simple().to_string(),
     }

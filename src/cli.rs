@@ -8,7 +8,8 @@ pub mod check;
 pub mod completions;
 #[cfg(feature = "demo")]
 pub mod demo;
-pub mod init;
+pub mod drain;
+mod init;
 pub mod local;
 pub mod loops;
 pub mod mcp;
@@ -101,6 +102,8 @@ pub enum CliCommand {
     Backup(backup::BackupArgs),
     /// Move the data to another database while the service is stopped
     Migrate(migrate::MigrateArgs),
+    /// Let this host finish its work and take no more
+    Drain(drain::DrainArgs),
     /// Write a configuration file and set up the forge
     Init(init::InitArgs),
     /// Show a complete loop on this machine, without a forge or an agent
@@ -194,6 +197,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         CliCommand::SandboxAttempts(args) => sandbox_attempts::run(&args),
         CliCommand::Backup(args) => backup::run(&args, &cli.global, env),
         CliCommand::Migrate(args) => migrate::run(&args, &cli.global, env),
+        CliCommand::Drain(args) => drain::run(&args, &cli.global, env),
         CliCommand::Init(args) => init::run(&args, &cli.global, env),
         #[cfg(feature = "demo")]
         CliCommand::Demo(args) => demo::run(&args, &cli.global, env),
@@ -300,6 +304,7 @@ mod tests {
         Replay(replay::ReplayArgs),
         Backup(backup::BackupArgs),
         Migrate(migrate::MigrateArgs),
+        Drain(drain::DrainArgs),
         Audit(audit::AuditArgs),
     }
 
@@ -330,6 +335,9 @@ mod tests {
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
         assert!(matches!(parse("migrate --to postgres://r@db/r --password-env P"),
             Ok(Every::Migrate(a)) if a.to == "postgres://r@db/r" && a.password_env.as_deref() == Some("P")));
+        assert!(
+            matches!(parse("drain --host big --end"), Ok(Every::Drain(a)) if a.host.as_deref() == Some("big") && a.end)
+        );
         assert!(matches!(parse("audit"), Ok(Every::Audit(a)) if a.limit == 100 && a.login.is_none()));
         assert!(matches!(parse("audit --login ann --limit 5 --before 7"),
             Ok(Every::Audit(a)) if a.login.as_deref() == Some("ann") && a.limit == 5 && a.before == Some(7)));

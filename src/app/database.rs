@@ -83,8 +83,8 @@ fn compare(config: &Config, known: &str, id: &str) -> Result<(), Failure> {
         ))
 }
 
-/// Returns the id of the installation; `None` before its first start.
-fn known(path: &Path) -> Result<Option<String>, Failure> {
+/// Returns the id in a file; `None` before the first start.
+pub(super) fn known(path: &Path) -> Result<Option<String>, Failure> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text.trim().to_owned()).filter(|id| !id.is_empty())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -92,8 +92,8 @@ fn known(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Writes the id of the installation at its first start.
-fn remember(path: &Path, id: &str) -> Result<(), Failure> {
+/// Writes an id into a file at the first start.
+pub(super) fn remember(path: &Path, id: &str) -> Result<(), Failure> {
     let written = || -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let mut file = tempfile::NamedTempFile::new_in(folder)?;

@@ -8,7 +8,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use ralph_bot::domain::loops::Loop;
-use ralph_bot::store::{Store, inbox, installation, loops, outbox};
+use ralph_bot::store::test_server::settings;
+use ralph_bot::store::{DatabaseAddress, Store, inbox, installation, loops, outbox};
 use rustix::process::{Pid, Signal, kill_process};
 use test_support::free_port;
 use tokio::process::{Child, Command};
@@ -173,8 +174,10 @@ impl Service {
 
     /// Connection to the database; `None` before the first process has created it.
     pub async fn store(&self) -> Option<Store> {
-        let path = self.world.folder.path().join("data/ralph.db");
-        self.store.get_or_try_init(async || Store::attach(&path)).await.ok().cloned()
+        let file = self.world.folder.path().join("data/ralph.db");
+        let server = self.world.setup.config.lines().find_map(|line| line.strip_prefix("database: "));
+        let address = server.map_or(DatabaseAddress::File(file), |server| settings(server).into());
+        self.store.get_or_try_init(async || Store::attach(address)).await.ok().cloned()
     }
 
     /// Newest loop.

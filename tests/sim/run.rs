@@ -15,7 +15,7 @@ use ralph_bot::domain::model::quantity::{Duration, IterationLimit};
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
-use ralph_bot::store::outbox::{self, ClaimedEffect, EffectOutcome};
+use ralph_bot::store::outbox::{self, Claimant, ClaimedEffect, EffectOutcome};
 use ralph_bot::store::sql::{Connection, Row};
 use ralph_bot::store::{Store, StoreError, StoreResult, forge_posts, leases, loops, timers};
 
@@ -542,7 +542,7 @@ impl Sim {
             return false;
         }
         let (owner, now) = (self.owner(), self.now());
-        let by = owner.clone();
+        let by = Claimant::without_host(&owner);
         let taken = self.write(move |c| {
             let first = if lane == EffectQueue::Forge { SEEN_QUEUE } else { lane.as_str() };
             let first = outbox::claim(c, first, |_, _| true, &by, now, LEASE_MS)?;

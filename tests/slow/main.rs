@@ -37,6 +37,7 @@ mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;
+mod hosts;
 mod images;
 mod interference;
 mod isolation;

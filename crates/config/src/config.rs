@@ -40,7 +40,9 @@ use url::Url;
 pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
 pub use key_sources::{KeySource, KeySources};
 pub use login_clients::LoginClientConfig;
-pub use operator::{AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection};
+pub use operator::{
+    AgentNetwork, ChecksSection, EngineSection, RetentionSection, RunnerSection, SandboxRequired, SandboxSection,
+};
 pub use problem::{ConfigProblem, ConfigProblems, SourceLocation};
 pub use removed::{drop_from_sections, without_removed_keys};
 pub use secret::WEBHOOK_SECRET_MIN;
@@ -122,6 +124,8 @@ pub struct Config {
     pub templates: Vec<(String, String)>,
     /// Intervals and time limits of the service.
     pub engine: EngineSection,
+    /// This host.
+    pub runner: RunnerSection,
     /// Retention of data.
     pub retention: RetentionSection,
     /// Enabled backends by name; at least one has the role `agent`.

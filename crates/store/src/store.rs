@@ -16,10 +16,12 @@ pub mod costs;
 pub mod feed;
 pub mod forge_posts;
 pub mod forge_state;
+pub mod hosts;
 pub mod inbox;
 pub mod installation;
 pub mod leases;
 pub mod listing;
+pub mod loop_files;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
@@ -78,6 +80,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/0014_running_turns.sql"),
     include_str!("../../../migrations/0015_audit_and_deliveries.sql"),
     include_str!("../../../migrations/0016_prepared.sql"),
+    include_str!("../../../migrations/0017_hosts.sql"),
 ];
 
 /// Error of the store.
@@ -419,6 +422,11 @@ impl Store {
             result
         });
         done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: format!("a read ended early: {e}") }))
+    }
+
+    /// Whether the database is a server, which several hosts can use.
+    pub fn is_server(&self) -> bool {
+        matches!(self.inner.source, DatabaseAddress::Postgres(_))
     }
 
     /// Whether the store still accepts writes.

@@ -17,11 +17,13 @@ use tower_http::timeout::TimeoutLayer;
 
 use self::room::BodyRoom;
 use crate::clock::Clock;
+use crate::domain::model::host::ListedHost;
 use crate::domain::model::ids::{ForgeName, RepoId, Timestamp};
 use crate::domain::providers::backends::BackendStatus;
 use crate::forge::signature::SignatureStyle;
 use crate::store::memory::{self, LearningCounts};
-use crate::store::{Store, calls, inbox, installation, loops, outbox};
+use crate::store::sql::Connection;
+use crate::store::{Store, calls, hosts, inbox, installation, loops, outbox};
 use crate::telemetry::{Metrics, OPENMETRICS, PLAIN_TEXT};
 
 /// Time limit of a request, including its body.
@@ -107,15 +109,22 @@ fn routes(others: Router<Arc<HttpState>>, edge: Arc<HttpState>) -> Router {
         .with_state(edge)
 }
 
-/// Returns whether the service can accept deliveries, which does not depend on forges, and the unavailable forges.
+/// Returns whether the service can accept deliveries, which does not depend on forges, the unavailable forges, and the hosts.
 async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());
     }
-    match edge.store.read(inbox::next_due).await {
-        Ok(_) => {
-            let absent: String = (edge.absent)().iter().map(|line| format!("{line}\n")).collect();
-            (StatusCode::OK, format!("ready\n{absent}"))
+    let now = edge.clock.now();
+    let has_hosts = edge.store.is_server();
+    let read = move |c: &Connection| {
+        inbox::next_due(c)?;
+        if has_hosts { hosts::all(c, now) } else { Ok(Vec::new()) }
+    };
+    match edge.store.read(read).await {
+        Ok(hosts) => {
+            let hosts = hosts.iter().map(ListedHost::line);
+            let lines: String = (edge.absent)().into_iter().chain(hosts).map(|line| format!("{line}\n")).collect();
+            (StatusCode::OK, format!("ready\n{lines}"))
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
@@ -147,6 +156,9 @@ async fn metrics(State(edge): State<Arc<HttpState>>, headers: HeaderMap) -> impl
         let states =
             [("candidate", candidates), ("active", active), ("archived", archived), ("quarantined", quarantined)];
         states.into_iter().for_each(|(state, count)| edge.metrics.learnings(state, count));
+    }
+    if let Ok(hosts) = edge.store.read(move |c| hosts::all(c, now)).await {
+        hosts.iter().for_each(|one| edge.metrics.host(one));
     }
     if let Ok(known) = edge.store.read(calls::state).await {
         for (name, backend) in &known.backends {

@@ -19,6 +19,7 @@ mod files;
 mod fixed;
 mod git;
 mod git_version;
+mod handover;
 mod known;
 mod layout;
 mod lines;

@@ -95,6 +95,8 @@ config_section! {
         pub templates: Option<PathBuf>;
         /// Intervals and time limits of the service.
         pub engine: EngineSection => section;
+        /// This host, if several hosts share a database of PostgreSQL: `docs/guides/hosts.md`.
+        pub runner: RunnerSection => section;
         /// Retention of data.
         pub retention: RetentionSection => section;
         /// Backends that run agents or answer questions, by name. {presets} are presets that need only
@@ -408,6 +410,18 @@ config_section! {
         /// Time for running work, agents included, to end when the service stops. A service manager must wait longer
         /// (`TimeoutStopSec` of systemd, 90 seconds by default).
         pub stop_grace: Duration = Duration::seconds(10), in Duration::seconds(1)..=Duration::minutes(10);
+    }
+}
+
+config_section! {
+    /// This host, if several hosts share a database of PostgreSQL: `docs/guides/hosts.md`.
+    pub struct RunnerSection {
+        /// Name of this host in lists; its host name by default.
+        pub name: Option<String>;
+        /// Labels of this host. It executes the work of repositories whose `runs_on` names only these.
+        pub labels: Vec<String>;
+        /// Maximum number of loops whose work this host executes at the same time; `limits.loops` by default.
+        pub slots: Option<u32>, in 1..=1000;
     }
 }
 

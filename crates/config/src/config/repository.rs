@@ -50,6 +50,8 @@ config_section! {
         pub tampering: RepositoryTampering => section;
         /// Logins of accounts, and teams as `organization/team`, that are requested as reviewers.
         pub reviewers: Option<Vec<String>>;
+        /// Labels that a host of the service needs for the work of this repository, such as `gpu`: `docs/guides/hosts.md`.
+        pub runs_on: Vec<String>;
         /// Base branch; the default branch if omitted.
         pub base: Option<String>;
         /// Limits at which the bot stops.

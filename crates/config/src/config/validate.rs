@@ -6,6 +6,7 @@ pub(super) mod commits;
 mod dashboard;
 mod database;
 mod hooks;
+pub(super) mod labels;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,7 @@ pub(super) fn operator(
     let other_secrets = secret::of_others(signing.as_ref(), env);
     let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
+    labels::check(&mut check.report, root, "runner.labels", &file.runner.labels);
     check.hosts("submodules.hosts", &file.submodules.hosts);
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
@@ -107,6 +109,7 @@ pub(super) fn operator(
         submodule_hosts: file.submodules.hosts,
         templates,
         engine: file.engine,
+        runner: file.runner,
         retention: file.retention,
         backends,
         choice,

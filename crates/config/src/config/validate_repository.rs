@@ -90,6 +90,7 @@ impl RepositoryValidator<'_> {
                 self.wrong(&format!("reviewers[{index}]"), "expected a login or `organization/team`, without `@`");
             }
         }
+        validate::labels::check(&mut self.report, self.root, "runs_on", &file.runs_on);
         if file
             .base
             .as_ref()
@@ -135,6 +136,7 @@ impl RepositoryValidator<'_> {
             thresholds,
             ci_wait_s: file.ci_wait.map(Duration::as_seconds),
             commits: CommitRules { signoff: file.commits.signoff, title: file.commits.title, ..CommitRules::default() },
+            runs_on: file.runs_on,
             hooks: file.hooks,
             review: file.review.when,
             warnings: self.report.take_warnings().iter().map(ToString::to_string).collect(),

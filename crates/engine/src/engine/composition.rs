@@ -7,6 +7,7 @@ use crate::agent::Backend;
 use crate::channels::Channel;
 use crate::checks::CheckRunner;
 use crate::clock::ClockWatch;
+use crate::domain::model::host::Host;
 use crate::domain::model::ids::ForgeName;
 use crate::domain::report::notice::Audience;
 use crate::domain::trust::limits::Limits;
@@ -35,6 +36,7 @@ use crate::engine::reconcile::{Reconciler, Rounds};
 use crate::engine::respondent::Respondent;
 use crate::engine::settings::{EngineSettings, ForgeSettings};
 use crate::engine::work::assist::Assistants;
+use crate::engine::work::handover::Handover;
 use crate::engine::work::images::Images;
 use crate::engine::work::program_question::ProgramRuns;
 use crate::engine::work::prompt_inputs::Prompts;
@@ -73,6 +75,8 @@ pub struct EngineParts {
     pub marker_key: MarkerKey,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
+    /// Host of this process.
+    pub host: Host,
     /// Random name of this installation.
     pub instance: String,
 }
@@ -100,6 +104,8 @@ impl Foundation {
         let leases = Arc::new(Leases {
             context: context.clone(),
             owner: parts.owner,
+            workers: settings.workers,
+            host: parts.host,
             held: HeldLeases::default(),
             pace: settings.pace,
             watch: tokio::sync::Mutex::new(ClockWatch::new(context.clock.clone())),
@@ -221,6 +227,12 @@ impl Foundation {
                 verification: verification.clone(),
                 program_runs,
                 reviewers: respondents.reviewers,
+            },
+            handover: Handover {
+                context: context.clone(),
+                git: self.git.clone(),
+                workspaces: verification.workspaces.clone(),
+                host: self.leases.host.id.clone(),
             },
         }
     }

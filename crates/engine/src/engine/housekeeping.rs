@@ -55,23 +55,14 @@ impl Housekeeping {
         live: HashSet<LoopId>,
         everything: bool,
     ) -> Result<(), StoreError> {
-        let StandingTrees { trees, looked_at } = standing;
-        let reaped = async { self.workspaces.reap(trees?, &live).await };
-        match reaped.await {
-            Ok(report) => tracing::debug!(?report, "reaped"),
-            Err(error) => tracing::warn!(%error, "old work trees could not be removed"),
-        }
-        let keep = i64::try_from(self.keep.as_millis()).unwrap_or(i64::MAX);
-        let before = self.context.clock.now().plus_ms(-keep);
+        self.clean_host(standing, live, everything).await;
         if self.leases.watch.lock().await.is_doubtful() {
             return Ok(());
         }
         if everything {
-            self.forget_folders(&self.folders.sessions, live.clone(), looked_at).await;
-            self.forget_folders(&self.folders.images, live.clone(), looked_at).await;
-            self.forget_folders(&self.folders.logs, live, before).await;
             self.maintain_memory().await?;
         }
+        let before = self.retained_since();
         self.context
             .store
             .write(move |c| {
@@ -82,6 +73,43 @@ impl Housekeeping {
             })
             .await
             .map(drop)
+    }
+
+    /// Removes the work trees of `standing` whose loops are not `live`; with `everything` also files of loops whose time of
+    /// retention is over.
+    async fn clean_host(&self, standing: StandingTrees, live: HashSet<LoopId>, everything: bool) {
+        let StandingTrees { trees, looked_at } = standing;
+        let reaped = async { self.workspaces.reap(trees?, &live).await };
+        match reaped.await {
+            Ok(report) => tracing::debug!(?report, "reaped"),
+            Err(error) => tracing::warn!(%error, "old work trees could not be removed"),
+        }
+        if everything && !self.leases.watch.lock().await.is_doubtful() {
+            self.forget_folders(&self.folders.sessions, live.clone(), looked_at).await;
+            self.forget_folders(&self.folders.images, live.clone(), looked_at).await;
+            self.forget_folders(&self.folders.logs, live, self.retained_since()).await;
+        }
+    }
+
+    /// Removes files of this host at intervals, for a process without reconciliation.
+    pub(super) async fn clean_host_at(&self, interval: Duration) {
+        while !self.context.stopping.is_cancelled() {
+            let standing = self.standing();
+            match self.context.store.read(|c| loops::open_ids(c, None)).await {
+                Ok(open) => self.clean_host(standing, open.into_iter().collect(), true).await,
+                Err(error) => tracing::warn!(%error, "old files of this host could not be removed"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(interval) => {}
+                () = self.context.stopping.cancelled() => {}
+            }
+        }
+    }
+
+    /// Returns the time since which files and rows are retained.
+    fn retained_since(&self) -> Timestamp {
+        let keep = i64::try_from(self.keep.as_millis()).unwrap_or(i64::MAX);
+        self.context.clock.now().plus_ms(-keep)
     }
 
     pub(in crate::engine) async fn forget_folders(&self, of_loops: &Path, live: HashSet<LoopId>, before: Timestamp) {

@@ -6,11 +6,12 @@ use tokio::sync::Mutex;
 use crate::clock::ClockWatch;
 use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::{LoopInput, LoopState, TimerInput};
+use crate::domain::model::host::Host;
 use crate::domain::model::ids::IssueRef;
 use crate::engine::claim::{HeldClaim, HeldLeases};
 use crate::engine::context::ServiceContext;
 use crate::engine::settings::Pace;
-use crate::store::outbox::{self, ClaimedEffect};
+use crate::store::outbox::{self, Claimant, ClaimedEffect};
 use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, leases, loops};
 
@@ -19,6 +20,10 @@ pub struct Leases {
     pub(super) context: ServiceContext,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
+    /// Host of this process.
+    pub host: Host,
+    /// Maximum number of work effects that this process executes at the same time.
+    pub(super) workers: usize,
     /// Leases of the effects on which this process works.
     pub(super) held: HeldLeases,
     /// Durations of leases, waits and retries.
@@ -30,7 +35,7 @@ pub struct Leases {
 /// Identity of a process that owns leases. Processes on the same host and boot can be checked for being alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseOwner {
-    /// Host name.
+    /// Id of the host and host name, `id@name`.
     pub host: String,
     /// Boot id of the host.
     pub boot: String,
@@ -94,10 +99,12 @@ impl Leases {
         queue: String,
         may: F,
     ) -> impl FnOnce(&Connection) -> StoreResult<Option<ClaimedEffect>> + Send + 'static + use<F> {
-        let (owner, held, now) = (self.owner.name(), self.held.clone(), self.context.clock.now());
+        let by = Claimant { owner: self.owner.name(), host: self.host.id.clone(), labels: self.host.labels.clone() };
+        let held = self.held.clone();
+        let now = self.context.clock.now();
         let lease = i64::try_from(self.pace.lease.as_millis()).unwrap_or(i64::MAX);
         let may = move |name: &str, place: &IssueRef| !held.contains(name) && may(place);
-        move |c| outbox::claim(c, &queue, may, &owner, now, lease)
+        move |c| outbox::claim(c, &queue, may, &by, now, lease)
     }
 
     /// Adjusts leases and running loops after the system clock was changed, so that leases keep their remaining

@@ -58,6 +58,8 @@ pub struct EngineSettings {
     pub dashboard: Option<DashboardPages>,
     /// Whether fetches omit blobs if the forge supports it.
     pub partial_clone: bool,
+    /// Maximum number of work effects that a process executes at the same time.
+    pub workers: usize,
 }
 
 /// Pattern of watched repositories: `forge:owner/name` with globs.

@@ -17,7 +17,8 @@ use crate::engine::context::{ServiceContext, Wake};
 use crate::engine::forge_effects::ForgeEffects;
 use crate::engine::leases::Leases;
 use crate::engine::settings::Pace;
-use crate::store::{StoreError, leases as rows, outbox};
+use crate::store::sql::Connection;
+use crate::store::{StoreError, hosts, leases as rows, outbox};
 
 /// Role of a process in the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -47,9 +48,6 @@ impl Role {
     }
 }
 
-/// Number of workers in addition to the slots of running loops, for effects that release trees or cancel work.
-const SPARE_WORKERS: usize = 4;
-
 /// Runs the tasks of a role until `engine.context.stopping` is cancelled, then waits for agents within the grace period.
 pub async fn run(engine: Arc<Engine>, role: Role) {
     let mut tasks = ServiceTasks { running: JoinSet::new(), context: engine.context.clone(), pace: engine.leases.pace };
@@ -58,10 +56,21 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         control(&mut tasks, &engine);
     }
     if role.runs() {
+        let host = engine.leases.host.clone();
+        let now = engine.clock.now();
+        if let Err(error) = engine.store.write(move |c| hosts::start(c, &host, now)).await {
+            tracing::warn!(%error, "this host could not be added to the list of hosts; the next heartbeat tries again");
+        }
         tasks.spawn(workers(engine.clone(), role.controls()));
     }
+    if role.runs() && !role.controls() {
+        let reconciler = engine.reconciler.clone();
+        tasks.spawn(async move {
+            reconciler.housekeeping.clean_host_at(reconciler.rounds.settings.idle).await;
+        });
+    }
     if role.controls() || role.runs() {
-        tasks.spawn(heartbeat(engine.leases.clone()));
+        tasks.spawn(heartbeat(engine.leases.clone(), role.runs()));
     }
     tasks.spawn(watch(engine.context.clone()));
     tasks.spawn(engine.presence.clone().await_forges());
@@ -71,9 +80,16 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
             engine.context.stopping.cancel();
         }
     }
-    // All tasks have ended; release the leases for the next process.
+    // All tasks have ended; release the leases for the next process, and the host's loops for other hosts.
     let owner = engine.leases.owner.name();
-    if let Err(error) = engine.context.store.write(move |c| rows::end_all(c, &owner)).await {
+    let host = engine.leases.host.id.clone();
+    let leave = move |c: &Connection| {
+        if role.runs() {
+            hosts::leave(c, &host)?;
+        }
+        rows::end_all(c, &owner)
+    };
+    if let Err(error) = engine.context.store.write(leave).await {
         tracing::debug!(%error, "the leases of this process were not released; they expire by themselves");
     }
 }
@@ -193,12 +209,11 @@ impl Workers {
 
 /// Starts work while slots are free, stops cancelled work, and waits for running work at shutdown.
 async fn workers(engine: Arc<Engine>, steps: bool) {
-    let slots = engine.forges.settings.policies.values().map(|p| p.limits.loops as usize).max().unwrap_or(1);
     let context = &engine.context;
     let mut workers = Workers { engine: engine.clone(), steps, running: JoinSet::new(), cancels: HashMap::new() };
     loop {
         let mut failed = false;
-        while !context.stopping.is_cancelled() && workers.running.len() < slots + SPARE_WORKERS {
+        while !context.stopping.is_cancelled() && workers.running.len() < engine.leases.workers {
             match engine.leases.claim_work().await {
                 Ok(Some(work)) => workers.begin(work),
                 Ok(None) => break,
@@ -253,8 +268,8 @@ async fn watch(context: ServiceContext) {
 
 /// Renews the leases of the running work. A lease that was not renewed, for whatever reason, counts as lost: the work is
 /// cancelled, which ends its processes, and only then asks the store whether another process has taken over. On a full disk the
-/// work continues, because no process can take over.
-async fn heartbeat(leases: Arc<Leases>) {
+/// work continues, because no process can take over. With `runs`, also records the heartbeat of the host.
+async fn heartbeat(leases: Arc<Leases>, runs: bool) {
     let lease = leases.pace.lease;
     let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     while !leases.context.stopping.is_cancelled() {
@@ -265,6 +280,14 @@ async fn heartbeat(leases: Arc<Leases>) {
         for (name, fence) in not_renewed(&leases, held, lease_ms).await {
             if leases.held.lose(&name, fence) {
                 tracing::warn!(name, "the lease is lost; the work is stopped");
+            }
+        }
+        if runs {
+            let host = leases.host.clone();
+            let now = leases.context.clock.now();
+            let beaten = leases.context.store.write(move |c| hosts::beat(c, &host, now));
+            if let Ok(Err(error)) = tokio::time::timeout(lease / 3, beaten).await {
+                tracing::warn!(%error, "the heartbeat of this host could not be recorded");
             }
         }
         tokio::select! {

@@ -11,6 +11,7 @@ mod conventions;
 mod environment;
 mod existing_pull;
 mod git;
+pub(super) mod handover;
 pub mod hooks;
 pub(super) mod images;
 mod lost_runs;
@@ -26,6 +27,7 @@ mod run_outcome;
 mod run_records;
 pub(super) mod second_opinion;
 mod selected_backend;
+mod session_files;
 mod suggestions;
 mod test_data;
 mod verify;
@@ -54,6 +56,7 @@ use crate::engine::programs::Programs;
 use crate::engine::providers::Calls;
 use crate::engine::receipt::{EffectError, Receipt, effect_context, loop_of};
 use crate::engine::settings::LoopFolders;
+use crate::engine::work::handover::Handover;
 use crate::engine::work::images::Images;
 use crate::engine::work::lost_runs::outdated;
 use crate::engine::work::prompt_inputs::Prompts;
@@ -111,6 +114,7 @@ pub struct Work {
     pub(super) branches: Branches,
     pub(super) runs: Arc<Runs>,
     pub(super) opinions: Opinions,
+    pub(super) handover: Handover,
 }
 
 impl Work {
@@ -165,6 +169,10 @@ impl Work {
         };
         page_is_stored(&self.executor.context, account, &repo, effect, &current).await?;
         let outcome = self.perform(account, claimed, effect, &repo, &current, cancel).await;
+        if outcome.is_ok() && !matches!(effect, WorkEffect::Release { .. } | WorkEffect::HooksAfterEnd { .. }) {
+            let lease = claimed.token(&self.executor.leases.owner.name());
+            self.handover.save(&repo, &current, &lease).await;
+        }
         let outcome = self.explained(account, effect, &repo, outcome).await;
         match outcome {
             // The loop is informed of a permanent failure, so that it does not wait forever.
@@ -197,10 +205,25 @@ impl Work {
                 | WorkEffect::Release { .. }
                 | WorkEffect::HooksAfterEnd { .. }
         );
-        if !makes_its_own && current.branch.head.is_some() && !self.verification.workspaces.has_tree(&current.id, repo)
-        {
-            tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
-            self.branches.tree_at_head(account, repo, current).await?;
+        let moved = self.handover.arrive(account, repo, current, effect).await?;
+        let workspaces = &self.verification.workspaces;
+        if !makes_its_own && let Some(head) = &current.branch.head {
+            if moved || !workspaces.has_tree(&current.id, repo) {
+                tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
+                self.branches.tree_at_head(account, repo, current).await?;
+            }
+            if moved && let WorkEffect::Commit { ticket, .. } = effect {
+                match current.branch.merging().filter(|merging| merging.conflicts.is_empty()) {
+                    // The merge needed no agent and is repeated.
+                    Some(merging) => {
+                        workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
+                    }
+                    None => {
+                        let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0) };
+                        return Ok(Receipt::outcome("the run's files are on another host", *ticket, lost));
+                    }
+                }
+            }
         }
         let attempt_of = |ticket, iteration, attempt| Attempt {
             ticket,
@@ -256,6 +279,7 @@ impl Work {
                 self.runs.forget_sessions(current);
                 self.runs.images.forget_images(current);
                 self.verification.workspaces.release(&current.id, repo).await?;
+                self.handover.forget(current).await?;
                 let input = (asked > Money(0)).then_some(WorkOutcome::AskedAtEnd { cost: asked });
                 let input = input.map(|outcome| LoopInput::Outcome { ticket: 0, outcome });
                 Ok(Receipt { input, ..Receipt::text("tree released") })

@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::table::{Declarations, Labeled, MetricType};
 use crate::domain::loops::{ControlFigures, Iteration};
+use crate::domain::model::host::{Host, ListedHost};
 use crate::domain::report::notice::level_name;
 use crate::domain::supervision::control::ProfileTransition;
 use crate::domain::supervision::oversight::{DetectionKind, EscalationLevel, OversightReport};
@@ -49,6 +50,8 @@ pub struct Metrics {
     stored: Labeled<1, Gauge>,
     disk_free: Labeled<1, Gauge>,
     backup: Labeled<1, AmountGauge>,
+    host_silence: Labeled<2, AmountGauge>,
+    host_work: Labeled<2, Gauge>,
     iterations: Labeled<1, Counter>,
     iteration_seconds: Histogram,
     escalations: Labeled<2, Counter>,
@@ -112,6 +115,8 @@ impl Metrics {
             stored: d.labeled(G, "ralph_database_size_bytes", &["file"], "Size of the database and of its write-ahead log", Gauge::default),
             disk_free: d.labeled(G, "ralph_disk_free_bytes", &["folder"], "Free space for the service in the folder of the data", Gauge::default),
             backup: d.labeled(G, "ralph_backup_timestamp_seconds", &["result"], "Time of the last backup by `ralph-bot backup`, in seconds since 1970; absent before the first", AmountGauge::default),
+            host_silence: d.labeled(G, "ralph_host_silence_seconds", &["host", "version"], "Time since the last heartbeat of a host that executes work, by the database's clock; 0 for a host that was stopped", AmountGauge::default),
+            host_work: d.labeled(G, "ralph_host_work", &["host", "kind"], "Work effects that a host executes (running), and its maximum number of loops (slots), which is 0 if it takes no new work", Gauge::default),
             iterations: d.labeled(C, "ralph_iterations_total", &["outcome"], "Judged iterations: complete, incomplete, failed", Counter::default),
             iteration_seconds: d.histogram("ralph_iteration_duration_seconds", "Time from the start of an iteration to the end of its checks", durations()),
             escalations: d.labeled(C, "ralph_escalations_total", &["cause", "level"], "Loops that paused, reached a limit, failed or were ended, and need a person; without reminders", Counter::default),
@@ -205,6 +210,15 @@ impl Metrics {
     /// Sets the time of the last backup, in milliseconds since 1970.
     pub fn backup(&self, at_ms: i64) {
         self.backup.of(["success"]).set(at_ms as f64 / 1000.0);
+    }
+
+    /// Sets the state of a host.
+    pub fn host(&self, listed: &ListedHost) {
+        let Host { name, version, slots, .. } = &listed.host;
+        let takes_work = listed.silent_ms.is_some() && !listed.is_draining;
+        self.host_silence.of([name, version]).set(listed.silent_ms.unwrap_or(0) as f64 / 1000.0);
+        self.host_work.of([name, "running"]).set(count(listed.running));
+        self.host_work.of([name, "slots"]).set(if takes_work { i64::from(*slots) } else { 0 });
     }
 
     /// Counts a judged iteration as `complete`, `incomplete` or `failed`, with its duration, control signal, terms,
@@ -437,6 +451,8 @@ mod tests {
         metrics.delivery_stored(0.002);
         metrics.disk_free(5);
         metrics.backup(1_790_000_000_000);
+        let host = Host { name: "big".into(), version: "1".into(), slots: 4, ..Host::default() };
+        metrics.host(&ListedHost { host, silent_ms: Some(2_500), is_draining: false, running: 3 });
         metrics.escalation("stuck", "critical");
         metrics.check_run("iteration", false, 2.0);
         metrics.refused("network", 2);
@@ -470,6 +486,9 @@ mod tests {
             "ralph_delivery_store_duration_seconds_count 1",
             "ralph_disk_free_bytes{folder=\"data\"} 5",
             "ralph_backup_timestamp_seconds{result=\"success\"} 1790000000.0",
+            "ralph_host_silence_seconds{host=\"big\",version=\"1\"} 2.5",
+            "ralph_host_work{host=\"big\",kind=\"running\"} 3",
+            "ralph_host_work{host=\"big\",kind=\"slots\"} 4",
             "ralph_escalations_total{cause=\"stuck\",level=\"critical\"} 1",
             "ralph_check_runs_total{phase=\"iteration\",outcome=\"failed\"} 1",
             "ralph_refusals_total{kind=\"network\"} 2",

@@ -455,12 +455,14 @@ pub fn step_of_input(c: &Connection, id: &LoopId, after: u64, input: &LoopInput)
 /// Stores a loop. Returns `false` and stores nothing if a new loop or an open loop of the issue already exists.
 fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<bool> {
     let sql = if new {
-        "INSERT INTO loops (id, forge, repo_id, issue, state, open, queued_at, data, version, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING"
+        "INSERT INTO loops (id, forge, repo_id, issue, state, open, queued_at, data, version, created_at, updated_at, runs_on)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING"
     } else {
         "UPDATE loops SET forge = ?2, repo_id = ?3, issue = ?4, state = ?5, open = ?6, queued_at = ?7, data = ?8,
-            version = ?9, created_at = ?10, updated_at = ?11 WHERE id = ?1"
+            version = ?9, created_at = ?10, updated_at = ?11, runs_on = ?12 WHERE id = ?1"
     };
+    let labels = &next.settings.policy.runs_on;
+    let runs_on = (!labels.is_empty()).then(|| serde_json::to_string(labels)).transpose()?;
     let saved = c.prepare_cached(sql)?.execute(params![
         next.id.as_str(),
         next.issue.repo.forge.as_str(),
@@ -473,6 +475,7 @@ fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<bool> {
         next.version as i64,
         next.created_at.0,
         next.updated_at.0,
+        runs_on,
     ])?;
     if saved == 0 {
         return Ok(false);

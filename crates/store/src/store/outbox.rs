@@ -12,6 +12,31 @@ use crate::store::sql::{Connection, OptionalExtension, Row, params};
 const PUT_OFF_MS: i64 = 5_000;
 /// Number of effects that a claim reads at a time, because PostgreSQL sends the rows of a query together.
 const CLAIM_PAGE: i64 = 64;
+/// Time for which only the previous host of a loop, if it is alive, may start a run of its agent, in milliseconds.
+const START_RESERVED_MS: i64 = 5_000;
+/// Time for which only the previous host of a loop, if it is alive, may continue an iteration, in milliseconds. Another host
+/// would lose the files that are not committed.
+const CONTINUE_RESERVED_MS: i64 = 60_000;
+/// Condition that a work effect `o` needs no uncommitted files of the loop's tree.
+pub(super) const STARTS: &str = "(o.key LIKE 'agent/%' OR o.key LIKE 'plan/%' OR o.key LIKE 'prepare/%')";
+
+/// Process that claims effects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimant {
+    /// Name of the process as an owner of leases.
+    pub owner: String,
+    /// Id of its host.
+    pub host: String,
+    /// Labels of its host.
+    pub labels: Vec<String>,
+}
+
+impl Claimant {
+    /// Returns a process whose host has no row and no labels.
+    pub fn without_host(owner: &str) -> Self {
+        Self { owner: owner.to_owned(), host: String::new(), labels: Vec::new() }
+    }
+}
 
 /// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,29 +132,34 @@ pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option
 /// Claims the oldest effect of a queue whose subject is free and whose lease and target `may` permits. Claims a dead owner's
 /// started effects again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never sent, if
 /// it is a status or label with a long delay, or a comment in a locked conversation.
+///
+/// A host claims only work of loops whose labels it has. For some time after work became due, it is reserved for the host with
+/// the loop's tree. While a host drains, it continues iterations of the loops whose trees it has and starts none.
 pub fn claim(
     c: &Connection,
     queue: &str,
     may: impl Fn(&str, &IssueRef) -> bool,
-    owner: &str,
+    by: &Claimant,
     now: Timestamp,
     lease_ms: i64,
 ) -> StoreResult<Option<ClaimedEffect>> {
-    let mut statement = c.prepare_cached(
-        "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries FROM outbox o
-         WHERE o.lane = ?1 AND o.id > ?4 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
-           AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
-                             AND e.state IN ('ready', 'running') AND e.id < o.id
-                             AND NOT (e.state = 'ready' AND e.attempts = 0 AND e.not_before > ?2
-                                      AND (e.key IN ('status', 'label') AND e.not_before > ?2 + ?3
-                                           OR e.receipt LIKE 'locked: %')))
-           AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?6)
-         ORDER BY o.id LIMIT ?5",
-    )?;
+    let mut statement = c.prepare_cached(claim_query())?;
     let lease_time = leases::time(c, now)?;
     let mut after = 0;
     loop {
-        let mut rows = statement.query(params![queue, now.0, PUT_OFF_MS, after, CLAIM_PAGE, lease_time.0])?;
+        let mut rows = statement.query(params![
+            queue,
+            now.0,
+            PUT_OFF_MS,
+            after,
+            CLAIM_PAGE,
+            lease_time.0,
+            by.host,
+            lease_time.plus_ms(-lease_ms).0,
+            now.plus_ms(-START_RESERVED_MS).0,
+            now.plus_ms(-CONTINUE_RESERVED_MS).0,
+            now.plus_ms(START_RESERVED_MS).0,
+        ])?;
         let mut count = 0;
         while let Some(row) = rows.next()? {
             let (id, key): (i64, String) = (row.get(0)?, row.get(3)?);
@@ -148,7 +178,9 @@ pub fn claim(
                 return Ok(None);
             };
             let subject: String = row.get(1)?;
-            if !may(&lease_name(&subject, queue), &place) {
+            let needed: Option<String> = row.get(10)?;
+            let needed: Vec<String> = needed.map_or(Ok(Vec::new()), |needed| serde_json::from_str(&needed))?;
+            if !may(&lease_name(&subject, queue), &place) || needed.iter().any(|label| !by.labels.contains(label)) {
                 continue;
             }
             let claimed = ClaimedEffect {
@@ -168,7 +200,7 @@ pub fn claim(
                 claimed_at: now,
             };
             drop(rows);
-            let Some(fence) = leases::take(c, &claimed.lease(), owner, now, lease_ms)? else {
+            let Some(fence) = leases::take(c, &claimed.lease(), &by.owner, now, lease_ms)? else {
                 return Ok(None);
             };
             let sql = "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
@@ -179,6 +211,34 @@ pub fn claim(
             return Ok(None);
         }
     }
+}
+
+/// Returns the query of [`claim`]. Parameters: queue (1), time (2), delay of a postponed effect (3), last id (4), number of rows (5),
+/// time of leases (6), host (7), time of the last heartbeat of a live host (8), times since which starts (9) and continuations (10) are
+/// reserved, and until which (11).
+fn claim_query() -> &'static str {
+    static QUERY: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        format!(
+            "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries,
+                CASE WHEN o.lane = 'work' THEN (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id) END FROM outbox o
+         WHERE o.lane = ?1 AND o.id > ?4 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
+           AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
+                             AND e.state IN ('ready', 'running') AND e.id < o.id
+                             AND NOT (e.state = 'ready' AND e.attempts = 0 AND e.not_before > ?2
+                                      AND (e.key IN ('status', 'label') AND e.not_before > ?2 + ?3
+                                           OR e.receipt LIKE 'locked: %')))
+           AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?6)
+           AND (o.lane <> 'work' OR NOT EXISTS (
+                SELECT 1 FROM loop_files f JOIN hosts h ON h.id = f.host
+                WHERE f.loop_id = o.loop_id AND f.host <> ?7 AND h.seen_at > ?8 AND h.stopped = 0 AND o.state = 'ready'
+                  AND max(o.created_at, o.not_before) BETWEEN CASE WHEN {STARTS} THEN CAST(?9 AS BIGINT) ELSE CAST(?10 AS BIGINT) END AND ?11
+                  AND NOT (h.draining = 1 AND {STARTS})))
+           AND (o.lane <> 'work' OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = ?7 AND h.draining = 1)
+                OR NOT {STARTS} AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?7))
+         ORDER BY o.id LIMIT ?5"
+        )
+    });
+    &QUERY
 }
 
 /// Result of an effect.

@@ -12,7 +12,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::store::sql::{Connection, params};
 use forge_posts::ForgePost;
-use outbox::{ClaimedEffect, EffectOutcome};
+use outbox::{Claimant, ClaimedEffect, EffectOutcome};
 
 fn file() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -98,7 +98,10 @@ async fn push(store: &Store, effect: Effect) {
 }
 
 async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64) -> Option<ClaimedEffect> {
-    store.write(move |c| outbox::claim(c, queue, |_, _| true, owner, Timestamp(now), 100)).await.expect("claimed")
+    store
+        .write(move |c| outbox::claim(c, queue, |_, _| true, &Claimant::without_host(owner), Timestamp(now), 100))
+        .await
+        .expect("claimed")
 }
 
 fn status() -> Effect {
@@ -268,7 +271,9 @@ async fn postponed_effect_does_not_block_the_next() {
     let to = other.clone();
     store.write(move |c| outbox::enqueue(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
     let claim = |only: IssueRef| {
-        store.write(move |c| outbox::claim(c, "talk", |_, place| *place == only, "a", Timestamp(10), 100))
+        store.write(move |c| {
+            outbox::claim(c, "talk", |_, place| *place == only, &Claimant::without_host("a"), Timestamp(10), 100)
+        })
     };
     assert_eq!(claim(other.clone()).await.expect("claimed").expect("an effect").place, other);
     assert_eq!(claim(other).await.expect("claimed"), None);

@@ -13,7 +13,7 @@ use super::{WorkspaceError, Workspaces, attributes, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// Folders that contain a loop's refs, below `refs/ralph/`.
-const REF_FOLDERS: [&str; 3] = ["trees", "loops", "keep"];
+pub(super) const REF_FOLDERS: [&str; 3] = ["trees", "loops", "keep"];
 
 impl Workspaces {
     /// Creates the store of a loop if it is missing, and returns the loop's paths. Refs that older versions stored in

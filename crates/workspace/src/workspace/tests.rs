@@ -5,6 +5,7 @@ mod assets;
 mod conventions;
 mod durability;
 mod environment;
+mod handover;
 mod http;
 mod lifecycle;
 mod mischief;

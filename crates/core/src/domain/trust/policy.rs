@@ -200,6 +200,9 @@ pub struct Policy {
     /// Rules of commits and pull requests.
     #[serde(default)]
     pub commits: CommitRules,
+    /// Labels that a host needs for the work of the loop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_on: Vec<String>,
 }
 
 /// Returns ten minutes, in seconds.
@@ -249,6 +252,7 @@ impl Default for Policy {
             review: None,
             ci_wait_s: ci_wait_default(),
             commits: CommitRules::default(),
+            runs_on: Vec::new(),
         }
     }
 }
@@ -306,6 +310,9 @@ pub struct RepositorySettings {
     /// Rules of commits and pull requests.
     #[serde(default)]
     pub commits: CommitRules,
+    /// Labels that a host needs for the work of loops.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_on: Vec<String>,
     /// Time of the second opinion. Has no effect if the operator configured none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewTime>,
@@ -351,6 +358,7 @@ impl Policy {
         policy.tampering.iterations = file.tampering_iterations.unwrap_or(self.tampering.iterations);
         policy.progress = file.progress.unwrap_or(self.progress);
         policy.plan = self.plan.max(file.plan.unwrap_or_default());
+        policy.runs_on = file.runs_on.clone();
         policy.reviewers = file.reviewers.clone().unwrap_or_else(|| self.reviewers.clone());
         policy.base = file.base.clone().or_else(|| self.base.clone());
         policy.task_type = file.task_type.or(self.task_type);

@@ -20,6 +20,7 @@ use super::run_monitor::{
 use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up, without_backend};
 use super::run_records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
 use super::selected_backend::SelectedBackend;
+use super::session_files::SessionFiles;
 use crate::agent::{
     self, AgentOutcome, AgentRun, AgentStatus, ResumedSession, RunImages, RunPurpose, RunTools, ToolCalls,
 };
@@ -84,13 +85,14 @@ impl Runs {
             ticket,
             iteration,
             attempt,
-            lease,
+            lease: lease.clone(),
             purpose: if plans { RunPurpose::Plan } else { RunPurpose::Iteration },
             prompt_inputs,
             images: images.clone(),
             refused: refused.clone(),
         };
         let mut run = self.run(task, note, cancel).await?;
+        self.session_files(current).save(run.session.as_ref(), &lease).await;
         run.images = images;
         run.refused_hosts = refused.names();
         self.context.metrics.refused("network", run.refused_hosts.len() as u64);
@@ -133,7 +135,7 @@ impl Runs {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
         let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
         let mut declined = false;
-        let mut previous_session = self.previous_session(task.current);
+        let mut previous_session = self.previous_session(task.current).await;
         for number in 0..MOST_CALLS {
             let key = format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket));
             let planned = PlannedCall {
@@ -493,20 +495,25 @@ impl Runs {
         Ok((prompt, block.unwrap_or_default()))
     }
 
+    fn session_files<'a>(&'a self, current: &'a Loop) -> SessionFiles<'a> {
+        SessionFiles { context: &self.context, current, folder: self.sessions_of(current) }
+    }
+
     /// Returns the folder of a loop's sessions.
     fn sessions_of(&self, current: &Loop) -> PathBuf {
         self.folders.sessions.join(current.id.as_str())
     }
 
     /// Returns the session that a run can resume, if any; deletes the files of all others.
-    fn previous_session(&self, current: &Loop) -> Option<AgentSession> {
+    async fn previous_session(&self, current: &Loop) -> Option<AgentSession> {
         let previous = current.agent.session.clone();
         for entry in std::fs::read_dir(self.sessions_of(current)).into_iter().flatten().flatten() {
             if previous.as_ref().is_none_or(|previous| entry.file_name() != *previous.files) {
                 remove_folder(&entry.path());
             }
         }
-        previous.filter(|previous| self.calls.can_resume(previous))
+        let previous = previous.filter(|previous| self.calls.can_resume(previous))?;
+        self.session_files(current).restore(&previous).await.then_some(previous)
     }
 
     /// Deletes the sessions of a loop.

@@ -217,7 +217,9 @@ async fn effect_is_claimed_by_one_owner() {
             let (owner, store) = (format!("owner-{n}"), &stores[n % 2]);
             async move {
                 let name = owner.clone();
-                let take = move |c: &_| outbox::claim(c, "talk", |_, _| true, &name, Timestamp(10), 1_000);
+                let take = move |c: &_| {
+                    outbox::claim(c, "talk", |_, _| true, &Claimant::without_host(&name), Timestamp(10), 1_000)
+                };
                 let claimed = store.write(take).await;
                 claimed.expect("asked").map(|claimed| (owner, claimed))
             }

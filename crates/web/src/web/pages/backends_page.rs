@@ -1,4 +1,4 @@
-//! Page of backends for operators: their state, errors and calls.
+//! Page of backends for operators: their state, errors and calls, and the hosts that run them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use super::data::{self, DayRow};
 use super::layout::{
     self, PageDef, PageError, PageNav, PageRights, opened, page_template, require_operator, require_token,
 };
+use crate::domain::model::host::ListedHost;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::backends::{BackendState, BackendStatus};
-use crate::store::calls;
+use crate::store::{calls, hosts};
 use crate::web::{Viewer, WebState};
 
 /// Row of the page.
@@ -37,9 +38,47 @@ const ERRORS_SHOWN: usize = 5;
 #[derive(Debug, Serialize)]
 struct BackendsView<'a> {
     backends: Vec<BackendLine<'a>>,
+    hosts: Vec<HostLine>,
     /// Highest number of calls on one day.
     most: i64,
     days: i64,
+}
+
+/// Host that executes work.
+#[derive(Debug, Serialize)]
+struct HostLine {
+    name: String,
+    version: String,
+    /// State in words.
+    state: &'static str,
+    /// Time of the last heartbeat in milliseconds; `None` if the host was stopped.
+    seen_at: Option<i64>,
+    running: u64,
+    slots: u32,
+    labels: String,
+}
+
+/// Time without a heartbeat after which a host is shown as silent, in milliseconds; twice the time after which its work is free.
+const SILENT_AFTER_MS: i64 = 60_000;
+
+impl HostLine {
+    fn of(listed: ListedHost, now: Timestamp) -> Self {
+        let state = match listed.silent_ms {
+            None => "stopped",
+            Some(silent) if silent > SILENT_AFTER_MS => "silent",
+            Some(_) if listed.is_draining => "draining",
+            Some(_) => "active",
+        };
+        Self {
+            name: listed.host.name,
+            version: listed.host.version,
+            state,
+            seen_at: listed.silent_ms.map(|silent| now.0 - silent),
+            running: listed.running,
+            slots: listed.host.slots,
+            labels: listed.host.labels.join(" "),
+        }
+    }
 }
 
 /// Backend that is configured or was used. Times are in milliseconds, and costs in millionths of a dollar.
@@ -73,8 +112,12 @@ struct ErrorLine<'a> {
 async fn show(state: Arc<WebState>, viewer: Viewer, (): ()) -> Result<Response, PageError> {
     let now = state.engine.clock.now();
     let since = now.plus_ms(-DAYS * 24 * 3_600_000);
-    let read = state.engine.store.read(move |c| Ok((calls::state(c)?, data::calls_by_day(c, since)?)));
-    let (known, days) = read.await?;
+    let has_hosts = state.engine.store.is_server();
+    let read = state.engine.store.read(move |c| {
+        let hosts = if has_hosts { hosts::all(c, now)? } else { Vec::new() };
+        Ok((calls::state(c)?, data::calls_by_day(c, since)?, hosts))
+    });
+    let (known, days, hosts) = read.await?;
     let configured = &state.engine.calls.settings.backends.backends;
     let unused = BackendState::default();
     let names: BTreeSet<&String> = configured.keys().chain(known.backends.keys()).collect();
@@ -85,6 +128,7 @@ async fn show(state: Arc<WebState>, viewer: Viewer, (): ()) -> Result<Response, 
     });
     let view = BackendsView {
         backends: backends.collect(),
+        hosts: hosts.into_iter().map(|host| HostLine::of(host, now)).collect(),
         most: days.iter().map(|day| day.calls).max().unwrap_or(1),
         days: DAYS,
     };

@@ -24,6 +24,8 @@ use crate::domain::model::task::TestCounts;
 use crate::domain::report::{self, control_words};
 use crate::domain::trust::viewer::ViewRight;
 use crate::store::session::{self, TextRow};
+use crate::store::sql::Connection;
+use crate::store::{hosts, loop_files};
 use crate::web::{Viewer, WebState};
 
 /// Row of the page.
@@ -122,6 +124,8 @@ struct IterationPageView<'a> {
     writes: bool,
     transcript: Option<TranscriptWindow>,
     patch: Option<PatchView>,
+    /// Name of the host with the commits, if it is another one.
+    commits_on: Option<String>,
     /// Whether the page shows the change of the whole branch.
     total: bool,
     address: String,
@@ -306,6 +310,17 @@ async fn patch_of(state: &WebState, current: &Loop, iteration: &Iteration, total
     Some((state.engine.outbound.masked(&patch.text), patch.truncated))
 }
 
+/// Returns the name of the host with a loop's commits, if it is another one.
+async fn other_host(state: &WebState, id: &LoopId) -> Result<Option<String>, PageError> {
+    let id = id.clone();
+    let own = state.engine.leases.host.id.clone();
+    let read = move |c: &Connection| match loop_files::host(c, &id)?.filter(|host| *host != own) {
+        Some(host) => hosts::name_of(c, &host).map(Some),
+        None => Ok(None),
+    };
+    Ok(state.engine.store.read(read).await?)
+}
+
 fn patch_view(text: &str, truncated: bool) -> PatchView {
     let mut files = diff::files(text, PATCH_ROOM);
     let more = files.len().saturating_sub(FILES_SHOWN);
@@ -367,6 +382,7 @@ async fn content(
         let found = patch_of(state, &current, iteration, total).await;
         patch = found.map(|(text, truncated)| patch_view(&text, truncated));
     }
+    let commits_on = if patch.is_none() { other_host(state, id).await? } else { None };
     let checks = iteration.checks.outcomes.iter().map(|check| CheckResultLine {
         name: &check.name,
         holds: check.holds,
@@ -424,6 +440,7 @@ async fn content(
         writes,
         transcript: shown,
         patch,
+        commits_on,
         total,
         address: address.clone(),
         previous: current.iterations.iter().filter(|i| i.number < number).map(|i| i.number).max(),

@@ -1,0 +1,119 @@
+//! Loops that move between hosts: each host saves the commits that only it has, and another host makes the tree again from the
+//! forge and the saved commits. With SQLite there is one host, and nothing is saved.
+
+use std::sync::Arc;
+
+use crate::domain::lifecycle::effect::WorkEffect;
+use crate::domain::loops::Loop;
+use crate::domain::model::ids::RepoRef;
+use crate::domain::model::saved_commits::SavedCommits;
+use crate::engine::context::ServiceContext;
+use crate::engine::forges::account::ForgeAccount;
+use crate::engine::git_access::ForgeGit;
+use crate::engine::receipt::EffectError;
+use crate::store::leases::LeaseToken;
+use crate::store::loop_files::LoopCommits;
+use crate::store::{hosts, loop_files};
+use crate::workspace::{PrepareTree, WorkspaceError, Workspaces};
+
+/// Saves and restores the commits of loops.
+pub(in crate::engine) struct Handover {
+    pub(in crate::engine) context: ServiceContext,
+    pub(in crate::engine) git: ForgeGit,
+    pub(in crate::engine) workspaces: Arc<Workspaces>,
+    /// Id of this host.
+    pub(in crate::engine) host: String,
+}
+
+impl Handover {
+    /// Restores the store of a loop whose newest work tree is on another host. Returns whether it is, so that files which were
+    /// not committed are lost.
+    pub(super) async fn arrive(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+        effect: &WorkEffect,
+    ) -> Result<bool, EffectError> {
+        let needs_commits = !matches!(effect, WorkEffect::Release { .. } | WorkEffect::HooksAfterEnd { .. });
+        if !self.context.store.is_server() || !needs_commits {
+            return Ok(false);
+        }
+        let id = current.id.clone();
+        let Some(host) = self.context.store.read(move |c| loop_files::host(c, &id)).await? else { return Ok(false) };
+        if host == self.host && self.workspaces.has_tree(&current.id, repo) {
+            return Ok(false);
+        }
+        let id = current.id.clone();
+        let read = move |c: &_| Ok((loop_files::commits(c, &id)?, hosts::name_of(c, &host)?));
+        let (Some(of), name) = self.context.store.read(read).await? else { return Ok(false) };
+        tracing::info!(loop_id = %current.id, from = name, "the loop continues on this host");
+        let access = self.git.git_url(account, repo, false).await?;
+        let fork = self.git.fork_url(account, current, false).await?;
+        let request = PrepareTree {
+            fork: fork.as_ref(),
+            loop_id: &current.id,
+            repo,
+            access: &access,
+            base_branch: &current.branch.base_branch,
+            branch: &current.branch.name,
+            resume_at: current.branch.head.as_ref(),
+            partial: self.git.partial_clone && account.forge.server_info().await?.partial_clone,
+        };
+        match self.workspaces.unpack_commits(request, &of.saved).await {
+            Ok(()) => Ok(true),
+            Err(WorkspaceError::CommitMissing { commit }) => Err(EffectError::Permanent {
+                why: format!(
+                    "the loop's commit {} is neither on the forge nor in the database, but only on the host {name}",
+                    commit.short()
+                ),
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Saves the commits that the forge does not have, before the outcome of the work is recorded. If this fails, another host
+    /// pauses the loop.
+    pub(super) async fn save(&self, repo: &RepoRef, current: &Loop, lease: &LeaseToken) {
+        // Before the first preparation is recorded, the loop has no commits.
+        if !self.context.store.is_server() || current.branch.base.is_none() {
+            return;
+        }
+        if let Err(error) = self.save_commits(repo, current, lease).await {
+            let (EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why }) =
+                error;
+            tracing::error!(loop_id = %current.id, why, "the loop's commits could not be saved for other hosts");
+        }
+    }
+
+    async fn save_commits(&self, repo: &RepoRef, current: &Loop, lease: &LeaseToken) -> Result<(), EffectError> {
+        let refs = self.workspaces.loop_refs(&current.id, repo).await?;
+        let id = current.id.clone();
+        let known = self.context.store.read(move |c| loop_files::known(c, &id)).await?;
+        if known.is_some_and(|known| known.host == self.host && known.saved.refs == refs) {
+            return Ok(());
+        }
+        let branch = &current.branch;
+        let merged = branch.merging().map(|merging| &merging.other);
+        let have: Vec<_> = [branch.pushed.as_ref(), branch.base.as_ref(), merged].into_iter().flatten().collect();
+        let packed = self.workspaces.pack_commits(&current.id, repo, refs.clone(), &have).await;
+        // Without the pack, other hosts at least know that their trees are old.
+        let saved = packed.unwrap_or_else(|error| {
+            tracing::error!(loop_id = %current.id, %error, "the loop's commits could not be packed for other hosts");
+            SavedCommits { refs, ..SavedCommits::default() }
+        });
+        let id = current.id.clone();
+        let lease = lease.clone();
+        let of = LoopCommits { host: self.host.clone(), saved };
+        Ok(self.context.store.write_kept(move |c| loop_files::save_commits(c, &id, &of, &lease)).await?)
+    }
+
+    /// Deletes the saved commits and session of a loop.
+    pub(super) async fn forget(&self, current: &Loop) -> Result<(), EffectError> {
+        let id = current.id.clone();
+        if self.context.store.is_server() {
+            self.context.store.write(move |c| loop_files::forget(c, &id)).await?;
+        }
+        Ok(())
+    }
+}

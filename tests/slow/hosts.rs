@@ -1,0 +1,257 @@
+//! Several hosts on one PostgreSQL: services with separate data folders, which share only the database and the forge.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fake_forge::{Dialect, FakeFault};
+use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
+use ralph_bot::store::test_server::{PostgresServer, settings};
+use ralph_bot::store::{Store, hosts, loop_files};
+use rustix::process::Signal;
+use test_support::free_port;
+use tokio::process::Child;
+
+use crate::harness::parts::{command, output};
+use crate::harness::service::{Service, signal, stop};
+use crate::harness::{Setup, UpdateMode, on_one_forge};
+
+on_one_forge!(
+    killed_host_loses_its_iteration_and_another_one_resumes_the_session,
+    commit_that_was_not_pushed_arrives_on_another_host,
+    loop_names_the_lost_host_that_alone_has_its_commit,
+    drained_host_finishes_its_iteration_and_another_one_continues,
+    work_waits_for_a_host_with_its_labels,
+);
+
+/// Key of the agent's model, which only the configuration of a host has.
+const MODEL_KEY: &str = "sk-ant-key-of-the-hosts-story-0123456789";
+
+/// Service whose processes use a server of PostgreSQL, and its log of runs.
+struct HostStory {
+    service: Service,
+    server: PostgresServer,
+    runs: PathBuf,
+}
+
+impl HostStory {
+    /// Creates a world with an agent of the type `claude`, which `in_iteration` extends; `None` without PostgreSQL. Each run
+    /// writes a line with its iteration, whether it resumes a session, and the number of turns in the session's file.
+    async fn new(dialect: Dialect, in_iteration: &str) -> Option<Self> {
+        let server = PostgresServer::start()?;
+        let mut setup = Setup::new(dialect);
+        setup.updates = UpdateMode::Poll;
+        setup.env.push(("ANTHROPIC_API_KEY", MODEL_KEY.to_owned()));
+        setup.config = format!(
+            "database: {}\npriority: {{ agent: [claude] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n",
+            server.address()
+        );
+        let service = Service::new(setup, false).await;
+        let folder = service.world.folder.path();
+        let runs = folder.join("runs");
+        let agent = format!(
+            "runs={runs}\nsession=$HOME/.claude/projects/tree/one.jsonl\n\
+             case \" $* \" in *' --resume one '*) resumes=yes;; *) resumes=no;; esac\n\
+             turns=$(cat \"$session\" 2>/dev/null | wc -l)\n\
+             echo \"$RALPH_ITERATION $resumes $turns\" >>\"$runs\"\n\
+             {in_iteration}\n\
+             mkdir -p \"${{session%/*}}\"; echo turn >>\"$session\"\n\
+             echo \"$RALPH_ITERATION\" >>notes.txt\n\
+             if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\n\
+             echo '{{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"one\",\"model\":\"claude-x\"}}'\n\
+             echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"session_id\":\"one\",\"result\":\"Done.\",\
+             \"num_turns\":1,\"total_cost_usd\":0.01,\"usage\":{{\"input_tokens\":10,\"output_tokens\":5}}}}'\n",
+            runs = runs.display()
+        );
+        service.world.write_agent(&agent);
+        let file = folder.join("ralph-control.yaml");
+        let backend = format!(
+            "backends:\n  claude: {{ command: [\"/bin/sh\", \"{}\"], env: [ANTHROPIC_API_KEY] }}\n",
+            folder.join("agent.sh").display()
+        );
+        let text = std::fs::read_to_string(&file).expect("the operator's file");
+        std::fs::write(&file, text.replace("backends:\n", &backend)).expect("written");
+        Some(Self { service, server, runs })
+    }
+
+    /// Starts a service in all roles with its own data folder and further variables.
+    fn spawn(&self, host: &str, mut env: Vec<(&'static str, String)>) -> Child {
+        let data = self.service.world.folder.path().join(host);
+        env.push(("RALPH_DATA_DIR", data.display().to_string()));
+        env.push(("RALPH_SERVER__LISTEN", format!("127.0.0.1:{}", free_port())));
+        env.push(("RALPH_RUNNER__NAME", host.to_owned()));
+        self.service.spawn_in("all", env)
+    }
+
+    fn store(&self) -> Store {
+        Store::attach(settings(&self.server.address())).expect("attached")
+    }
+
+    fn runs(&self) -> Vec<String> {
+        std::fs::read_to_string(&self.runs).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until the newest loop meets a condition.
+    async fn until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
+        self.service.until_loop(what, holds).await
+    }
+
+    /// Asserts that the pull request has all iterations and that nothing is left.
+    async fn finish(&self, done: &Loop, notes: &str) {
+        let service = &self.service;
+        assert_eq!(
+            service.world.file(&done.branch.name, "notes.txt").await.as_deref(),
+            Some(notes),
+            "{}",
+            service.log()
+        );
+        assert_eq!(service.world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
+        assert!(done.pull.opened.is_some());
+        for failure in ["panicked", "could not be packed", "could not be saved", "could not be unpacked"] {
+            assert!(!service.has_logged(failure), "{failure}: {}", service.full_log());
+        }
+    }
+}
+
+/// The first host is killed in the second iteration. The second host has an empty data folder.
+async fn killed_host_loses_its_iteration_and_another_one_resumes_the_session(dialect: Dialect) {
+    let wait = "if [ \"$(grep -c '^2' \"$runs\")\" = 1 ]; then sleep 600; fi";
+    let Some(hosts) = HostStory::new(dialect, wait).await else { return };
+    let service = &hosts.service;
+    let mut first = hosts.spawn("first", Vec::new());
+    service.until("the database", async || service.store().await.is_some()).await;
+    service.world.label().await;
+    service.until("the second iteration", async || hosts.runs().iter().any(|run| run.starts_with('2'))).await;
+    signal(&first, Signal::KILL);
+    first.wait().await.expect("ended");
+    let mut second = hosts.spawn("second", Vec::new());
+    let done = hosts.until("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!(hosts.runs(), ["1 no 0", "2 yes 1", "2 yes 1"], "{}", service.log());
+    let attempts: Vec<u32> = done.iterations.iter().map(|iteration| iteration.attempt).collect();
+    assert_eq!(attempts, [1, 2]);
+    hosts.finish(&done, "1\n2\n").await;
+    assert_no_secret(&hosts).await;
+    assert!(stop(&mut second).await.success(), "{}", service.log());
+}
+
+/// The database contains neither the token of the forge nor the key of the model: each host reads its own configuration.
+async fn assert_no_secret(hosts: &HostStory) {
+    let token = hosts.service.world.forge.token_for(&hosts.service.world.bot);
+    let mut dump = command("pg_dump");
+    dump.arg(hosts.server.address()).env("PATH", std::env::var("PATH").unwrap_or_default());
+    let dump = String::from_utf8_lossy(&output(&mut dump).await).into_owned();
+    assert!(dump.contains("loop_files"), "the dump is complete");
+    for secret in [token.as_str(), MODEL_KEY] {
+        assert!(!dump.contains(secret), "the database contains a secret");
+    }
+}
+
+/// Kills the first host when the forge has refused its first push, so that the commit is only in its data folder and in the
+/// database; returns the loop. The forge then accepts pushes.
+async fn killed_before_push(story: &HostStory) -> Loop {
+    let service = &story.service;
+    let fault = FakeFault::status(503);
+    service.world.forge.faults().next(100_000, "POST", "/git-receive-pack$", fault).expect("a pattern");
+    let mut first = story.spawn("first", Vec::new());
+    service.until("the database", async || service.store().await.is_some()).await;
+    service.world.label().await;
+    let stuck = story.until("a commit that is not pushed", |l| l.run.step == LoopStep::Push).await;
+    service.until("a refused push", async || service.has_logged("effect failed; will be retried")).await;
+    signal(&first, Signal::KILL);
+    first.wait().await.expect("ended");
+    assert_eq!(service.world.forge.branch_sha(service.world.repo, &stuck.branch.name).await, None);
+    service.world.forge.faults().clear();
+    stuck
+}
+
+async fn commit_that_was_not_pushed_arrives_on_another_host(dialect: Dialect) {
+    let Some(story) = HostStory::new(dialect, "").await else { return };
+    let service = &story.service;
+    let stuck = killed_before_push(&story).await;
+    let commit = stuck.iterations[0].commit.clone().expect("a commit");
+    let mut second = story.spawn("second", Vec::new());
+    let done = story.until("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!(done.iterations[0].commit.as_ref(), Some(&commit), "no iteration was repeated");
+    assert_eq!(story.runs(), ["1 no 0", "2 yes 1"], "{}", service.log());
+    story.finish(&done, "1\n2\n").await;
+    assert!(stop(&mut second).await.success(), "{}", service.log());
+}
+
+/// The saved commits are deleted, as if they had been too large. The first host starts again and the loop continues.
+async fn loop_names_the_lost_host_that_alone_has_its_commit(dialect: Dialect) {
+    let Some(story) = HostStory::new(dialect, "").await else { return };
+    let service = &story.service;
+    let stuck = killed_before_push(&story).await;
+    story.server.run("UPDATE loop_files SET pack = NULL");
+    let mut second = story.spawn("second", Vec::new());
+    let failed = story.until("the failure", |l| l.state == LoopState::Failed).await;
+    let commit = stuck.iterations[0].commit.as_ref().expect("a commit");
+    let why = format!(
+        "the loop's commit {} is neither on the forge nor in the database, but only on the host first",
+        commit.short()
+    );
+    assert!(failed.why.contains(&why), "{}", failed.why);
+    assert!(stop(&mut second).await.success(), "{}", service.log());
+    let mut first = story.spawn("first", Vec::new());
+    service.world.comment("/ralph resume").await;
+    let done = story.until("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!(done.iterations[0].commit.as_ref(), Some(commit), "{}", service.log());
+    story.finish(&done, "1\n2\n").await;
+    assert!(stop(&mut first).await.success(), "{}", service.log());
+}
+
+/// `ralph-bot drain` ends once the running iteration is pushed and checked; the next one starts on the other host.
+async fn drained_host_finishes_its_iteration_and_another_one_continues(dialect: Dialect) {
+    let Some(hosts) = HostStory::new(dialect, "if [ \"$RALPH_ITERATION\" = 1 ]; then sleep 4; fi").await else {
+        return;
+    };
+    let service = &hosts.service;
+    let mut first = hosts.spawn("first", Vec::new());
+    service.until("the database", async || service.store().await.is_some()).await;
+    service.world.label().await;
+    service.until("the first iteration", async || !hosts.runs().is_empty()).await;
+    let mut second = hosts.spawn("second", Vec::new());
+    let folder = service.world.folder.path();
+    let mut drain = command(env!("CARGO_BIN_EXE_ralph-bot"));
+    drain.arg("--config").arg(folder.join("ralph-control.yaml")).arg("drain").current_dir(folder).env_clear();
+    drain.envs(service.world.environment()).env("RALPH_DATA_DIR", folder.join("first"));
+    let told = String::from_utf8_lossy(&output(&mut drain).await).into_owned();
+    assert!(told.starts_with("first takes no more work\n") && told.ends_with("first has no work\n"), "{told}");
+    assert_eq!(hosts.runs()[0], "1 no 0");
+    let done = hosts.until("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!(hosts.runs(), ["1 no 0", "2 yes 1"], "{}", service.log());
+    let store = hosts.store();
+    let id = done.id.clone();
+    let place = store.read(move |c| hosts::name_of(c, &loop_files::host(c, &id)?.unwrap_or_default())).await;
+    assert_eq!(place.expect("read"), "second");
+    let listed = store.read(|c| hosts::all(c, ralph_bot::clock::Clock::System.now())).await.expect("hosts");
+    let states: Vec<_> = listed.iter().map(|one| (one.host.name.as_str(), one.is_draining)).collect();
+    assert_eq!(states, [("first", true), ("second", false)]);
+    hosts.finish(&done, "1\n2\n").await;
+    for process in [&mut first, &mut second] {
+        assert!(stop(process).await.success(), "{}", service.log());
+    }
+}
+
+/// The repository's file requires a label that only the second host has. The first one prepares the tree and stops there.
+async fn work_waits_for_a_host_with_its_labels(dialect: Dialect) {
+    let Some(hosts) = HostStory::new(dialect, "").await else { return };
+    let service = &hosts.service;
+    let file = ".ralph.yml";
+    let text = "checks:\n  - name: answer\n    run: sh check.sh\nruns_on: [gpu]\n";
+    let world = &service.world;
+    let files = [(file, Some(text), false)];
+    world.forge.push_commit(&world.maintainer, world.repo, "main", &files, "Need a GPU").await.expect("pushed");
+    let mut first = hosts.spawn("first", Vec::new());
+    service.until("the database", async || service.store().await.is_some()).await;
+    world.label().await;
+    hosts.until("the baseline", |l| l.run.step == LoopStep::Baseline).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(hosts.until("the baseline", |_| true).await.run.step, LoopStep::Baseline, "{}", service.log());
+    let mut second = hosts.spawn("second", vec![("RALPH_RUNNER__LABELS", "[\"gpu\", \"large\"]".to_owned())]);
+    let done = hosts.until("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!(hosts.runs(), ["1 no 0", "2 yes 1"], "{}", service.log());
+    hosts.finish(&done, "1\n2\n").await;
+    for process in [&mut first, &mut second] {
+        assert!(stop(process).await.success(), "{}", service.log());
+    }
+}
