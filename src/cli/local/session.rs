@@ -15,7 +15,7 @@ use crate::cli::{CliError, print};
 use crate::config::{Config, Env};
 use crate::domain::lifecycle;
 use crate::domain::loops::command::{self, LoopCommand};
-use crate::domain::loops::{CommandInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
+use crate::domain::loops::{CommandInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions, TaskText};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{IssueRef, LoopId, Number};
 use crate::domain::trust::policy::Policy;
@@ -137,16 +137,13 @@ pub(super) fn task_hash(title: &str, body: &str) -> String {
 fn loop_task(issue: IssueSnapshot) -> LoopTask {
     LoopTask {
         hash: task_hash(&issue.title, &issue.body),
-        title: issue.title,
-        body: issue.body,
-        html: issue.html,
+        text: TaskText::new(issue.title, issue.body, issue.html.as_deref()),
         url: issue.url,
         author: issue.author,
         author_trusted: true,
         unconfirmed_editor: None,
         edited_after: false,
         labels: issue.labels,
-        unseen: Default::default(),
     }
 }
 

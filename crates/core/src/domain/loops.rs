@@ -79,3 +79,4 @@ pub use state::LoopState;
 pub use stop_reason::{LoopStopReason, StopAfterRestore, restored_words};
 pub use suggestion::{AppliedSuggestion, CommentedLines, SuggestedChange, suggested_text, with_suggestion};
 pub use task_statements::{FactSource, TaskStatements};
+pub use task_text::TaskText;

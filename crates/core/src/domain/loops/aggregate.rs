@@ -8,7 +8,7 @@ use super::parts::{
     SupervisionState,
 };
 use super::state::LoopState;
-use crate::domain::model::document::Unseen;
+use super::task_text::TaskText;
 use crate::domain::model::ids::{IssueRef, LoopId, Money, Ratio, Timestamp, User};
 use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::task::{CheckReport, DiffStat};
@@ -19,14 +19,9 @@ pub const MAX_AGENT_FAILURES: u32 = 3;
 /// Task as it was approved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopTask {
-    /// Title of the issue.
-    pub title: String,
-    /// Body of the issue, not sanitized, exactly as it was approved.
-    pub body: String,
-    /// HTML that the forge rendered from the body when it was approved. `None` if the body has no markup, or if the loop was
-    /// stored before this field existed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub html: Option<String>,
+    /// Text of the issue.
+    #[serde(flatten)]
+    pub text: TaskText,
     /// Address of the issue's page.
     pub url: String,
     /// SHA-256 of title and body, in hexadecimal.
@@ -43,10 +38,6 @@ pub struct LoopTask {
     pub edited_after: bool,
     /// Labels of the issue.
     pub labels: Vec<String>,
-    /// Parts of title and body that the forge does not display as text. If the author has no write access, a maintainer has to
-    /// confirm them. Empty in loops that were stored before this field existed.
-    #[serde(default, skip_serializing_if = "Unseen::is_empty")]
-    pub unseen: Unseen,
 }
 
 /// Limits of a loop.

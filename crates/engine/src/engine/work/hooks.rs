@@ -106,7 +106,7 @@ impl<'a> HookRequest<'a> {
             repository: current.issue.repo.full_name(),
             issue: current.issue.issue.0,
             issue_url: &current.task.url,
-            title: &current.task.title,
+            title: current.task.text.title(),
             loop_id: current.id.as_str(),
             state: current.state.as_str(),
             why: &current.why,

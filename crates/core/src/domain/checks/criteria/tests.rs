@@ -7,7 +7,7 @@ use crate::domain::model::ids::Percent;
 use crate::domain::trust::sanitize::document;
 
 fn read_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
-    from_issue(&document::tests::read_markdown(body))
+    from_issue(&document::tests::read_markdown(body).parts)
 }
 
 fn commands_of(body: &str) -> Vec<String> {
