@@ -5,6 +5,7 @@
 mod agent_run;
 mod aggregate;
 mod branch_findings;
+mod call_plan;
 mod ci_progress;
 pub mod command;
 mod escalation;
@@ -46,6 +47,7 @@ pub use branch_findings::{
     AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, RewrittenFile,
     TestEvidence, TestGuard, names_file,
 };
+pub use call_plan::{CallOutcome, CallPlan, CallPreparation, EndedCall, NextCall};
 pub use ci_progress::{CiProgress, SeenChecks};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
