@@ -203,7 +203,7 @@ impl Calls {
                 [tier, ModelTier::Default, ModelTier::Cheap, ModelTier::Strong]
             }
         };
-        if let Some(configured) = self.settings.models.get(backend) {
+        if let Some(configured) = self.settings.models(backend) {
             models.extend(tiers.into_iter().filter_map(|tier| configured.of(tier)).cloned());
         }
         let mut seen = BTreeSet::new();
@@ -382,7 +382,7 @@ impl Calls {
 
     /// Returns the cost of tokens according to the price table; `None` if the price is unknown.
     pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &TokenUsage) -> Option<Money> {
-        let model = model.or_else(|| self.settings.models.get(backend)?.default.as_deref())?;
+        let model = model.or_else(|| self.settings.models(backend)?.default.as_deref())?;
         self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)
     }
 

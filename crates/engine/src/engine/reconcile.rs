@@ -70,7 +70,7 @@ impl Reconciler {
             let live = everything || over(last_live, self.rounds.settings.live);
             let round = async { if live { self.reconcile_step(everything).await } else { self.look_at_due().await } };
             if let Some(Err(error)) = self.context.until_stopped(grace, round).await {
-                tracing::error!(%error, "the reconciliation failed; the next round starts over");
+                tracing::warn!(%error, "the reconciliation failed; the next round starts over");
             }
             if everything {
                 last_idle = Some(now);

@@ -233,7 +233,7 @@ impl Runs {
             advice,
             can_shorten: task.prompt_inputs.can_shorten(),
         };
-        let window = self.calls.settings.context_windows.get(&chosen.backend).copied().or(outcome.context_window);
+        let window = self.calls.settings.context_window(&chosen.backend).or(outcome.context_window);
         add(sum, outcome, &chosen, used, window, task.ticket);
         Ok(ended)
     }
@@ -466,8 +466,8 @@ impl Runs {
             images: RunImages::default(),
             home_prepared: false,
             cookie: Cookie::new(&self.verification.programs.instance, current.id.as_str(), attempt),
-            sandboxed: self.verification.programs.settings.sandboxed,
-            sandbox: self.verification.programs.settings.sandbox.clone(),
+            sandboxed: self.verification.programs.settings.sandbox.on,
+            sandbox: self.verification.programs.settings.sandbox.settings.clone(),
             network: self.verification.programs.network(&task.refused),
             guard: Some(CallGuard::of(&self.context, &chosen.caller)),
         }
@@ -484,7 +484,7 @@ impl Runs {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", random(), random());
         let intelligence = current.settings.policy.intelligence;
-        let window = self.calls.settings.context_windows.get(&chosen.backend).copied();
+        let window = self.calls.settings.context_window(&chosen.backend);
         let by = (chosen.backend.as_str(), chosen.model.as_deref());
         let told = chosen.session.as_ref().map(|session| session.told.as_slice());
         let block = task.prompt_inputs.block(&self.prompts.assistants.settings.context, by, window, told);

@@ -71,7 +71,8 @@ pub fn from_issue_with_facts(issue: &[DocumentPart]) -> Result<(Vec<Check>, Stat
         return Err(CriteriaError::TooMany(checks.len()));
     }
     for check in &checks {
-        validate(check).map_err(|reason| CriteriaError::Invalid { name: check.name.clone(), reason })?;
+        validate(check)
+            .map_err(|reason| CriteriaError::Invalid { name: check.name.clone(), reason: reason.to_string() })?;
     }
     Ok((checks, facts))
 }

@@ -127,7 +127,7 @@ fn invalid_block_reports_problem() {
 #[test]
 fn validation_rejects_invalid_checks() {
     let good = plain("make", CheckSource::Command);
-    assert_eq!(validate(&good), Ok(()));
+    validate(&good).expect("valid");
     let bad = [
         Check { name: " ".into(), ..good.clone() },
         Check { name: "a\nb".into(), ..good.clone() },
