@@ -47,7 +47,7 @@ pub use branch_findings::{
     AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, RewrittenFile,
     TestEvidence, TestGuard, names_file,
 };
-pub use call_plan::{CallOutcome, CallPlan, CallPreparation, EndedCall, NextCall};
+pub use call_plan::{CallOutcome, CallPlan, CallPreparation, NextCall, RunCall};
 pub use ci_progress::{CiProgress, SeenChecks};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::iteration::Iteration;
+use super::iteration::{GuidanceSource, Iteration};
 use super::parts::{
     AgentState, LoopBranch, LoopChecks, LoopKnowledge, LoopPeople, LoopRequests, LoopSettings, PullState, RunState,
     SupervisionState,
@@ -12,6 +12,8 @@ use super::task_text::TaskText;
 use crate::domain::model::ids::{IssueRef, LoopId, Money, Ratio, Timestamp, User};
 use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::task::{CheckReport, DiffStat};
+use crate::domain::trust::protected::NamedPaths;
+use crate::domain::trust::sanitize;
 
 /// Number of consecutive failed agent runs after which the loop fails.
 pub const MAX_AGENT_FAILURES: u32 = 3;
@@ -38,6 +40,13 @@ pub struct LoopTask {
     pub edited_after: bool,
     /// Labels of the issue.
     pub labels: Vec<String>,
+}
+
+impl LoopTask {
+    /// Whether a maintainer has to confirm parts of the text that the forge does not display.
+    pub fn has_unconfirmed_parts(&self) -> bool {
+        !self.author_trusted && self.text.unseen.has_foreign()
+    }
 }
 
 /// Limits of a loop.
@@ -134,6 +143,15 @@ impl Loop {
     /// Returns the current iteration, or the last one if none is running.
     pub fn current(&self) -> Option<&Iteration> {
         self.iterations.last()
+    }
+
+    /// Returns the paths that the issue, or a request of a maintainer, names as the forge displays them.
+    pub fn named_paths(&self) -> NamedPaths {
+        let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.requests.guidance);
+        let of_people = given.filter(|one| matches!(one.source, GuidanceSource::Command | GuidanceSource::Review));
+        let requests = of_people.map(|guidance| sanitize::for_prompt(&guidance.text));
+        let texts: Vec<String> = std::iter::once(self.task.text.agent_text()).chain(requests).collect();
+        NamedPaths::of(texts.iter().map(String::as_str))
     }
 
     /// Like `Self::current`, but returns a mutable reference.

@@ -38,12 +38,12 @@ pub enum CallOutcome {
     /// The call could not start.
     NotStarted(CallRefusal),
     /// The call ended.
-    Ended(EndedCall),
+    Ended(RunCall),
 }
 
 /// Call that ended.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct EndedCall {
+pub struct RunCall {
     /// Backend.
     pub backend: String,
     /// Model; `None` for the backend's default.
@@ -124,7 +124,7 @@ impl CallPlan {
         })
     }
 
-    fn after_call(&mut self, call: EndedCall, models: impl Fn(&str) -> Vec<String>) -> NextCall {
+    fn after_call(&mut self, call: RunCall, models: impl Fn(&str) -> Vec<String>) -> NextCall {
         self.calls += 1;
         let new_session = call.session_unknown || call.advice == Some(CallAdvice::FreshSession);
         let preparation = if new_session {
@@ -142,7 +142,7 @@ impl CallPlan {
     }
 
     /// Excludes the backend of a refused call if it would refuse the next call, too.
-    fn after_refused_call(&mut self, call: EndedCall, models: impl Fn(&str) -> Vec<String>) -> CallPreparation {
+    fn after_refused_call(&mut self, call: RunCall, models: impl Fn(&str) -> Vec<String>) -> CallPreparation {
         let would_refuse = match call.advice {
             Some(CallAdvice::ShorterPrompt { .. }) if call.can_shorten => return CallPreparation::ShortenPrompt,
             Some(CallAdvice::ShorterPrompt { .. } | CallAdvice::OtherBackend { .. }) => true,
@@ -163,7 +163,7 @@ impl CallPlan {
 }
 
 /// Returns a phrase about a refused call; `None` if the call was served.
-fn refusal_phrase(call: &EndedCall) -> Option<String> {
+fn refusal_phrase(call: &RunCall) -> Option<String> {
     match (&call.limit, &call.unavailable) {
         (Some(limit), _) => Some(format!("{} was left{}: {}", call.backend, limit_words(limit.kind), limit.evidence)),
         (None, Some(reason)) => Some(format!("{} was left: {reason}", call.backend)),
@@ -194,10 +194,10 @@ mod tests {
     use crate::domain::providers::backends::{Blocked, BlockedBy, CooldownReason, DisabledFor};
     use crate::domain::providers::limit::LimitSource;
 
-    fn ended(backend: &str, kind: Option<LimitKind>, advice: Option<CallAdvice>) -> EndedCall {
+    fn ended(backend: &str, kind: Option<LimitKind>, advice: Option<CallAdvice>) -> RunCall {
         let limit =
             kind.map(|kind| Limit { kind, until: None, source: LimitSource::Stream, evidence: "said so".into() });
-        EndedCall { backend: backend.into(), model: Some("m".into()), limit, advice, ..EndedCall::default() }
+        RunCall { backend: backend.into(), model: Some("m".into()), limit, advice, ..RunCall::default() }
     }
 
     fn blocked(backend: &str, by: BlockedBy) -> Blocked {
@@ -214,9 +214,9 @@ mod tests {
         let other_model = || Some(CallAdvice::OtherModel { backend: "a".into(), model: Some("m".into()) });
         let other_backend = || Some(CallAdvice::OtherBackend { backend: "a".into() });
         let (none, too_long) = (CallPreparation::None, Some(LimitKind::ContextTooLong));
-        let failed = EndedCall { unavailable: Some("no login".into()), ..ended("a", None, None) };
-        let unknown = EndedCall { session_unknown: true, ..ended("a", None, None) };
-        let shortened = EndedCall { can_shorten: true, ..ended("a", too_long, shorter()) };
+        let failed = RunCall { unavailable: Some("no login".into()), ..ended("a", None, None) };
+        let unknown = RunCall { session_unknown: true, ..ended("a", None, None) };
+        let shortened = RunCall { can_shorten: true, ..ended("a", too_long, shorter()) };
         // Call, preparation of the next one, whether the backend is excluded, phrase about the refusal.
         let rows = [
             (ended("a", Some(LimitKind::Rate), None), none.clone(), false, "a was left for its rate limit: said so"),
@@ -259,7 +259,7 @@ mod tests {
         for (model, excluded) in [("m", false), ("n", true)] {
             let advice = CallAdvice::OtherModel { backend: "a".into(), model: Some(model.into()) };
             let call = ended("a", Some(LimitKind::ModelMissing), Some(advice));
-            plan.next(CallOutcome::Ended(EndedCall { model: Some(model.into()), ..call }), two_models);
+            plan.next(CallOutcome::Ended(RunCall { model: Some(model.into()), ..call }), two_models);
             assert_eq!(plan.excluded() == ["a"], excluded, "{model}");
         }
     }

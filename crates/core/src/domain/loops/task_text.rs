@@ -4,10 +4,8 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{GuidanceSource, Loop, LoopTask};
 use crate::domain::model::document::{DocumentPart, Unseen};
-use crate::domain::trust::protected::NamedPaths;
-use crate::domain::trust::sanitize::{self, document};
+use crate::domain::trust::sanitize::document;
 
 /// Text of an issue: its source, and its text on the forge's page. The page is parsed when the value is created; the stored form
 /// contains the result.
@@ -121,24 +119,6 @@ impl TaskText {
     /// Returns title and body for agents.
     pub fn agent_text(&self) -> String {
         format!("{}\n\n{}", self.agent_title(), self.agent_body()).trim().to_owned()
-    }
-}
-
-impl Loop {
-    /// Returns the paths that the issue, or a request of a maintainer, names as the forge displays them.
-    pub fn named_paths(&self) -> NamedPaths {
-        let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.requests.guidance);
-        let of_people = given.filter(|one| matches!(one.source, GuidanceSource::Command | GuidanceSource::Review));
-        let requests = of_people.map(|guidance| sanitize::for_prompt(&guidance.text));
-        let texts: Vec<String> = std::iter::once(self.task.text.agent_text()).chain(requests).collect();
-        NamedPaths::of(texts.iter().map(String::as_str))
-    }
-}
-
-impl LoopTask {
-    /// Whether a maintainer has to confirm parts of the text that the forge does not display.
-    pub fn has_unconfirmed_parts(&self) -> bool {
-        !self.author_trusted && self.text.unseen.has_foreign()
     }
 }
 

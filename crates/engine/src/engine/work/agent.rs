@@ -27,8 +27,7 @@ use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
 use crate::domain::knowledge::session::{OutputBuffer, TreeRoots};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, AgentSession, CallOutcome, CallPlan, CallPreparation, EndedCall, Loop, NextCall,
-    WorkOutcome,
+    AgentEnd, AgentRunFacts, AgentSession, CallOutcome, CallPlan, CallPreparation, Loop, NextCall, RunCall, WorkOutcome,
 };
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
@@ -206,7 +205,7 @@ impl Runs {
         note: Option<String>,
         sum: &mut AgentRunFacts,
         cancel: &CancellationToken,
-    ) -> Result<EndedCall, EffectError> {
+    ) -> Result<RunCall, EffectError> {
         self.calls.learn_login(&chosen.backend);
         let (outcome, tools, turn) = self.call(task, &mut chosen, note, cancel).await?;
         self.calls.learn_login(&chosen.backend);
@@ -224,7 +223,7 @@ impl Runs {
         let advice = self.end_run(task, &chosen, turn, &end, used).await?;
         kill_point("K18c");
         let is_unavailable = matches!(outcome.status, AgentStatus::Unavailable { .. });
-        let ended = EndedCall {
+        let ended = RunCall {
             backend: chosen.backend.clone(),
             model: chosen.model.clone(),
             session_unknown: outcome.session_unknown,
