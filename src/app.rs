@@ -32,7 +32,7 @@ use crate::domain::trust::outbound::OutboundFilter;
 use crate::embed::StaticModel;
 use crate::engine::{
     self, CallSettings, ChannelRetrySettings, Engine, EngineParts, EngineSettings, ForgeAccount, ForgeSettings,
-    LeaseOwner, LoopFolders, Pace, ProgramSettings, QuestionSettings, RepositoryPattern, Role, RoundSettings, Wake,
+    LeaseOwner, LoopFolders, Pace, ProgramSettings, QuestionSettings, Role, RoundSettings, ServiceSandbox, Wake,
 };
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
@@ -49,7 +49,7 @@ use crate::telemetry::{Metrics, Tracer};
 use crate::web;
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
-use sandbox::{SandboxFound, egress, programs};
+use sandbox::{egress, programs};
 
 pub use backends::{api, backend, hidden_arguments};
 pub use dashboard::{Dashboard, address_after_setup};
@@ -76,7 +76,7 @@ pub struct Options {
     pub rates: RateSettings,
     /// Additional forges created by the caller, such as the local one.
     pub extra_forges: Vec<Arc<dyn Forge>>,
-    /// Final adjustment of the engine's settings, for tests.
+    /// Final adjustment of the engine's settings, for the demo, trials and tests.
     pub tune: fn(&mut EngineSettings),
     /// Result of the sandbox probe; `None` to run the probe.
     pub sandbox: Option<SandboxProbe>,
@@ -329,11 +329,11 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         masker: built.masker.clone(),
         ..CheckRunner::new()
     };
-    let mut settings = settings(config, &data, &sandbox, &forges, &built);
-    settings.embedder = embedder(config)?;
-    (options.tune)(&mut settings);
     let metrics = Metrics::new();
     metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
+    let mut settings = settings(config, &data, sandbox, &forges, &built);
+    settings.embedder = embedder(config)?;
+    (options.tune)(&mut settings);
     let parts = EngineParts {
         context: engine::ServiceContext {
             store,
@@ -466,7 +466,7 @@ async fn mcp_key(store: &Store) -> anyhow::Result<String> {
 fn settings(
     config: &Config,
     data: &Path,
-    sandbox: &SandboxFound,
+    sandbox: ServiceSandbox,
     forges: &HashMap<ForgeName, ForgeAccount>,
     built: &Built,
 ) -> EngineSettings {
@@ -481,15 +481,10 @@ fn settings(
     let default_backend = agents.first().map(|name| (*name).to_owned());
     let default_backend = default_backend.or_else(|| configured().map(|(name, _)| name.clone())).unwrap_or_default();
     let backends = || config.backends.iter();
-    let named = |(name, window): (&String, Option<u64>)| Some((name.clone(), window?));
     let poll = Duration::from_millis(u64::from(config.engine.poll_ms));
     EngineSettings {
         forges: ForgeSettings {
-            repositories: config
-                .repositories
-                .iter()
-                .map(|p| RepositoryPattern { forge: p.forge.clone(), name: p.glob.clone() })
-                .collect(),
+            repositories: config.repositories.clone(),
             updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
             policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
             key_sources: config.key_sources.clone(),
@@ -497,13 +492,8 @@ fn settings(
         },
         calls: CallSettings {
             default_backend,
-            models: backends().map(|(name, backend)| (name.clone(), backend.settings.models.clone())).collect(),
             rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
             prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
-            context_windows: backends()
-                .map(|(name, backend)| (name, backend.settings.context_window))
-                .filter_map(named)
-                .collect(),
             backends: choice,
             fingerprints: built.fingerprints.clone(),
             providers: built.providers.clone(),
@@ -520,11 +510,7 @@ fn settings(
         programs: ProgramSettings {
             program: std::env::current_exe().ok(),
             scratch: data.join("scratch"),
-            sandboxed: sandbox.on,
-            sandbox: sandbox.settings.clone(),
-            sandbox_words: sandbox.words.clone(),
-            sandbox_refusal: sandbox.refusal.clone(),
-            sandbox_refusal_of_public: sandbox.refusal_of_public.clone(),
+            sandbox,
             agent_egress: egress(config),
         },
         hooks: config.hooks.clone(),

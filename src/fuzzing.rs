@@ -80,7 +80,7 @@ pub fn commands(data: &[u8]) {
 pub fn documents(data: &[u8]) {
     let page = String::from_utf8_lossy(data);
     let document = document::read(&page, Some(&page));
-    let text = document::write(&document);
+    let text = document::write(&document.parts);
     assert_eq!(sanitize::visible(&text), text);
     assert!(text.len() <= 64 * (page.len() + 64), "{} of {}", text.len(), page.len());
     drop(command::parse(&document));

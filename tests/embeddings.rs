@@ -11,7 +11,7 @@ use ralph_bot::domain::knowledge::memory::{
     Content, Learning, LearningEvidence, LearningQuery, LearningState, MemorySettings, Source,
 };
 use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::loops::{Iteration, LoopStart, LoopTask, RunOptions};
+use ralph_bot::domain::loops::{Iteration, LoopStart, LoopTask, RunOptions, TaskText};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{
@@ -212,9 +212,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
     let learnt = learnings(now);
     app.engine.store.write(move |c| import(c, &learnt, &MemorySettings::default(), now)).await.expect("imported");
     let task = LoopTask {
-        title: "The groundhog is hungry".into(),
-        body: String::new(),
-        html: None,
+        text: TaskText::new("The groundhog is hungry", "", None),
         url: String::new(),
         hash: String::new(),
         author: None,
@@ -222,7 +220,6 @@ async fn prompts_carry_learnings_near_in_meaning() {
         unconfirmed_editor: None,
         edited_after: false,
         labels: Vec::new(),
-        unseen: Default::default(),
     };
     let begun = lifecycle::start(
         LoopStart {
@@ -248,7 +245,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
 
     // Work on the task in other words is near to it; other work is not.
     let mut working = begun.next.clone();
-    working.task.body = "Feed the groundhog".into();
+    working.task.text = TaskText::new(working.task.text.title(), "Feed the groundhog", None);
     let mut cosine_of = |summary: &str| {
         let commit = Sha::new("0".repeat(40));
         working.iterations = vec![Iteration::new(1, now, commit, Vec::new())];

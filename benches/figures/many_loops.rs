@@ -2,7 +2,9 @@
 
 use anyhow::Context;
 use ralph_bot::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole};
-use ralph_bot::domain::loops::{Iteration, IterationJudgement, Loop, LoopStart, LoopState, LoopTask, RunOptions};
+use ralph_bot::domain::loops::{
+    Iteration, IterationJudgement, Loop, LoopStart, LoopState, LoopTask, RunOptions, TaskText,
+};
 use ralph_bot::domain::model::ids::{
     AccountKind, ForgeName, IssueRef, LoopId, Money, Number, Ratio, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
@@ -175,9 +177,7 @@ fn made(corpus: &mut Corpus, nth: usize, count: usize, iterations: u32) -> MadeL
         place: IssueRef { repo, issue: Number(number) },
         by,
         task: LoopTask {
-            title: corpus.text(6),
-            body: corpus.text(60),
-            html: None,
+            text: TaskText::new(corpus.text(6), corpus.text(60), None),
             url: format!("https://git.example.org/acme/issues/{number}"),
             hash: "0".repeat(64),
             author: None,
@@ -185,7 +185,6 @@ fn made(corpus: &mut Corpus, nth: usize, count: usize, iterations: u32) -> MadeL
             unconfirmed_editor: None,
             edited_after: false,
             labels: Vec::new(),
-            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

@@ -230,7 +230,7 @@ fn markdown(size: usize) -> Vec<u8> {
 
 fn rendered(page: &[u8]) {
     let page = String::from_utf8_lossy(page);
-    black_box(document::write(&document::read(&page, Some(&page))));
+    black_box(document::write(&document::read(&page, Some(&page)).parts));
 }
 
 fn leaving(text: &[u8]) {

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context;
 use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::domain::loops::command;
-use ralph_bot::domain::loops::{CommandInput, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
+use ralph_bot::domain::loops::{CommandInput, LoopInput, LoopStart, LoopState, LoopTask, RunOptions, TaskText};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::policy::Policy;
@@ -179,9 +179,7 @@ fn park(c: &Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) 
     let repo = RepoRef { forge: ForgeName::new("forge"), id: repo, owner: "mira".into(), name: "app".into() };
     let id = LoopId::from_parts(issue, issue.0 as u32);
     let task = LoopTask {
-        title: "Make the tests pass".into(),
-        body: body(),
-        html: None,
+        text: TaskText::new("Make the tests pass", body(), None),
         url: format!("http://127.0.0.1/mira/app/issues/{issue}"),
         hash: "0".repeat(64),
         author: Some(by.clone()),
@@ -189,7 +187,6 @@ fn park(c: &Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) 
         unconfirmed_editor: None,
         edited_after: false,
         labels: vec!["ralph:run".into()],
-        unseen: Default::default(),
     };
     let start = LoopStart {
         request: String::new(),

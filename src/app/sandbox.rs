@@ -10,20 +10,9 @@ use super::Options;
 use crate::config::{Config, Env, SandboxRequired};
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::visible::{self, HiddenKind, HiddenPath};
+use crate::engine::ServiceSandbox;
 use crate::process::sandbox::{SandboxMechanism, SandboxSettings, tools};
 use crate::process::{ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, probe_sandbox};
-
-/// Result of the sandbox probe.
-pub(super) struct SandboxFound {
-    pub(super) on: bool,
-    pub(super) settings: SandboxSettings,
-    pub(super) tier: SandboxTier,
-    pub(super) words: String,
-    /// Reason why no loop may run; `None` if loops may run.
-    pub(super) refusal: Option<String>,
-    /// Reason why no loop of a public repository may run; `None` if loops may run.
-    pub(super) refusal_of_public: Option<String>,
-}
 
 /// Returns settings, working folder and program for the probe of the sandbox.
 pub fn probe_settings(config: &Config, env: &Env) -> ProbeSettings {
@@ -91,13 +80,13 @@ fn real(path: &Path) -> PathBuf {
 }
 
 /// Probes the sandbox, unless the caller has done so or the operator disabled sandboxes.
-pub(super) async fn find(config: &Config, env: &Env, options: &Options) -> anyhow::Result<SandboxFound> {
+pub(super) async fn find(config: &Config, env: &Env, options: &Options) -> anyhow::Result<ServiceSandbox> {
     let probe = probe_settings(config, env);
     let settings = probe.settings.clone();
     if config.sandbox.required == SandboxRequired::None {
         let words = "none (disabled by the operator)".to_owned();
         let tier = SandboxTier::C;
-        return Ok(SandboxFound { on: false, tier, settings, words, refusal: None, refusal_of_public: None });
+        return Ok(ServiceSandbox { on: false, tier, settings, words, refusal: None, refusal_of_public: None });
     }
     check_visible(config, env)?;
     let found = match &options.sandbox {
@@ -123,13 +112,13 @@ fn judged(
     mut settings: SandboxSettings,
     program: Option<PathBuf>,
     network: &str,
-) -> SandboxFound {
+) -> ServiceSandbox {
     let tier = found.tier;
     match (tier, program) {
         (SandboxTier::A, _) => {
             let version = found.bubblewrap.unwrap_or_default();
             let words = format!("bubblewrap {version} (tier A){network}");
-            SandboxFound { on: true, tier, settings, words, refusal: None, refusal_of_public: None }
+            ServiceSandbox { on: true, tier, settings, words, refusal: None, refusal_of_public: None }
         }
         (SandboxTier::B, Some(program)) if required != SandboxRequired::Bubblewrap => {
             settings.mechanism = SandboxMechanism::Landlock(program);
@@ -142,7 +131,7 @@ fn judged(
                 )
             });
             let words = format!("Landlock (tier B){network}");
-            SandboxFound { on: true, tier, settings, words, refusal: None, refusal_of_public }
+            ServiceSandbox { on: true, tier, settings, words, refusal: None, refusal_of_public }
         }
         _ => {
             let why = found.why_no_namespaces();
@@ -155,7 +144,7 @@ fn judged(
             tracing::error!(why, fix, "there is no sandbox; no loop will run");
             let refusal = Some(format!("there is no sandbox ({why}); {fix}"));
             let words = "none".to_owned();
-            SandboxFound { on: true, tier: SandboxTier::C, settings, words, refusal, refusal_of_public: None }
+            ServiceSandbox { on: true, tier: SandboxTier::C, settings, words, refusal, refusal_of_public: None }
         }
     }
 }

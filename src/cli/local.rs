@@ -162,6 +162,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     config.data_dir.clone_from(&folder.path);
     // The operator's list of repositories does not apply to a local one.
     config.repositories.clear();
+    session::remove_forge_limits(&mut config.policy.limits);
     let mut signals = Signals::new()?;
     let idle = IdleEngine::build(&config, env, &forge).await?;
     let options = run_options(args)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::knowledge::memory::{MemorySettings, Reflection, ReflectionOutcome, remembered};
 use ralph_bot::domain::knowledge::session::{SessionTurn, TurnRole};
-use ralph_bot::domain::loops::{LoopStart, LoopTask, RunOptions};
+use ralph_bot::domain::loops::{LoopStart, LoopTask, RunOptions, TaskText};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,
@@ -178,9 +178,7 @@ async fn with_a_loop(folder: &Path) {
         place: IssueRef { repo: repo.clone(), issue: Number(1) },
         by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },
         task: LoopTask {
-            title: "Fix it".into(),
-            body: String::new(),
-            html: None,
+            text: TaskText::new("Fix it", "", None),
             url: String::new(),
             hash: "0".repeat(64),
             author: None,
@@ -188,7 +186,6 @@ async fn with_a_loop(folder: &Path) {
             unconfirmed_editor: None,
             edited_after: false,
             labels: Vec::new(),
-            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

@@ -6,7 +6,7 @@ use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect, SEEN_QUEUE, WorkEffect};
 use ralph_bot::domain::loops::command::{self, LoopCommand};
 use ralph_bot::domain::loops::{
-    CommandInput, ForgeInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, TimerInput, WorkOutcome,
+    CommandInput, ForgeInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, TaskText, TimerInput, WorkOutcome,
 };
 use ralph_bot::domain::loops::{RunOptions, TimerKind};
 use ralph_bot::domain::model::ids::IssueRef;
@@ -251,9 +251,7 @@ impl Sim {
             place: place.clone(),
             by: person("maja"),
             task: LoopTask {
-                title: "Fix the parser".into(),
-                body: "It is broken.".into(),
-                html: None,
+                text: TaskText::new("Fix the parser", "It is broken.", None),
                 url: format!("https://forge.test/acme/app/issues/{issue}"),
                 hash: "0123456789abcdef".into(),
                 author: Some(person("maja")),
@@ -261,7 +259,6 @@ impl Sim {
                 unconfirmed_editor: None,
                 edited_after: false,
                 labels: Vec::new(),
-                unseen: Default::default(),
             },
             options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
             policy,

@@ -215,7 +215,9 @@ fn assert_whole(prompt: &str, done: &Loop) {
     for part in order {
         assert_eq!(prompt.matches(part).count(), 1, "{part}: {prompt}");
     }
-    for expected in ["Do not delete, skip or weaken tests", &done.task.title, "- answer: sh check.sh", "RALPH_REPORT"] {
+    for expected in
+        ["Do not delete, skip or weaken tests", done.task.text.title(), "- answer: sh check.sh", "RALPH_REPORT"]
+    {
         assert!(prompt.contains(expected), "{expected}: {prompt}");
     }
 }
@@ -906,7 +908,7 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
         assert_eq!(done.spent.cost, Money(2_200));
         assert_eq!(models.purposes(), ["agent", "agent"]);
         let requests = models.seen();
-        assert!(requests[0].text.contains(&done.task.title) && requests[0].model == "helper-own", "{requests:?}");
+        assert!(requests[0].text.contains(done.task.text.title()) && requests[0].model == "helper-own", "{requests:?}");
     })
     .await;
 }

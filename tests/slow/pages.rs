@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole};
-use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::domain::loops::{Loop, LoopState, TaskText};
 use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
 use ralph_bot::domain::providers::money::day_of;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_turn};
@@ -299,7 +299,7 @@ async fn enlarge(world: &World, id: &LoopId) -> String {
         let mut current = Loop::read(&data)?;
         let long = "A sentence with <angles> & \"quotes\" / slashes, which is repeated. ".repeat(40);
         let template = current.iterations[0].clone();
-        current.task.body = long.repeat(25);
+        current.task.text = TaskText::new(current.task.text.title(), long.repeat(25), None);
         current.why = long.clone();
         current.iterations = (1..=100)
             .map(|number| {

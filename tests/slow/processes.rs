@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::clock::{Clock, Stopwatch};
-use ralph_bot::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
+use ralph_bot::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions, TaskText};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::trust::policy::Policy;
@@ -405,16 +405,13 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
                 by: by.clone(),
                 task: LoopTask {
                     hash: String::new(),
-                    title: format!("Parked {n}"),
-                    body: "It waits.".into(),
-                    html: None,
+                    text: TaskText::new(format!("Parked {n}"), "It waits.", None),
                     url: "http://localhost/".into(),
                     author: Some(by.clone()),
                     author_trusted: true,
                     unconfirmed_editor: None,
                     edited_after: false,
                     labels: Vec::new(),
-                    unseen: Default::default(),
                 },
                 options: RunOptions::default(),
                 policy: Policy::default(),

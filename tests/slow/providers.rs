@@ -302,7 +302,7 @@ async fn prompts_are_stored_with_their_turns(dialect: Dialect) {
         let (id, of) = (done.id.clone(), done.id.clone());
         let turns = world.engine().store.read(move |c| session::turns(c, &id, 1..=9)).await.expect("turns");
         assert_eq!(turns.len() as u32, done.spent.iterations);
-        assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
+        assert!(turns[0].prompt.contains(done.task.text.title()) && turns[0].backend == "mine", "{}", turns[0].prompt);
         // What people wrote comes back to agents by search, and without their secrets.
         assert!(turns[0].prompt.contains("42, says ***") && !turns[0].prompt.contains(&token), "{}", turns[0].prompt);
         let session_query = SessionQuery { query: token, ..SessionQuery::default() };

@@ -68,7 +68,7 @@ pub use reconcile::Reconciler;
 pub use respondent::Respondent;
 pub use settings::{
     CallSettings, ChannelRetrySettings, EngineSettings, ForgeSettings, LoopFolders, Pace, ProgramSettings,
-    QuestionSettings, RepositoryPattern, RoundSettings,
+    QuestionSettings, RoundSettings, ServiceSandbox,
 };
 pub use supervisor::{Role, run};
 pub use work::{Runs, Verification, Work};

@@ -1,7 +1,7 @@
 //! `backends` on a real database.
 
 use super::*;
-use crate::domain::loops::{LoopStart, LoopTask, LoopWait, RunOptions};
+use crate::domain::loops::{LoopStart, LoopTask, LoopWait, RunOptions, TaskText};
 use crate::domain::model::ids::{AccountKind, ForgeName, IssueRef, Money, Number, RepoId, RepoRef, User, UserId};
 use crate::domain::providers::backends::BackendCall;
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
@@ -109,9 +109,7 @@ fn start(number: u64) -> LoopStart {
         place: IssueRef { repo, issue: Number(number) },
         by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },
         task: LoopTask {
-            title: "Fix it".into(),
-            body: String::new(),
-            html: None,
+            text: TaskText::new("Fix it", "", None),
             url: "https://git.example.org/team/app/issues/1".into(),
             hash: "0".repeat(64),
             author: None,
@@ -119,7 +117,6 @@ fn start(number: u64) -> LoopStart {
             unconfirmed_editor: None,
             edited_after: false,
             labels: Vec::new(),
-            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

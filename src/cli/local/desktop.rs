@@ -28,7 +28,7 @@ pub(super) fn notification(current: &Loop) -> Option<DesktopNotification> {
     };
     // Desktops interpret some HTML in the body.
     let plain = |text: &str| line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let body = format!("{}\n{}", plain(&current.task.title), plain(&current.why));
+    let body = format!("{}\n{}", plain(current.task.text.title()), plain(&current.why));
     let summary = format!(
         "ralph-bot needs you: {} is {} (iteration {})",
         current.id,
@@ -69,7 +69,7 @@ fn has_session(env: &Env) -> bool {
 mod tests {
     use super::*;
     use crate::domain::lifecycle;
-    use crate::domain::loops::{EscalationCause, LoopStart, LoopTask, RunOptions};
+    use crate::domain::loops::{EscalationCause, LoopStart, LoopTask, RunOptions, TaskText};
     use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
     use crate::domain::trust::policy::Policy;
@@ -85,9 +85,7 @@ mod tests {
             },
             by: User { id: UserId(1), login: "me".into(), kind: AccountKind::User },
             task: LoopTask {
-                title: "The <b>answer</b> is\u{202e} wrong & late".into(),
-                body: String::new(),
-                html: None,
+                text: TaskText::new("The <b>answer</b> is\u{202e} wrong & late", "", None),
                 url: String::new(),
                 hash: "0".repeat(64),
                 author: None,
@@ -95,7 +93,6 @@ mod tests {
                 unconfirmed_editor: None,
                 edited_after: false,
                 labels: Vec::new(),
-                unseen: Default::default(),
             },
             options: RunOptions::default(),
             policy: Policy::default(),

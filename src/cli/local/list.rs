@@ -48,7 +48,7 @@ pub(super) async fn print_list(choice: &FolderChoice, forge: &Local, json: bool)
             serde_json::json!({
                 "loop": known.id,
                 "state": known.state.as_str(),
-                "title": known.task.title,
+                "title": known.task.text.title(),
                 "why": known.why,
                 "branch": known.branch.pushed.as_ref().map(|_| &known.branch.name),
                 "iterations": known.spent.iterations,
@@ -70,7 +70,7 @@ pub(super) async fn print_list(choice: &FolderChoice, forge: &Local, json: bool)
             known.limits.iterations.progress(known.spent.iterations).replace(" of ", "/"),
             known.spent.cost.to_string(),
             moment(known.updated_at),
-            one_line(&known.task.title),
+            one_line(known.task.text.title()),
             one_line(&known.why),
         ]
     });

@@ -97,7 +97,7 @@ fn findings_text(current: &Loop) -> String {
 }
 
 fn summary_text(current: &Loop, steps: &[SuggestedCommand], now: Timestamp) -> String {
-    let mut text = format!("# {}\n\n", current.task.title);
+    let mut text = format!("# {}\n\n", current.task.text.title());
     let limits = &current.limits;
     let (state, minutes) = (current.state.words(), current.spent.time_at(now) / 60_000);
     text.push_str(&format!(

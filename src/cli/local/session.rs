@@ -15,11 +15,12 @@ use crate::cli::{CliError, print};
 use crate::config::{Config, Env};
 use crate::domain::lifecycle;
 use crate::domain::loops::command::{self, LoopCommand};
-use crate::domain::loops::{CommandInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
+use crate::domain::loops::{CommandInput, Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions, TaskText};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{IssueRef, LoopId, Number};
+use crate::domain::trust::limits::Limits;
 use crate::domain::trust::policy::Policy;
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::Engine;
 use crate::forge::local::Local;
 use crate::store::{Store, StoreResult, loops};
 
@@ -73,12 +74,7 @@ async fn restored(store: &Store, forge: &Local) -> Result<Vec<Loop>, CliError> {
 impl IdleEngine {
     /// Builds the engine and restores the issues and branches of earlier runs.
     pub(super) async fn build(config: &Config, env: &Env, forge: &Arc<Local>) -> Result<Self, CliError> {
-        let options = Options {
-            listen: false,
-            extra_forges: vec![forge.clone()],
-            tune: remove_forge_limits,
-            ..Options::default()
-        };
+        let options = Options { listen: false, extra_forges: vec![forge.clone()], ..Options::default() };
         let engine = app::build(config, env, &options).await;
         let engine = engine.map_err(|error| CliError::Failed(format!("could not start: {error:#}")))?;
         let known = restored(&engine.store, forge).await?;
@@ -112,19 +108,13 @@ impl IdleEngine {
         // An earlier run may have opened a pull request that its loop has learnt of only now.
         restored(&engine.store, &forge).await?;
         let app = Application::run(engine, config, &options).await.map_err(|error| failed(&error))?;
-        let mut policy = config.policy(&forge.repo().forge);
-        lift(&mut policy);
+        let policy = config.policy(&forge.repo().forge);
         Ok(LocalSession { app, forge, policy, data, invocation, json })
     }
 }
 
 /// Removes limits that protect forges. Only `--jobs` limits the number of loops.
-fn remove_forge_limits(settings: &mut EngineSettings) {
-    settings.forges.policies.values_mut().for_each(lift);
-}
-
-fn lift(policy: &mut Policy) {
-    let limits = &mut policy.limits;
+pub(super) fn remove_forge_limits(limits: &mut Limits) {
     (limits.comments_per_hour, limits.comments_per_day) = (u32::MAX, u32::MAX);
     (limits.loops, limits.loops_per_forge, limits.loops_per_repository) = (MOST_JOBS, None, MOST_JOBS);
 }
@@ -137,16 +127,13 @@ pub(super) fn task_hash(title: &str, body: &str) -> String {
 fn loop_task(issue: IssueSnapshot) -> LoopTask {
     LoopTask {
         hash: task_hash(&issue.title, &issue.body),
-        title: issue.title,
-        body: issue.body,
-        html: issue.html,
+        text: TaskText::new(issue.title, issue.body, issue.html.as_deref()),
         url: issue.url,
         author: issue.author,
         author_trusted: true,
         unconfirmed_editor: None,
         edited_after: false,
         labels: issue.labels,
-        unseen: Default::default(),
     }
 }
 

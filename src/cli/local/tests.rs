@@ -314,14 +314,15 @@ async fn finished_tasks_are_not_repeated() {
     let name = file.display().to_string();
     let more = ["--tasks", name.as_str(), "--jobs", "2"];
     let first = run_to(&setup, &more, ExitCode::FAILURE).await;
-    let mut states: Vec<_> = first.iter().map(|l| (l.task.title.as_str(), l.state.as_str())).collect();
+    let mut states: Vec<_> = first.iter().map(|l| (l.task.text.title(), l.state.as_str())).collect();
     states.sort_unstable();
     assert_eq!(states, [("Task one", "review"), ("Task two", "limit_reached")]);
 
     std::fs::write(&file, text(2)).expect("written");
     let again = run_to(&setup, &more, ExitCode::FAILURE).await;
     assert_eq!(again.len(), 2, "no task has a second loop");
-    let iterations_of = |title: &str| again.iter().find(|l| l.task.title == title).expect(title).spent.iterations;
+    let iterations_of =
+        |title: &str| again.iter().find(|l| l.task.text.title() == title).expect(title).spent.iterations;
     assert_eq!((iterations_of("Task one"), iterations_of("Task two")), (1, 2));
 
     std::fs::write(&file, "tasks:\n  - { titel: x }\n").expect("written");

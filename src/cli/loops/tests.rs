@@ -6,7 +6,7 @@ use crate::domain::lifecycle::samples;
 use crate::domain::loops::WorkOutcome;
 use crate::domain::loops::{
     ControlFigures, Guidance, GuidanceSource, KeptAlarm, LoopStart, LoopState, LoopTask, PlanApproval, PlanRun,
-    Planning, ProposedPlan, ServedBy,
+    Planning, ProposedPlan, ServedBy, TaskText,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
@@ -32,9 +32,7 @@ fn start(number: u64) -> LoopStart {
         place: IssueRef { repo, issue: Number(number) },
         by: user(5, "alice"),
         task: LoopTask {
-            title: "Fix\u{1b}[2J it".into(),
-            body: String::new(),
-            html: None,
+            text: TaskText::new("Fix\u{1b}[2J it", "", None),
             url: "https://git.example.org/team/app/issues/1".into(),
             hash: "0".repeat(64),
             author: None,
@@ -42,7 +40,6 @@ fn start(number: u64) -> LoopStart {
             unconfirmed_editor: None,
             edited_after: false,
             labels: Vec::new(),
-            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

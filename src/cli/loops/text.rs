@@ -231,7 +231,7 @@ pub(super) fn details(current: &Loop, now: Timestamp) -> String {
     say("loop", current.id.as_str());
     say("state", current.state.as_str());
     say("reason", &current.why);
-    say("issue", &format!("{}#{} {}", current.issue.repo, current.issue.issue, current.task.title));
+    say("issue", &format!("{}#{} {}", current.issue.repo, current.issue.issue, current.task.text.title()));
     say("page", &current.task.url);
     let (least, most) = current.usual_iterations();
     let iteration = current.limits.iterations.progress(current.spent.iterations);

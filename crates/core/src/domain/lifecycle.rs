@@ -181,7 +181,7 @@ impl StepContext {
     fn reported(&mut self, input: ForgeInput) {
         match input {
             ForgeInput::Rendered { html } => {
-                self.next.task.html = Some(html);
+                self.next.task.text.read_page(&html);
                 self.because("the forge rendered the task's text");
             }
             ForgeInput::IssueEnded { how } => {

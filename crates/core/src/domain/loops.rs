@@ -5,6 +5,7 @@
 mod agent_run;
 mod aggregate;
 mod branch_findings;
+mod call_plan;
 mod ci_progress;
 pub mod command;
 mod escalation;
@@ -46,6 +47,7 @@ pub use branch_findings::{
     AcceptedFindings, BaseCounts, BaseTestsRun, BranchFinding, ChangedTestFile, FailedVerification, RewrittenFile,
     TestEvidence, TestGuard, names_file,
 };
+pub use call_plan::{CallOutcome, CallPlan, CallPreparation, NextCall, RunCall};
 pub use ci_progress::{CiProgress, SeenChecks};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
@@ -79,3 +81,4 @@ pub use state::LoopState;
 pub use stop_reason::{LoopStopReason, StopAfterRestore, restored_words};
 pub use suggestion::{AppliedSuggestion, CommentedLines, SuggestedChange, suggested_text, with_suggestion};
 pub use task_statements::{FactSource, TaskStatements};
+pub use task_text::TaskText;

@@ -2,6 +2,7 @@
 //! provider-independent chat types.
 
 pub mod backends;
+pub mod call_refusal;
 pub mod chat;
 pub mod limit;
 pub mod money;

@@ -108,7 +108,7 @@ impl Executor {
             self.stepped(&decision).await;
         }
         if let Err(error) = unless_fenced(recorded) {
-            tracing::error!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
+            tracing::warn!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
         }
         // Where the claim failed, the next look at the queue repeats it.
         let next = self.context.store.outcome(next).await.unwrap_or_default();

@@ -86,7 +86,7 @@ impl Presence {
                 () = self.context.stopping.cancelled() => return,
             }
             if let Err(error) = self.meet_absent_forges().await {
-                tracing::error!(%error, "could not store the account that a forge reported; it is asked again");
+                tracing::warn!(%error, "could not store the account that a forge reported; it is asked again");
             }
         }
     }

@@ -193,7 +193,7 @@ fn prompt_learning(learning: memory::Learning, confidence: f64) -> PromptLearnin
 /// Builds the query for learnings from the title, failing checks and their first errors, changed files, files that
 /// failing checks name, and the task text. The text is last because long queries are cut.
 fn query(current: &Loop) -> LearningQuery {
-    let mut text = current.task.agent_title();
+    let mut text = current.task.text.agent_title().to_owned();
     let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
     let failing = || outcomes.iter().filter(|outcome| !outcome.holds);
     for outcome in failing() {
@@ -206,7 +206,7 @@ fn query(current: &Loop) -> LearningQuery {
         text.push('\n');
         text.push_str(path);
     }
-    text.push_str(&format!("\n\n{}", current.task.agent_body()));
+    text.push_str(&format!("\n\n{}", current.task.text.agent_body()));
     LearningQuery { text, task_type: current.task_type(), repository: current.issue.repo.clone(), embedding: None }
 }
 

@@ -10,8 +10,8 @@ use crate::agent::{AgentOutcome, Backend};
 use crate::domain::loops::{AgentSession, Loop};
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use crate::domain::providers::backends::{
-    BackendChange, BackendObservation, BackendRole, BackendStatus, Backends, Blocked, BlockedBy, CallAdvice,
-    CallRequest, ClaimedState, CooldownReason, PreviousSession,
+    BackendChange, BackendObservation, BackendRole, BackendStatus, Backends, CallAdvice, CallRequest, ClaimedState,
+    CooldownReason, PreviousSession,
 };
 use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
@@ -203,7 +203,7 @@ impl Calls {
                 [tier, ModelTier::Default, ModelTier::Cheap, ModelTier::Strong]
             }
         };
-        if let Some(configured) = self.settings.models.get(backend) {
+        if let Some(configured) = self.settings.models(backend) {
             models.extend(tiers.into_iter().filter_map(|tier| configured.of(tier)).cloned());
         }
         let mut seen = BTreeSet::new();
@@ -298,12 +298,9 @@ impl Calls {
         kill_point("K16b");
     }
 
-    /// Enables the first disabled backend among the reasons; returns `true` if there was one.
-    pub(super) async fn enable_one(&self, reasons: &[Blocked]) -> bool {
-        let waits = reasons.iter().find(|blocked| matches!(blocked.by, BlockedBy::Disabled(..)));
-        let Some(blocked) = waits else { return false };
-        self.observe(BackendObservation::Enabled { backend: blocked.backend.clone() }).await;
-        true
+    /// Enables a disabled backend.
+    pub(super) async fn enable(&self, backend: &str) {
+        self.observe(BackendObservation::Enabled { backend: backend.to_owned() }).await;
     }
 
     /// Enables a backend that cooled down because of errors, after a person resumed the loop.
@@ -385,7 +382,7 @@ impl Calls {
 
     /// Returns the cost of tokens according to the price table; `None` if the price is unknown.
     pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &TokenUsage) -> Option<Money> {
-        let model = model.or_else(|| self.settings.models.get(backend)?.default.as_deref())?;
+        let model = model.or_else(|| self.settings.models(backend)?.default.as_deref())?;
         self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)
     }
 
@@ -430,10 +427,4 @@ impl Calls {
             None => CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() },
         }
     }
-}
-
-/// Describes why backends are unavailable, for people.
-pub(super) fn reasons_words(reasons: &[Blocked]) -> String {
-    let words: Vec<_> = reasons.iter().map(|blocked| format!("{}: {}", blocked.backend, blocked.by)).collect();
-    if words.is_empty() { "no backend is configured for it".to_owned() } else { words.join("; ") }
 }

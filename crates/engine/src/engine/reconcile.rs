@@ -9,7 +9,7 @@ use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
-use crate::domain::loops::{CommandInput, ForgeInput, Loop, LoopInput, LoopState, WaitReason, WorkOutcome};
+use crate::domain::loops::{CommandInput, ForgeInput, Loop, LoopInput, LoopState, TaskText, WaitReason, WorkOutcome};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, names_label};
 use crate::domain::model::ids::{IssueRef, LoopId, Number, RepoRef, Timestamp};
 use crate::engine::comments::Comments;
@@ -70,7 +70,7 @@ impl Reconciler {
             let live = everything || over(last_live, self.rounds.settings.live);
             let round = async { if live { self.reconcile_step(everything).await } else { self.look_at_due().await } };
             if let Some(Err(error)) = self.context.until_stopped(grace, round).await {
-                tracing::error!(%error, "the reconciliation failed; the next round starts over");
+                tracing::warn!(%error, "the reconciliation failed; the next round starts over");
             }
             if everything {
                 last_idle = Some(now);
@@ -362,7 +362,8 @@ impl Reconciler {
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
         let html = page_of(account, repo, &issue.body, issue.html.clone()).await?;
-        let view = crate::domain::report::missed_label(&issue.title, (&issue.body, html.as_deref()), &hash);
+        let text = TaskText::new(issue.title.as_str(), issue.body.as_str(), html.as_deref());
+        let view = crate::domain::report::missed_label(&text, &hash);
         let effect = Effect::Forge(ForgeEffect::Comment {
             key: format!("missed/{}", &hash[..8]),
             on: issue.number,

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use globset::GlobMatcher;
-
-use crate::config::{AssistantChoice, ForgeUpdates, HookProgram, KeySources, MoneyLimits};
+use crate::config::{AssistantChoice, ForgeUpdates, HookProgram, KeySources, MoneyLimits, RepoPattern};
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, RepoRef};
@@ -20,6 +18,7 @@ use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
 use crate::forge::http::jitter;
+use crate::process::SandboxTier;
 use crate::process::sandbox::SandboxSettings;
 
 /// Wait after a failed step, so that a failing store is not called in a tight loop.
@@ -62,20 +61,11 @@ pub struct EngineSettings {
     pub workers: usize,
 }
 
-/// Pattern of watched repositories: `forge:owner/name` with globs.
-#[derive(Debug, Clone)]
-pub struct RepositoryPattern {
-    /// Forge.
-    pub forge: ForgeName,
-    /// Glob over `owner/name`.
-    pub name: GlobMatcher,
-}
-
 /// Watched repositories and the operator's policies.
 #[derive(Debug, Clone)]
 pub struct ForgeSettings {
     /// Watched repositories; empty watches all.
-    pub repositories: Vec<RepositoryPattern>,
+    pub repositories: Vec<RepoPattern>,
     /// Source of changes by forge: webhooks or polling. Forges without an entry use webhooks.
     pub updates: HashMap<ForgeName, ForgeUpdates>,
     /// Policy by forge.
@@ -89,9 +79,7 @@ pub struct ForgeSettings {
 impl ForgeSettings {
     /// Whether a repository is watched.
     pub fn watches(&self, repo: &RepoRef) -> bool {
-        let name = repo.full_name();
-        self.repositories.is_empty()
-            || self.repositories.iter().any(|p| p.forge == repo.forge && p.name.is_match(&name))
+        self.repositories.is_empty() || self.repositories.iter().any(|pattern| pattern.matches(repo))
     }
 
     /// Returns the operator's policy for a forge.
@@ -110,9 +98,7 @@ impl ForgeSettings {
 pub struct CallSettings {
     /// Backend of loops that select no other.
     pub default_backend: String,
-    /// Models of each backend, by backend name.
-    pub models: HashMap<String, BackendModels>,
-    /// Settings for selecting a backend; backends that cannot be used here are disabled.
+    /// Settings of the backends; backends that cannot be used here are disabled.
     pub backends: BackendsSettings,
     /// Digest per backend, which changes if its settings, program or key change.
     pub fingerprints: BTreeMap<String, String>,
@@ -122,12 +108,22 @@ pub struct CallSettings {
     pub rules: HashMap<String, ModelRules>,
     /// Token prices, by backend name.
     pub prices: HashMap<String, PriceTable>,
-    /// Context window in tokens, by backend name; unknown ones are missing.
-    pub context_windows: HashMap<String, u64>,
     /// Assistant that is asked first, with its model; `None` if none is configured by name.
     pub assistant: Option<AssistantChoice>,
     /// Daily spending limits.
     pub money: MoneyLimits,
+}
+
+impl CallSettings {
+    /// Returns the configured models of a backend; `None` for an unknown backend.
+    pub fn models(&self, backend: &str) -> Option<&BackendModels> {
+        Some(&self.backends.backends.get(backend)?.models)
+    }
+
+    /// Returns the configured context window of a backend in tokens; `None` if unknown.
+    pub fn context_window(&self, backend: &str) -> Option<u64> {
+        self.backends.backends.get(backend)?.context_window
+    }
 }
 
 /// Questions to assistants.
@@ -148,18 +144,27 @@ pub struct ProgramSettings {
     pub program: Option<PathBuf>,
     /// Folder of temporary files of runs.
     pub scratch: PathBuf,
-    /// Whether agents and checks run in bubblewrap sandboxes.
-    pub sandboxed: bool,
-    /// Settings of these sandboxes.
-    pub sandbox: SandboxSettings,
-    /// Description of the sandbox for people.
-    pub sandbox_words: String,
-    /// Reason why no loop may run, if the required sandbox is missing.
-    pub sandbox_refusal: Option<String>,
-    /// Reason why no loop of a public repository may run, if its sandbox would be too weak.
-    pub sandbox_refusal_of_public: Option<String>,
+    /// Sandbox of agents and checks.
+    pub sandbox: ServiceSandbox,
     /// Network destinations that agents may reach.
     pub agent_egress: Egress,
+}
+
+/// Sandbox of agents and checks on this machine.
+#[derive(Debug, Clone)]
+pub struct ServiceSandbox {
+    /// Whether agents and checks run in sandboxes.
+    pub on: bool,
+    /// Settings of these sandboxes.
+    pub settings: SandboxSettings,
+    /// Tier that the probe found.
+    pub tier: SandboxTier,
+    /// Description for people.
+    pub words: String,
+    /// Reason why no loop may run; `None` if loops may run.
+    pub refusal: Option<String>,
+    /// Reason why no loop of a public repository may run; `None` if loops may run.
+    pub refusal_of_public: Option<String>,
 }
 
 /// Folders with one subfolder per loop.

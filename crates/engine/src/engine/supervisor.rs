@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use failpoint::kill_point;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -50,7 +50,12 @@ impl Role {
 
 /// Runs the tasks of a role until `engine.context.stopping` is cancelled, then waits for agents within the grace period.
 pub async fn run(engine: Arc<Engine>, role: Role) {
-    let mut tasks = ServiceTasks { running: JoinSet::new(), context: engine.context.clone(), pace: engine.leases.pace };
+    let mut tasks = ServiceTasks {
+        running: JoinSet::new(),
+        names: HashMap::new(),
+        context: engine.context.clone(),
+        pace: engine.leases.pace,
+    };
     engine.leases.watch.lock().await.tells = role != Role::Runner;
     if role.controls() {
         control(&mut tasks, &engine);
@@ -61,22 +66,23 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         if let Err(error) = engine.store.write(move |c| hosts::start(c, &host, now)).await {
             tracing::warn!(%error, "this host could not be added to the list of hosts; the next heartbeat tries again");
         }
-        tasks.spawn(workers(engine.clone(), role.controls()));
+        tasks.spawn("workers", workers(engine.clone(), role.controls()));
     }
     if role.runs() && !role.controls() {
         let reconciler = engine.reconciler.clone();
-        tasks.spawn(async move {
+        tasks.spawn("housekeeping", async move {
             reconciler.housekeeping.clean_host_at(reconciler.rounds.settings.idle).await;
         });
     }
     if role.controls() || role.runs() {
-        tasks.spawn(heartbeat(engine.leases.clone(), role.runs()));
+        tasks.spawn("leases", heartbeat(engine.leases.clone(), role.runs()));
     }
-    tasks.spawn(watch(engine.context.clone()));
-    tasks.spawn(engine.presence.clone().await_forges());
-    while let Some(ended) = tasks.running.join_next().await {
+    tasks.spawn("watch", watch(engine.context.clone()));
+    tasks.spawn("presence", engine.presence.clone().await_forges());
+    while let Some(ended) = tasks.running.join_next_with_id().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a task of the service failed; the service stops and has to be restarted");
+            let name = tasks.names.get(&error.id()).copied();
+            tracing::error!(name, %error, "a task of the service failed; the service stops and has to be restarted");
             engine.context.stopping.cancel();
         }
     }
@@ -97,7 +103,7 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
 /// Starts the tasks that step loops and call the forges.
 fn control(tasks: &mut ServiceTasks, engine: &Arc<Engine>) {
     let Engine { executor, forge_effects, channels, .. } = &**engine;
-    tasks.spawn(engine.intake.clone().intake());
+    tasks.spawn("intake", engine.intake.clone().intake());
     tasks.start("step", |wake| &wake.step, executor, |executor| async move { executor.loop_step().await });
     tasks.start("timer", |wake| &wake.timer, executor, |executor| async move { executor.timer_step().await });
     let forges = engine.forges.accounts.len();
@@ -114,19 +120,22 @@ fn control(tasks: &mut ServiceTasks, engine: &Arc<Engine>) {
             move |channels: Arc<Channels>| async move { channels.send_next_notice(&channels.channels[at]).await };
         tasks.start("notify", |wake| &wake.notify, channels, step);
     }
-    tasks.spawn(engine.reconciler.clone().run(engine.leases.pace.stop_grace));
+    tasks.spawn("reconciler", engine.reconciler.clone().run(engine.leases.pace.stop_grace));
 }
 
 /// Tasks of this process.
 struct ServiceTasks {
     running: JoinSet<()>,
+    /// Name of each task, for logs.
+    names: HashMap<Id, &'static str>,
     context: ServiceContext,
     pace: Pace,
 }
 
 impl ServiceTasks {
-    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.running.spawn(task);
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.running.spawn(task);
+        self.names.insert(handle.id(), name);
     }
 
     /// Starts a task that calls a step of a service whenever work may be available.
@@ -137,13 +146,13 @@ impl ServiceTasks {
         Fut: Future<Output = Result<bool, StoreError>> + Send,
     {
         let (service, context, pace) = (service.clone(), self.context.clone(), self.pace);
-        self.spawn(async move {
+        self.spawn(name, async move {
             while !context.stopping.is_cancelled() {
                 let failed = match context.until_stopped(pace.stop_grace, step(service.clone())).await {
                     None | Some(Ok(true)) => continue,
                     Some(Ok(false)) => false,
                     Some(Err(error)) => {
-                        tracing::error!(name, %error, "a step failed");
+                        tracing::warn!(name, %error, "a step failed");
                         true
                     }
                 };
@@ -185,12 +194,12 @@ impl Workers {
             Ok((id, outcome)) => {
                 self.cancels.remove(&id);
                 outcome.unwrap_or_else(|error| {
-                    tracing::error!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
+                    tracing::warn!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
                     None
                 })
             }
             Err(error) => {
-                tracing::error!(%error, "a work effect panicked; it is retried when its lease expires");
+                tracing::warn!(%error, "a work effect panicked; it is retried when its lease expires");
                 None
             }
         }
@@ -218,7 +227,7 @@ async fn workers(engine: Arc<Engine>, steps: bool) {
                 Ok(Some(work)) => workers.begin(work),
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::error!(%error, "pending work could not be claimed");
+                    tracing::warn!(%error, "pending work could not be claimed");
                     failed = true;
                     break;
                 }
@@ -251,7 +260,7 @@ async fn stop_cancelled(context: &ServiceContext, cancels: &HashMap<i64, Cancell
     }
     match context.store.read(outbox::to_stop).await {
         Ok(rows) => rows.iter().filter_map(|id| cancels.get(id)).for_each(CancellationToken::cancel),
-        Err(error) => tracing::error!(%error, "cancelled work could not be looked up"),
+        Err(error) => tracing::warn!(%error, "cancelled work could not be looked up"),
     }
 }
 
@@ -274,7 +283,7 @@ async fn heartbeat(leases: Arc<Leases>, runs: bool) {
     let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     while !leases.context.stopping.is_cancelled() {
         if let Err(error) = leases.follow_clock_changes().await {
-            tracing::error!(%error, "leases could not be adjusted to a change of the clock");
+            tracing::warn!(%error, "leases could not be adjusted to a change of the clock");
         }
         let held = leases.held.renewed();
         for (name, fence) in not_renewed(&leases, held, lease_ms).await {
@@ -312,15 +321,15 @@ async fn not_renewed(leases: &Leases, held: Vec<(String, i64)>, lease_ms: i64) -
             held.into_iter().filter(|(name, _)| lost.contains(name)).collect()
         }
         Ok(Err(error @ StoreError::Full { .. })) => {
-            tracing::error!(%error, "the leases could not be renewed");
+            tracing::warn!(%error, "the leases could not be renewed");
             Vec::new()
         }
         Ok(Err(error)) => {
-            tracing::error!(%error, "the leases could not be renewed");
+            tracing::warn!(%error, "the leases could not be renewed");
             held
         }
         Err(_) => {
-            tracing::error!("the leases could not be renewed in time");
+            tracing::warn!("the leases could not be renewed in time");
             held
         }
     }

@@ -30,7 +30,7 @@ pub async fn serve(listener: UnixListener, session: Session, cancel: Cancellatio
             () = cancel.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a connection to the session memory failed");
+                    tracing::warn!(%error, "a connection to the session memory failed");
                 }
             }
             taken = listener.accept(), if connections.len() < MAX_CONNECTIONS => match taken {

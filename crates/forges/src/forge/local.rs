@@ -164,11 +164,12 @@ impl Local {
     pub fn restore(&self, known: &Loop) {
         let mut state = self.lock();
         let task = &known.task;
-        let issue = self.new_issue(known.issue.issue, &task.title, &task.body, task.labels.clone(), self.user());
+        let issue =
+            self.new_issue(known.issue.issue, task.text.title(), task.text.body(), task.labels.clone(), self.user());
         state.next_number = state.next_number.max(issue.number.0 + 1);
         state.issues.insert(issue.number.0, issue);
         let Some(pull) = &known.pull.opened else { return };
-        let mut issue = self.new_issue(pull.number, &task.title, "", Vec::new(), self.own());
+        let mut issue = self.new_issue(pull.number, task.text.title(), "", Vec::new(), self.own());
         issue.is_pull = true;
         state.issues.insert(pull.number.0, issue);
         state.next_number = state.next_number.max(pull.number.0 + 1);

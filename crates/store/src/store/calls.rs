@@ -8,8 +8,9 @@ use crate::domain::loops::{LoopState, TimerKind, WaitReason};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
     self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
-    Blocked, CallAdvice, CallRequest, SessionUse,
+    CallAdvice, CallRequest, SessionUse,
 };
+use crate::domain::providers::call_refusal::CallRefusal;
 use crate::domain::providers::money::{
     CostAccount, CostAccounts, CostLimitReached, Ending, Permit, Reservation, day_of, likely_cost,
 };
@@ -70,20 +71,8 @@ pub enum CallDecision {
         /// State changes of backends.
         changes: Vec<BackendChange>,
     },
-    /// No backend now; ask again at `until`.
-    Wait {
-        /// Time of the next attempt.
-        until: Timestamp,
-        /// Reason for each backend.
-        reasons: Vec<Blocked>,
-    },
-    /// No backend is available, and waiting would not help.
-    Never {
-        /// Reason for each backend.
-        reasons: Vec<Blocked>,
-    },
-    /// A cost limit is reached.
-    NoMoney(CostLimitReached),
+    /// The call cannot start.
+    Refused(CallRefusal),
 }
 
 /// Result of an observation of backends.
@@ -186,12 +175,14 @@ pub fn begin(
     let known = state(c)?;
     let (backend, session) = match backends::choose(&known, settings, &request, seed, now) {
         BackendChoice::Use { backend, session } => (backend, session),
-        BackendChoice::Wait { until, reasons } => return Ok(CallDecision::Wait { until, reasons }),
-        BackendChoice::Never { reasons } => return Ok(CallDecision::Never { reasons }),
+        BackendChoice::Wait { until, reasons } => {
+            return Ok(CallDecision::Refused(CallRefusal::Wait { until, reasons }));
+        }
+        BackendChoice::Never { reasons } => return Ok(CallDecision::Refused(CallRefusal::Never { reasons })),
     };
     let (reserve, at_most) = match ledger(c, caller, now)?.permit(likely, now) {
         Permit::Yes { reserve, at_most } => (reserve, at_most),
-        Permit::No(reached) => return Ok(CallDecision::NoMoney(reached)),
+        Permit::No(reached) => return Ok(CallDecision::Refused(CallRefusal::NoMoney(reached))),
     };
     let models = models(&backend);
     let lacks = |model: &&String| {
@@ -547,7 +538,7 @@ mod tests {
             let mut only = request();
             only.exclude = vec!["one".into(), "two".into()];
             let none = begin(c, &caller("a/3", "a"), &only, &|_| Vec::new(), &settings(), 1, NOW)?;
-            let CallDecision::Never { reasons } = none else { panic!("{none:?}") };
+            let CallDecision::Refused(CallRefusal::Never { reasons }) = none else { panic!("{none:?}") };
             assert!(reasons.iter().all(|blocked| blocked.by == BlockedBy::Excluded));
             Ok(())
         })
@@ -563,7 +554,7 @@ mod tests {
             assert!(matches!(first, CallDecision::Call { at_most: Some(most), .. } if most == Money::from_usd(0.6)));
             // The first call reserves half a dollar; the rest is too little for another call.
             let second = begun(c, "b/1", "b", limits)?;
-            let CallDecision::NoMoney(reached) = second else { panic!("{second:?}") };
+            let CallDecision::Refused(CallRefusal::NoMoney(reached)) = second else { panic!("{second:?}") };
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
             record_cost(c, &caller("a/1", "a"), Money::from_usd(0.1), NOW)?;
             end(c, "a/1", &booking(Ending::Cost(Money::from_usd(0.01))), &settings(), NOW, |call, cost| {
@@ -719,7 +710,7 @@ mod tests {
                     cost,
                 })
             };
-            let money = |begun: CallDecision| !matches!(begun, CallDecision::NoMoney(_));
+            let money = |begun: CallDecision| !matches!(begun, CallDecision::Refused(CallRefusal::NoMoney(_)));
             // The first call reserves half a dollar for calls of any loop.
             assert!(money(at("a", "work", 7, NOW)?));
             assert!(!money(at("b", "work", 7, NOW)?), "what is held counts");
@@ -748,7 +739,8 @@ mod tests {
                 assert_eq!(backend_of(&ask(key)?), "one");
             }
             let fourth = ask("a/1/prompt-4")?;
-            assert!(matches!(&fourth, CallDecision::NoMoney(reached) if reached.free_at.is_none()), "{fourth:?}");
+            let CallDecision::Refused(CallRefusal::NoMoney(reached)) = fourth else { panic!("{fourth:?}") };
+            assert_eq!(reached.free_at, None);
             Ok(())
         })
         .await;

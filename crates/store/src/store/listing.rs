@@ -64,7 +64,7 @@ impl LoopRow {
             id: of.id.clone(),
             repo: of.issue.repo.clone(),
             issue: of.issue.issue,
-            title: of.task.title.clone(),
+            title: of.task.text.title().to_owned(),
             url: of.task.url.clone(),
             state: of.state,
             waits: of.waits_for_person(),

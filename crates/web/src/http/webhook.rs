@@ -98,7 +98,7 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
         Ok(new)
     });
     let new = inserted.await.map_err(|error| {
-        tracing::error!(%error, "a delivery could not be stored");
+        tracing::warn!(%error, "a delivery could not be stored");
         match error {
             StoreError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "the disk is full"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored"),

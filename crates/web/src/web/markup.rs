@@ -227,7 +227,7 @@ pub(super) fn rendered(
             ([(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, policy)], text).into_response()
         }
         Err(error) => {
-            tracing::error!(template, error, "a page could not be rendered");
+            tracing::warn!(template, error, "a page could not be rendered");
             (StatusCode::INTERNAL_SERVER_ERROR, "The page could not be rendered; the log of the service says why.\n")
                 .into_response()
         }

@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use ralph_types::failure::Failure;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -91,7 +92,7 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// A message for the model: the call is invalid, or the system reported an error.
-    pub(super) fn edit(&self, edit: EditCommand) -> Result<String, String> {
+    pub(super) fn edit(&self, edit: EditCommand) -> Result<String, Failure> {
         match edit {
             EditCommand::View { path, view_range } => self.view(&path, view_range),
             EditCommand::Create { path, file_text } => {
@@ -118,7 +119,7 @@ impl Tree<'_> {
     }
 
     /// Splits a path within the tree into its parts.
-    fn parts(&self, path: &str) -> Result<Vec<String>, String> {
+    fn parts(&self, path: &str) -> Result<Vec<String>, Failure> {
         let given = Path::new(path);
         let within = if given.is_absolute() {
             given.strip_prefix(self.top).map_err(|_| {
@@ -133,20 +134,20 @@ impl Tree<'_> {
                 Component::Normal(part) => parts.push(part.to_string_lossy().into_owned()),
                 Component::CurDir => {}
                 _ => {
-                    return Err(format!(
+                    return Err(Failure::new(format!(
                         "{path:?} is not valid: write the path without `..`, relative to the root of the tree"
-                    ));
+                    )));
                 }
             }
         }
         if path.contains('\0') || path.is_empty() {
-            return Err("the path is empty or contains NUL characters".to_owned());
+            return Err(Failure::new("the path is empty or contains NUL characters"));
         }
         Ok(parts)
     }
 
     /// Opens a folder without following symbolic links. With `make`, missing folders are created.
-    fn folder(&self, parts: &[String], make: bool) -> Result<OwnedFd, String> {
+    fn folder(&self, parts: &[String], make: bool) -> Result<OwnedFd, Failure> {
         let mut folder = openat(CWD, self.top, FOLDER, Mode::empty())
             .map_err(|error| format!("the work tree cannot be opened ({error})"))?;
         for part in parts {
@@ -160,7 +161,7 @@ impl Tree<'_> {
         Ok(folder)
     }
 
-    fn view(&self, path: &str, range: Option<[i64; 2]>) -> Result<String, String> {
+    fn view(&self, path: &str, range: Option<[i64; 2]>) -> Result<String, Failure> {
         let parts = self.parts(path)?;
         let Some((name, above)) = parts.split_last() else { return listed(self.folder(&[], false)?) };
         let folder = self.folder(above, false)?;
@@ -172,32 +173,35 @@ impl Tree<'_> {
         }
     }
 
-    fn text(&self, path: &str) -> Result<String, String> {
+    fn text(&self, path: &str) -> Result<String, Failure> {
         let parts = self.parts(path)?;
         let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
         String::from_utf8(contents(&self.folder(above, false)?, path, name)?)
-            .map_err(|_| format!("{path} is not UTF-8 text; change it by a command"))
+            .map_err(|_| Failure::new(format!("{path} is not UTF-8 text; change it by a command")))
     }
 
     /// Creates or replaces a file; returns `true` if it is new.
-    fn write(&self, path: &str, text: &str, make_folders: bool) -> Result<bool, String> {
+    fn write(&self, path: &str, text: &str, make_folders: bool) -> Result<bool, Failure> {
         let parts = self.parts(path)?;
         let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
         let full = self.top.join(parts.iter().collect::<PathBuf>());
         if parts[0] == ".git" || self.read_only.iter().any(|path| full.starts_with(path)) {
-            return Err(format!("{path} may only be read"));
+            return Err(Failure::new(format!("{path} may only be read")));
         }
         if text.len() as u64 > MAX_FILE {
-            return Err(format!("a file of {} bytes is too large; at most {MAX_FILE} are written", text.len()));
+            return Err(Failure::new(format!(
+                "a file of {} bytes is too large; at most {MAX_FILE} are written",
+                text.len()
+            )));
         }
         let folder = self.folder(above, make_folders)?;
         let mode = match statat(&folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
                 Some(Mode::from_raw_mode(stat.st_mode & 0o777))
             }
-            Ok(_) => return Err(format!("{path} is not a regular file (links are not followed)")),
+            Ok(_) => return Err(Failure::new(format!("{path} is not a regular file (links are not followed)"))),
             Err(Errno::NOENT) => None,
-            Err(error) => return Err(format!("{path} cannot be inspected ({error})")),
+            Err(error) => return Err(Failure::new(format!("{path} cannot be inspected ({error})"))),
         };
         let beside = format!(".ralph-{}", uuid::Uuid::now_v7().simple());
         let placed = placed(&folder, &beside, name, text, mode);
@@ -229,7 +233,7 @@ fn unopened(part: &str, error: Errno) -> String {
 }
 
 /// Returns the content of a regular file.
-fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, String> {
+fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Failure> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = openat(folder, name, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOENT => format!("there is no file {path}"),
@@ -238,7 +242,7 @@ fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Strin
     })?;
     let stat = rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be read ({error})"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(format!("{path} is not a regular file"));
+        return Err(Failure::new(format!("{path} is not a regular file")));
     }
     let mut bytes = Vec::new();
     File::from(file)
@@ -246,12 +250,12 @@ fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Strin
         .read_to_end(&mut bytes)
         .map_err(|error| format!("{path} cannot be read ({error})"))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("{path} is larger than {MAX_FILE} bytes; read parts of it by a command"));
+        return Err(Failure::new(format!("{path} is larger than {MAX_FILE} bytes; read parts of it by a command")));
     }
     Ok(bytes)
 }
 
-fn listed(folder: OwnedFd) -> Result<String, String> {
+fn listed(folder: OwnedFd) -> Result<String, Failure> {
     let entries = rustix::fs::Dir::read_from(&folder).map_err(|error| format!("it cannot be listed ({error})"))?;
     let mut names: Vec<String> = entries
         .flatten()
@@ -271,7 +275,7 @@ fn listed(folder: OwnedFd) -> Result<String, String> {
 }
 
 /// Returns the lines of a text in a range, with line numbers.
-fn numbered(path: &str, text: &str, range: Option<[i64; 2]>) -> Result<String, String> {
+fn numbered(path: &str, text: &str, range: Option<[i64; 2]>) -> Result<String, Failure> {
     let count = text.lines().count();
     if count == 0 {
         return Ok("(an empty file)".to_owned());
@@ -280,7 +284,7 @@ fn numbered(path: &str, text: &str, range: Option<[i64; 2]>) -> Result<String, S
     let last = if last < 0 { count } else { usize::try_from(last).unwrap_or(count).min(count) };
     let first = usize::try_from(first).unwrap_or(0).max(1);
     if first > last {
-        return Err(format!("{path} has {count} lines; there are none from {first} to {last}"));
+        return Err(Failure::new(format!("{path} has {count} lines; there are none from {first} to {last}")));
     }
     let mut shown = String::new();
     for (at, line) in text.lines().enumerate().take(last).skip(first - 1) {
@@ -301,9 +305,9 @@ fn around(text: &str, first: usize, lines: usize) -> String {
     numbered("it", text, Some([from as i64, to])).unwrap_or_default()
 }
 
-fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, String> {
+fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, Failure> {
     if old.is_empty() {
-        return Err("old_str is empty: give the text to replace".to_owned());
+        return Err(Failure::new("old_str is empty: give the text to replace"));
     }
     match text.matches(old).count() {
         1 => Ok(text.replacen(old, new, 1)),
@@ -313,16 +317,18 @@ fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, Stri
         }
         0 => {
             let hint = if text.contains(old.trim()) { " as it is written; blanks at its ends differ" } else { "" };
-            Err(format!("old_str is not in {path}{hint}. View the file and copy the text exactly."))
+            Err(Failure::new(format!("old_str is not in {path}{hint}. View the file and copy the text exactly.")))
         }
-        count => Err(format!("old_str is {count} times in {path}; add surrounding lines, so that it occurs once")),
+        count => Err(Failure::new(format!(
+            "old_str is {count} times in {path}; add surrounding lines, so that it occurs once"
+        ))),
     }
 }
 
-fn inserted(path: &str, text: &str, after: usize, new: &str) -> Result<String, String> {
+fn inserted(path: &str, text: &str, after: usize, new: &str) -> Result<String, Failure> {
     let count = text.lines().count();
     if after > count {
-        return Err(format!("{path} has {count} lines; nothing can be inserted after line {after}"));
+        return Err(Failure::new(format!("{path} has {count} lines; nothing can be inserted after line {after}")));
     }
     let at = text.split_inclusive('\n').take(after).map(str::len).sum();
     let (before, rest) = text.split_at(at);

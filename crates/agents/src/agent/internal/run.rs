@@ -377,7 +377,9 @@ impl InternalRun<'_> {
         if !self.run.purpose.changes_tree() && changed.is_some() {
             return Err("the files are read-only in this run".to_owned());
         }
-        let text = Tree { top: &self.run.tree, read_only: &self.run.read_only }.edit(edit)?;
+        let text = Tree { top: &self.run.tree, read_only: &self.run.read_only }
+            .edit(edit)
+            .map_err(|failure| failure.to_string())?;
         if let Some(path) = changed {
             let path = self.shown(&path, MAX_ERROR);
             (self.on_event)(AgentEvent::FileChanged { path });

@@ -10,6 +10,7 @@ mod test_runs;
 
 use std::collections::HashSet;
 
+use ralph_types::failure::Failure;
 use regex::{Regex, RegexBuilder};
 
 use crate::domain::model::path_patterns::path_globs;
@@ -100,34 +101,36 @@ pub fn choose(
 }
 
 /// Validates a check. The error is one sentence for the check's author.
-pub fn validate(check: &Check) -> Result<(), String> {
+pub fn validate(check: &Check) -> Result<(), Failure> {
     if check.name.trim().is_empty() {
-        return Err("the name is empty".to_owned());
+        return Err(Failure::new("the name is empty"));
     }
     if check.name.chars().any(char::is_control) || check.name.chars().count() > MAX_NAME {
-        return Err(format!("the name must be one line of at most {MAX_NAME} characters"));
+        return Err(Failure::new(format!("the name must be one line of at most {MAX_NAME} characters")));
     }
     if check.command.trim().is_empty() {
-        return Err("the command is empty".to_owned());
+        return Err(Failure::new("the command is empty"));
     }
     if check.command.contains('\0') {
-        return Err("the command holds a NUL character".to_owned());
+        return Err(Failure::new("the command holds a NUL character"));
     }
     if check.command.len() > MAX_COMMAND {
-        return Err(format!("the command is longer than {MAX_COMMAND} bytes; put it into a script in the repository"));
+        return Err(Failure::new(format!(
+            "the command is longer than {MAX_COMMAND} bytes; put it into a script in the repository"
+        )));
     }
     if let Some(seconds) = check.timeout_s.filter(|seconds| !(1..=MAX_TIMEOUT_S).contains(seconds)) {
-        return Err(format!("the timeout is {seconds} s; it must be between 1 s and {MAX_TIMEOUT_S} s"));
+        return Err(Failure::new(format!("the timeout is {seconds} s; it must be between 1 s and {MAX_TIMEOUT_S} s")));
     }
     if let Some(pattern) = &check.counts {
         let compiled = compile(pattern)?;
         let named: Vec<&str> = compiled.capture_names().flatten().collect();
         if !named.iter().any(|name| matches!(*name, "passed" | "failed")) {
-            return Err("the pattern in `counts` needs a group `(?P<passed>…)` or `(?P<failed>…)`".to_owned());
+            return Err(Failure::new("the pattern in `counts` needs a group `(?P<passed>…)` or `(?P<failed>…)`"));
         }
     }
     if let Some(glob) = &check.junit {
-        report_path(glob).map_err(|reason| format!("`junit`: {reason}"))?;
+        report_path(glob).map_err(|reason| Failure::new(format!("`junit`: {reason}")))?;
     }
     match &check.rule {
         CheckRule::ExitCode | CheckRule::EmptyOutput => Ok(()),
@@ -136,7 +139,7 @@ pub fn validate(check: &Check) -> Result<(), String> {
             if (0.0..=100.0).contains(&min.0) {
                 Ok(())
             } else {
-                Err(format!("`min` is {}; it must be 0 to 100", min.0))
+                Err(Failure::new(format!("`min` is {}; it must be 0 to 100", min.0)))
             }
         }
         CheckRule::Count { pattern, at_least, at_most, .. } => {
@@ -147,43 +150,47 @@ pub fn validate(check: &Check) -> Result<(), String> {
 }
 
 /// Validates the glob of a check's JUnit files. The error is one sentence for the check's author.
-pub fn report_path(glob: &str) -> Result<(), String> {
+pub fn report_path(glob: &str) -> Result<(), Failure> {
     let inside = !glob.starts_with('/') && glob.split('/').all(|part| part != "..");
     match path_globs(&[glob]) {
         Ok(_) if inside && !glob.is_empty() && glob.len() <= MAX_PATTERN => Ok(()),
-        Ok(_) => Err("expected a path from the top of the tree, in which `*` and `**` may stand".to_owned()),
-        Err(error) => Err(format!("not a pattern: {}", error.kind())),
+        Ok(_) => Err(Failure::new("expected a path from the top of the tree, in which `*` and `**` may stand")),
+        Err(error) => Err(Failure::new(format!("not a pattern: {}", error.kind()))),
     }
 }
 
-fn bounds(at_least: Option<f64>, at_most: Option<f64>) -> Result<(), String> {
+fn bounds(at_least: Option<f64>, at_most: Option<f64>) -> Result<(), Failure> {
     if at_least.into_iter().chain(at_most).any(|bound| !bound.is_finite()) {
-        return Err("`at_least` and `at_most` must be finite numbers".to_owned());
+        return Err(Failure::new("`at_least` and `at_most` must be finite numbers"));
     }
     match (at_least, at_most) {
-        (None, None) => Err("a `count` check needs `at_least` or `at_most`".to_owned()),
-        (Some(low), Some(high)) if low > high => Err(format!("`at_least` ({low}) is above `at_most` ({high})")),
+        (None, None) => Err(Failure::new("a `count` check needs `at_least` or `at_most`")),
+        (Some(low), Some(high)) if low > high => {
+            Err(Failure::new(format!("`at_least` ({low}) is above `at_most` ({high})")))
+        }
         _ => Ok(()),
     }
 }
 
-fn one_group(pattern: &str) -> Result<(), String> {
+fn one_group(pattern: &str) -> Result<(), Failure> {
     if compile(pattern)?.captures_len() < 2 {
-        return Err(format!("the pattern `{pattern}` needs a group around the number, as in `(\\d+) errors`"));
+        return Err(Failure::new(format!(
+            "the pattern `{pattern}` needs a group around the number, as in `(\\d+) errors`"
+        )));
     }
     Ok(())
 }
 
 /// Compiles a pattern in multi-line mode, with limits on its length and compiled size.
-pub fn compile(pattern: &str) -> Result<Regex, String> {
+pub fn compile(pattern: &str) -> Result<Regex, Failure> {
     if pattern.len() > MAX_PATTERN {
-        return Err(format!("the pattern is longer than {MAX_PATTERN} bytes"));
+        return Err(Failure::new(format!("the pattern is longer than {MAX_PATTERN} bytes")));
     }
     let built = RegexBuilder::new(pattern).multi_line(true).size_limit(PATTERN_BYTES).build();
     built.map_err(|error| {
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        format!("the pattern `{pattern}` is not a regular expression: {last}")
+        Failure::new(format!("the pattern `{pattern}` is not a regular expression: {last}"))
     })
 }
 

@@ -298,8 +298,8 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         max_iterations: current.limits.iterations.count(),
         nonce: nonce.to_owned(),
         existing_pull: current.pull.existing.is_some(),
-        task_title: current.task.agent_title(),
-        task_text: current.task.agent_body(),
+        task_title: current.task.text.agent_title().to_owned(),
+        task_text: current.task.text.agent_body(),
         planning: planning.is_some(),
         plan: plan(current),
         images: Vec::new(),
@@ -364,7 +364,7 @@ fn findings(current: &Loop, wanted: impl Fn(TamperKind) -> bool) -> Vec<PromptFi
     let open = current.branch_findings().unwrap_or_default().iter();
     let open = open.filter(|finding| !finding.pushed && current.checks.guard.accepted_by(finding).is_none());
     let wanted = open.filter(|finding| wanted(finding.found.kind));
-    let (text, task) = (sanitize::visible, current.task.agent_text());
+    let (text, task) = (sanitize::visible, current.task.text.agent_text());
     wanted
         .map(|finding| (finding, &finding.found))
         .map(|(finding, found)| PromptFinding {

@@ -84,13 +84,14 @@ impl Loop {
             let text = text.to_lowercase();
             text.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|word| known.contains(&word))
         };
-        let named =
-            |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
+        let named = |known: &[&str]| {
+            words(self.task.text.title(), known) || self.task.labels.iter().any(|label| words(label, known))
+        };
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
         let usual = |resource| self.knowledge.past.as_ref().and_then(|past| past.usual(resource));
         TaskFacts {
-            task: self.task.agent_text(),
+            task: self.task.text.agent_text(),
             max_iterations: self.limits.iterations.as_f64(),
             timeout_minutes: Some(minutes),
             max_cost_usd: dollars,
@@ -212,7 +213,7 @@ impl Loop {
             completion_signal: iteration.report.completion_signal,
             ..described(&iteration.report, &iteration.stat)
         };
-        let modeled = |cosine| modeled_similarity(&self.task.agent_text(), &record, cosine);
+        let modeled = |cosine| modeled_similarity(&self.task.text.agent_text(), &record, cosine);
         record.objective_similarity = iteration.objective_cosine.map(modeled);
         record.cleaned()
     }

@@ -22,7 +22,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let guidance = Guidance::of_command(&by.login, request).into_iter().collect();
     let again = if round > 1 { format!("-{round}") } else { String::new() };
     // A branch is public, and its name would hide a token from later searches.
-    let title = Masker::default().mask(&task.title);
+    let title = Masker::default().mask(task.text.title());
     let own_branch = || format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&title));
     let branch = existing.as_ref().map_or_else(own_branch, |pull| pull.branch.clone());
     let base_branch = existing.as_ref().map(|pull| pull.base_branch.clone());

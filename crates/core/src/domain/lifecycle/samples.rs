@@ -3,7 +3,7 @@
 use crate::domain::lifecycle::start;
 use crate::domain::loops::{
     Baseline, Guidance, GuidanceSource, Iteration, IterationJudgement, Loop, LoopStart, LoopTask, NextRunPlan,
-    RunOptions,
+    RunOptions, TaskText,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
@@ -52,9 +52,11 @@ pub fn fresh() -> Loop {
     let user = User { id: UserId(7), login: "maja".into(), kind: AccountKind::User };
     let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
     let task = LoopTask {
-        title: "Parser fails on empty input".into(),
-        body: "`parse(\"\")` raises IndexError. It should return an empty list.".into(),
-        html: None,
+        text: TaskText::new(
+            "Parser fails on empty input",
+            "`parse(\"\")` raises IndexError. It should return an empty list.",
+            None,
+        ),
         url: "https://forge.test/acme/app/issues/42".into(),
         hash: "0123456789abcdef".into(),
         author: Some(user.clone()),
@@ -62,7 +64,6 @@ pub fn fresh() -> Loop {
         unconfirmed_editor: None,
         edited_after: false,
         labels: vec!["bug".into()],
-        unseen: Default::default(),
     };
     let mut current = start(
         LoopStart {

@@ -52,7 +52,7 @@ impl Loop {
 
     /// Returns the task type: as stated in a file, or else derived from title, labels and checks.
     pub fn task_type(&self) -> TaskType {
-        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks.list);
+        let by_words = || task_type(self.task.text.title(), &self.task.labels, &self.checks.list);
         self.settings.policy.task_type.unwrap_or_else(by_words)
     }
 

@@ -18,7 +18,7 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
     let given = !next.checks.list.is_empty() && !next.settings.options.checks.is_empty();
     // The text of an author without write access states nothing.
     let issue = match next.task.author_trusted {
-        true => criteria::from_issue_with_facts(&next.task.document()),
+        true => criteria::from_issue_with_facts(next.task.text.parts()),
         false => Ok(Default::default()),
     };
     let (checks, facts) = match issue {

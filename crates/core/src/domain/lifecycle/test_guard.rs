@@ -216,7 +216,7 @@ fn question(next: &Loop) -> String {
         format!("every check passes, but the base's version of changed tests could not be run: {paths}")
     } else if open.iter().all(|finding| finding.needs_decision()) {
         format!("every check passes, but only with the changes to {paths}")
-    } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.agent_text())) {
+    } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.text.agent_text())) {
         format!("tests or checks are weaker than the base's, which the task may ask for: {paths}")
     } else {
         format!("tests are weaker than the base's, and the agent did not restore them: {paths}")

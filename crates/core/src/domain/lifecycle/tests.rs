@@ -73,9 +73,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
         place: IssueRef { repo, issue: Number(42) },
         by: user("maja"),
         task: LoopTask {
-            title: "Fix the parser".into(),
-            body: "It is broken.".into(),
-            html: None,
+            text: TaskText::new("Fix the parser", "It is broken.", None),
             url: "https://forge.test/acme/app/issues/42".into(),
             hash: "0123456789abcdef".into(),
             author: Some(user("maja")),
@@ -83,7 +81,6 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
             unconfirmed_editor: None,
             edited_after: false,
             labels: Vec::new(),
-            unseen: Default::default(),
         },
         options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
         policy: Policy::default(),
@@ -506,7 +503,7 @@ fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
     // Checks of the issue are of this task.
     let mut run = LoopRun::with(|start| {
         start.options.checks.clear();
-        start.task.set_body("```ralph\nmake test\n```\n");
+        start.task.text.set_body("```ralph\nmake test\n```\n");
     });
     run.tell(TimerInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
 }
@@ -538,7 +535,7 @@ fn unseen_parts_of_outsiders_need_confirmation() {
     let hidden = |trusted: bool| {
         LoopRun::with(|start| {
             start.task.author_trusted = trusted;
-            start.task.unseen.add(crate::domain::model::document::UnseenKind::Comment, "a note");
+            start.task.text.unseen.add(crate::domain::model::document::UnseenKind::Comment, "a note");
         })
     };
     hidden(true).is(LoopState::Queued, LoopStep::Idle);
@@ -549,7 +546,7 @@ fn unseen_parts_of_outsiders_need_confirmation() {
         .is(LoopState::Queued, LoopStep::Idle);
     let confirmed = LoopRun::with(|start| {
         start.task.author_trusted = false;
-        start.task.unseen.add(crate::domain::model::document::UnseenKind::Drawn, "graph TD");
+        start.task.text.unseen.add(crate::domain::model::document::UnseenKind::Drawn, "graph TD");
         start.options.confirm = Some("01234567".into());
     });
     assert_eq!(confirmed.current.state, LoopState::Queued);
@@ -1289,6 +1286,8 @@ fn remembered_rule_is_also_guidance() {
 
 #[test]
 fn branch_of_a_title_with_a_token_does_not_repeat_it() {
-    let run = LoopRun::with(|start| start.task.title = "Leaked ghp_abcdefghijklmnopqrstuvwxyz0123456789".into());
+    let run = LoopRun::with(|start| {
+        start.task.text = TaskText::new("Leaked ghp_abcdefghijklmnopqrstuvwxyz0123456789", "It is broken.", None);
+    });
     assert_eq!(run.current.branch.name, "ralph/42-leaked");
 }

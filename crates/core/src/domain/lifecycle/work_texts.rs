@@ -9,7 +9,7 @@ impl Loop {
     /// Returns the texts of the task and of the running iteration's work, whose change is `stat`, for an embedding model.
     /// `None` if one has too few words.
     pub fn compared_texts(&self, stat: &DiffStat) -> Option<ComparedTexts> {
-        compared_texts(&self.task.agent_text(), &described(&self.current()?.report, stat))
+        compared_texts(&self.task.text.agent_text(), &described(&self.current()?.report, stat))
     }
 }
 

@@ -2,16 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::iteration::Iteration;
+use super::iteration::{GuidanceSource, Iteration};
 use super::parts::{
     AgentState, LoopBranch, LoopChecks, LoopKnowledge, LoopPeople, LoopRequests, LoopSettings, PullState, RunState,
     SupervisionState,
 };
 use super::state::LoopState;
-use crate::domain::model::document::Unseen;
+use super::task_text::TaskText;
 use crate::domain::model::ids::{IssueRef, LoopId, Money, Ratio, Timestamp, User};
 use crate::domain::model::quantity::IterationLimit;
 use crate::domain::model::task::{CheckReport, DiffStat};
+use crate::domain::trust::protected::NamedPaths;
+use crate::domain::trust::sanitize;
 
 /// Number of consecutive failed agent runs after which the loop fails.
 pub const MAX_AGENT_FAILURES: u32 = 3;
@@ -19,14 +21,9 @@ pub const MAX_AGENT_FAILURES: u32 = 3;
 /// Task as it was approved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopTask {
-    /// Title of the issue.
-    pub title: String,
-    /// Body of the issue, not sanitized, exactly as it was approved.
-    pub body: String,
-    /// HTML that the forge rendered from the body when it was approved. `None` if the body has no markup, or if the loop was
-    /// stored before this field existed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub html: Option<String>,
+    /// Text of the issue.
+    #[serde(flatten)]
+    pub text: TaskText,
     /// Address of the issue's page.
     pub url: String,
     /// SHA-256 of title and body, in hexadecimal.
@@ -43,10 +40,13 @@ pub struct LoopTask {
     pub edited_after: bool,
     /// Labels of the issue.
     pub labels: Vec<String>,
-    /// Parts of title and body that the forge does not display as text. If the author has no write access, a maintainer has to
-    /// confirm them. Empty in loops that were stored before this field existed.
-    #[serde(default, skip_serializing_if = "Unseen::is_empty")]
-    pub unseen: Unseen,
+}
+
+impl LoopTask {
+    /// Whether a maintainer has to confirm parts of the text that the forge does not display.
+    pub fn has_unconfirmed_parts(&self) -> bool {
+        !self.author_trusted && self.text.unseen.has_foreign()
+    }
 }
 
 /// Limits of a loop.
@@ -143,6 +143,15 @@ impl Loop {
     /// Returns the current iteration, or the last one if none is running.
     pub fn current(&self) -> Option<&Iteration> {
         self.iterations.last()
+    }
+
+    /// Returns the paths that the issue, or a request of a maintainer, names as the forge displays them.
+    pub fn named_paths(&self) -> NamedPaths {
+        let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.requests.guidance);
+        let of_people = given.filter(|one| matches!(one.source, GuidanceSource::Command | GuidanceSource::Review));
+        let requests = of_people.map(|guidance| sanitize::for_prompt(&guidance.text));
+        let texts: Vec<String> = std::iter::once(self.task.text.agent_text()).chain(requests).collect();
+        NamedPaths::of(texts.iter().map(String::as_str))
     }
 
     /// Like `Self::current`, but returns a mutable reference.

@@ -21,16 +21,22 @@ pub struct Document {
 impl Document {
     /// Returns the addresses of the images, in reading order.
     pub fn images(&self) -> Vec<String> {
-        let images = self.parts.iter().filter_map(|part| match part {
-            DocumentPart::Image { address } => Some(address.clone()),
-            _ => None,
-        });
-        images.collect()
+        images_of(&self.parts)
     }
 }
 
+/// Returns the addresses of the images in parts of a document, in reading order.
+pub fn images_of(parts: &[DocumentPart]) -> Vec<String> {
+    let images = parts.iter().filter_map(|part| match part {
+        DocumentPart::Image { address } => Some(address.clone()),
+        _ => None,
+    });
+    images.collect()
+}
+
 /// Part of a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DocumentPart {
     /// Start of an element.
     Open(DocumentElement),
@@ -73,7 +79,8 @@ pub enum DocumentPart {
 }
 
 /// Element with content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DocumentElement {
     /// Paragraph.
     Paragraph,

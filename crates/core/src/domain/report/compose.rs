@@ -256,7 +256,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         plan: plan::plan_line(current),
         images: current.knowledge.images.words(),
         hidden_removed: current.knowledge.hidden_removed as usize,
-        task_text: current.task.agent_text(),
+        task_text: current.task.text.agent_text(),
     }))
 }
 

@@ -137,7 +137,7 @@ impl LoopReport {
         let alarms = control_words::raised_counts(judged).into_iter();
         Self {
             id: current.id.clone(),
-            title: current.task.title.clone(),
+            title: current.task.text.title().to_owned(),
             repository: current.issue.repo.to_string(),
             issue: current.issue.issue.0,
             state: current.state,

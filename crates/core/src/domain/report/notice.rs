@@ -276,7 +276,7 @@ impl Notice {
             loop_id: current.id.clone(),
             repo: current.issue.repo.clone(),
             issue: current.issue.issue,
-            title: current.task.title.clone(),
+            title: current.task.text.title().to_owned(),
             issue_url: current.task.url.clone(),
             cause: cause.to_owned(),
             reason: String::new(),

@@ -91,19 +91,20 @@ mod tests {
     use super::*;
     use crate::domain::checks::criteria::TaskType;
     use crate::domain::lifecycle::samples;
-    use crate::domain::loops::Estimate;
+    use crate::domain::loops::{Estimate, TaskText};
     use crate::domain::model::stated_facts::StatedFacts;
 
     #[test]
     fn facts_are_listed_with_their_sources_and_guesses() {
         let mut current = samples::fresh();
-        current.task.title = "Fix the authentication of admins".into();
+        current.task.text = TaskText::new("Fix the authentication of admins", current.task.text.body(), None);
         insta::assert_snapshot!(task_facts(&current).join("\n"), @r"
         complexity 5 of 10, estimated from the text
         security-sensitive, guessed from title and labels
         2 to 5 iterations, guessed from its type (test-fix)
         ");
-        current.task.body = "See src/auth/login.rs, docs/login.md and https://example.org/a/b.html.".into();
+        let body = "See src/auth/login.rs, docs/login.md and https://example.org/a/b.html.";
+        current.task.text = TaskText::new(current.task.text.title(), body, None);
         current.knowledge.stated.issue =
             StatedFacts { complexity: Some(8), scope: vec!["src/auth/**".into()], ..StatedFacts::default() };
         current.knowledge.stated.file = StatedFacts {
@@ -128,8 +129,9 @@ mod tests {
     #[test]
     fn missing_scope_and_iterations_are_estimated() {
         let mut current = samples::fresh();
-        current.task.body =
+        let body: String =
             (0..8).map(|n| format!("`src/part{n}/mod.rs` ")).chain(["src/part0/mod.rs".into()]).collect();
+        current.task.text = TaskText::new(current.task.text.title(), body, None);
         current.knowledge.estimate = Some(Estimate { mean: 2.0, deviation: 0.5, samples: 9 });
         insta::assert_snapshot!(task_facts(&current).join("\n"), @r"
         complexity 7 of 10, estimated from the text

@@ -196,9 +196,11 @@ impl Intake {
         let (r, n) = (place.repo.clone(), place.issue);
         let earlier = self.context.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
         let html = page_of(account, &place.repo, &issue.body, issue.html.clone()).await?;
-        let unseen = self.unseen_of(account, &place.repo, (&issue, html.as_deref()), author_trusted).await?;
-        let hidden_removed = unseen.hidden();
-        let unseen = if is_of_app(&issue, existing.as_ref()) { Unseen::default() } else { unseen };
+        let mut text = self.task_text(account, &place.repo, (&issue, html.as_deref()), author_trusted).await?;
+        let hidden_removed = text.unseen.hidden();
+        if is_of_app(&issue, existing.as_ref()) {
+            text.unseen = Unseen::default();
+        }
         self.still_named(account, &place.repo).await?;
         let start = LoopStart {
             request,
@@ -208,16 +210,13 @@ impl Intake {
             by,
             task: LoopTask {
                 hash: text_hash(&issue.title, &issue.body),
-                title: issue.title,
-                body: issue.body,
-                html,
+                text,
                 url: issue.url,
                 author: issue.author,
                 author_trusted,
                 unconfirmed_editor,
                 edited_after,
                 labels: issue.labels,
-                unseen,
             },
             options,
             plan,

@@ -63,11 +63,11 @@ pub(in crate::engine) async fn page_is_stored(
             | WorkEffect::Agent { .. }
             | WorkEffect::SecondOpinion { .. }
     );
-    if !reads || !current.state.is_open() || !current.task.lacks_page() {
+    if !reads || !current.state.is_open() || !current.task.text.lacks_page() {
         return Ok(());
     }
     let later = |after_ms, why| Err(EffectError::Retry { after_ms, ambiguous: false, why });
-    let html = match account.forge.render(repo, &current.task.body).await {
+    let html = match account.forge.render(repo, current.task.text.body()).await {
         Ok(html) => html,
         Err(error) => return later(None, error.to_string()),
     };

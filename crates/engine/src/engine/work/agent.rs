@@ -17,7 +17,7 @@ use super::remove_folder;
 use super::run_monitor::{
     EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor, SessionTools, memory_server, with_waiting,
 };
-use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up, without_backend};
+use super::run_outcome::{SeenBy, add, charge, limit_of, outcome_word, warm_up};
 use super::run_records::{BATCH_INTERVAL, EndedTurn, RunTranscript, note_output};
 use super::selected_backend::SelectedBackend;
 use super::session_files::SessionFiles;
@@ -27,12 +27,15 @@ use crate::agent::{
 use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras, PromptImage};
 use crate::domain::knowledge::session::{OutputBuffer, TreeRoots};
-use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, WorkOutcome};
+use crate::domain::loops::{
+    AgentEnd, AgentRunFacts, AgentSession, CallOutcome, CallPlan, CallPreparation, Loop, NextCall, RunCall, WorkOutcome,
+};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
+use crate::domain::providers::call_refusal::CallRefusal;
 use crate::engine::context::random;
 use crate::engine::forges::account::ForgeAccount;
-use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
+use crate::engine::providers::{CallEnd, CallUsage, PlannedCall};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::spans::ModelCall;
 use crate::engine::work::run_records::AgentRunInputs;
@@ -46,8 +49,6 @@ use crate::workspace::AgentView;
 
 /// Maximum number of files that a note about saved files names.
 const MOST_SET_ASIDE: usize = 20;
-/// Maximum number of calls per run; each refused call disables a backend for some time.
-const MOST_CALLS: usize = 8;
 
 impl Runs {
     pub(super) async fn agent(
@@ -133,97 +134,109 @@ impl Runs {
         cancel: &CancellationToken,
     ) -> Result<AgentRunFacts, EffectError> {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
-        let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
-        let mut declined = false;
-        let mut previous_session = self.previous_session(task.current).await;
-        for number in 0..MOST_CALLS {
-            let key = format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket));
-            let planned = PlannedCall {
-                key,
-                purpose: "agent",
-                role: BackendRole::Agent,
-                exclude: exclude.clone(),
-                model: None,
-                likely: None,
-                share: 1.0,
-                previous_session: previous_session.clone(),
+        let mut plan = CallPlan::default();
+        let mut session = self.previous_session(task.current).await;
+        loop {
+            let outcome = match self.select_backend(&task, &plan, &mut session).await? {
+                Ok(chosen) => {
+                    let call = self.call_selected(&task, chosen, note.take(), &mut sum, cancel).await?;
+                    if cancel.is_cancelled() {
+                        break;
+                    }
+                    CallOutcome::Ended(call)
+                }
+                Err(refusal) => CallOutcome::NotStarted(refusal),
             };
-            let mut chosen = match self.calls.begin_call(task.current, planned).await? {
-                CallDecision::Call { backend, model, at_most, session, caller, .. } => {
-                    let session = previous_session.take().filter(|_| session == SessionUse::Resume);
-                    let told = session.as_ref().map_or_else(Vec::new, |session| session.told.clone());
-                    SelectedBackend { caller: *caller, backend, model, at_most, session, told, number }
-                }
-                CallDecision::Wait { until, reasons } => {
-                    let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
-                    return Ok(AgentRunFacts { end, ..sum });
-                }
-                // The cause may have been fixed meanwhile, and a person who resumes the loop expects an attempt.
-                CallDecision::Never { reasons } if !asked_disabled && self.calls.enable_one(&reasons).await => {
-                    asked_disabled = true;
-                    continue;
-                }
-                CallDecision::Never { reasons } => {
-                    let end = without_backend(&reasons, &sum.served.switched, declined);
-                    return Ok(AgentRunFacts { end, ..sum });
-                }
-                CallDecision::NoMoney(reached) => {
-                    let end = AgentEnd::NoMoney { reason: reached.to_string(), until: reached.free_at };
-                    return Ok(AgentRunFacts { end, ..sum });
-                }
-            };
-            self.calls.learn_login(&chosen.backend);
-            let (outcome, tools, turn) = self.call(&task, &mut chosen, note.take(), cancel).await?;
-            self.calls.learn_login(&chosen.backend);
-            sum.tools = tools;
             let now = self.context.clock.now();
-            let limit = limit_of(&outcome, now);
-            let end = match (&limit, &outcome.status) {
-                _ if outcome.session_unknown => CallEnd::Ended,
-                (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
-                (Some((limit, SeenBy::Run)), _) => CallEnd::Claimed(limit.clone()),
-                (None, AgentStatus::Finished) => CallEnd::Succeeded,
-                (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
-                (None, status) => CallEnd::Failed(status.words()),
-            };
-            let limit = limit.map(|(limit, _)| limit);
-            let used = self.used(&chosen, &outcome);
-            let advice = self.end_run(&task, &chosen, turn, &end, used).await?;
-            kill_point("K18c");
-            declined |= limit.as_ref().is_some_and(|limit| limit.kind.declines());
-            let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
-            let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
-            // The iteration continues with a fresh session of the next backend.
-            let fresh = outcome.session_unknown || advice == Some(CallAdvice::FreshSession);
-            if fresh {
-                tracing::info!(loop_id = %task.current.id, backend = chosen.backend, why, "a fresh session is begun");
+            let was_called = matches!(outcome, CallOutcome::Ended(_));
+            let next = plan.next(outcome, |name| self.calls.models_of(name, task.current, BackendRole::Agent, now));
+            if was_called && next != NextCall::Ended {
+                note = self.after_refusal(&task, &sum, cancel).await?;
             }
-            let window = self.calls.settings.context_windows.get(&chosen.backend).copied().or(outcome.context_window);
-            add(&mut sum, outcome, &chosen, used, window, task.ticket);
-            if !(refused || fresh) || cancel.is_cancelled() {
-                return Ok(sum);
-            }
-            if !fresh {
-                let kind = limit.as_ref().map_or("", |limit| limit_words(limit.kind));
-                sum.served.switched.push(format!("{} was left{kind}: {why}", chosen.backend));
-            }
-            let helpless = match advice {
-                Some(CallAdvice::ShorterPrompt { .. }) => !task.prompt_inputs.shorten(),
-                Some(CallAdvice::OtherModel { .. }) => {
-                    lacking.push((chosen.backend.clone(), chosen.model.clone()));
-                    let all = self.calls.models_of(&chosen.backend, task.current, BackendRole::Agent, now);
-                    all.into_iter().all(|model| lacking.contains(&(chosen.backend.clone(), Some(model))))
+            match next {
+                NextCall::Ended => break,
+                NextCall::Unserved(end) => {
+                    sum.end = end;
+                    break;
                 }
-                Some(CallAdvice::OtherBackend { .. }) => true,
-                _ => limit.is_none(),
-            };
-            if !fresh && helpless {
-                exclude.push(chosen.backend);
+                NextCall::Start(CallPreparation::None) => {}
+                NextCall::Start(CallPreparation::Enable(backend)) => self.calls.enable(&backend).await,
+                NextCall::Start(CallPreparation::ShortenPrompt) => task.prompt_inputs.shorten(),
+                NextCall::Start(CallPreparation::NewSession) => {
+                    tracing::info!(loop_id = %task.current.id, "the run continues in a new session");
+                }
             }
-            note = self.after_refusal(&task, &sum, cancel).await?;
         }
-        let reason = sum.served.switched.join("; ");
-        Ok(AgentRunFacts { end: AgentEnd::Limited { until: None, reason }, ..sum })
+        sum.served.switched = plan.refused_calls().to_vec();
+        Ok(sum)
+    }
+
+    /// Selects a backend for the next call of a run, and takes the session if the call resumes it.
+    async fn select_backend(
+        &self,
+        task: &AgentRunInputs<'_>,
+        plan: &CallPlan,
+        previous_session: &mut Option<AgentSession>,
+    ) -> Result<Result<SelectedBackend, CallRefusal>, StoreError> {
+        let number = plan.calls();
+        let planned = PlannedCall {
+            key: format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket)),
+            purpose: "agent",
+            role: BackendRole::Agent,
+            exclude: plan.excluded().to_vec(),
+            model: None,
+            likely: None,
+            share: 1.0,
+            previous_session: previous_session.clone(),
+        };
+        Ok(match self.calls.begin_call(task.current, planned).await? {
+            CallDecision::Call { backend, model, at_most, session, caller, .. } => {
+                let session = previous_session.take().filter(|_| session == SessionUse::Resume);
+                let told = session.as_ref().map_or_else(Vec::new, |session| session.told.clone());
+                Ok(SelectedBackend { caller: *caller, backend, model, at_most, session, told, number })
+            }
+            CallDecision::Refused(refusal) => Err(refusal),
+        })
+    }
+
+    /// Calls a selected backend, stores the end of the call and adds the call to the run.
+    async fn call_selected(
+        &self,
+        task: &AgentRunInputs<'_>,
+        mut chosen: SelectedBackend,
+        note: Option<String>,
+        sum: &mut AgentRunFacts,
+        cancel: &CancellationToken,
+    ) -> Result<RunCall, EffectError> {
+        self.calls.learn_login(&chosen.backend);
+        let (outcome, tools, turn) = self.call(task, &mut chosen, note, cancel).await?;
+        self.calls.learn_login(&chosen.backend);
+        sum.tools = tools;
+        let limit = limit_of(&outcome, self.context.clock.now());
+        let end = match (&limit, &outcome.status) {
+            _ if outcome.session_unknown => CallEnd::Ended,
+            (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
+            (Some((limit, SeenBy::Run)), _) => CallEnd::Claimed(limit.clone()),
+            (None, AgentStatus::Finished) => CallEnd::Succeeded,
+            (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
+            (None, status) => CallEnd::Failed(status.words()),
+        };
+        let used = self.used(&chosen, &outcome);
+        let advice = self.end_run(task, &chosen, turn, &end, used).await?;
+        kill_point("K18c");
+        let is_unavailable = matches!(outcome.status, AgentStatus::Unavailable { .. });
+        let ended = RunCall {
+            backend: chosen.backend.clone(),
+            model: chosen.model.clone(),
+            session_unknown: outcome.session_unknown,
+            limit: limit.map(|(limit, _)| limit),
+            unavailable: is_unavailable.then(|| outcome.status.words()),
+            advice,
+            can_shorten: task.prompt_inputs.can_shorten(),
+        };
+        let window = self.calls.settings.context_window(&chosen.backend).or(outcome.context_window);
+        add(sum, outcome, &chosen, used, window, task.ticket);
+        Ok(ended)
     }
 
     /// Handles the tree of a run that a provider refused. Work of a successful run is kept for the next backend, with
@@ -454,8 +467,8 @@ impl Runs {
             images: RunImages::default(),
             home_prepared: false,
             cookie: Cookie::new(&self.verification.programs.instance, current.id.as_str(), attempt),
-            sandboxed: self.verification.programs.settings.sandboxed,
-            sandbox: self.verification.programs.settings.sandbox.clone(),
+            sandboxed: self.verification.programs.settings.sandbox.on,
+            sandbox: self.verification.programs.settings.sandbox.settings.clone(),
             network: self.verification.programs.network(&task.refused),
             guard: Some(CallGuard::of(&self.context, &chosen.caller)),
         }
@@ -472,7 +485,7 @@ impl Runs {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", random(), random());
         let intelligence = current.settings.policy.intelligence;
-        let window = self.calls.settings.context_windows.get(&chosen.backend).copied();
+        let window = self.calls.settings.context_window(&chosen.backend);
         let by = (chosen.backend.as_str(), chosen.model.as_deref());
         let told = chosen.session.as_ref().map(|session| session.told.as_slice());
         let block = task.prompt_inputs.block(&self.prompts.assistants.settings.context, by, window, told);

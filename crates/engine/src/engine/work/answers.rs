@@ -31,7 +31,7 @@ impl Verification {
         let read = self.workspaces.contents_at(&current.id, repo, commit, &tests).await?;
         let mut texts: Vec<String> = read.into_values().filter_map(|content| String::from_utf8(content).ok()).collect();
         texts.extend(programs.values().filter_map(|text| tamper::inline_tests(text)).map(str::to_owned));
-        let found = functions.known_to(&texts, &current.task.agent_text());
+        let found = functions.known_to(&texts, &current.task.text.agent_text());
         Ok(found_on_branch(found, complete))
     }
 }

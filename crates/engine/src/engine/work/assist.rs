@@ -26,7 +26,7 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::outbound::Masker;
 use crate::domain::trust::policy::Intelligence;
 use crate::engine::context::{ServiceContext, random};
-use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall, reasons_words};
+use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall};
 use crate::engine::respondent::Respondent;
 use crate::engine::settings::QuestionSettings;
 use crate::engine::spans::ModelCall;
@@ -302,11 +302,12 @@ impl Assistants {
         };
         let mut begun = self.calls.begin_call(current, planned.clone()).await;
         // At the start of a loop, retry a disabled backend, as for agents.
-        if let Ok(CallDecision::Never { reasons }) = &begun
+        if let Ok(CallDecision::Refused(refusal)) = &begun
+            && let Some(backend) = refusal.disabled_backend()
             && current.spent.iterations <= 1
             && !std::mem::replace(&mut questions.so_far().tried_disabled, true)
-            && self.calls.enable_one(reasons).await
         {
+            self.calls.enable(backend).await;
             begun = self.calls.begin_call(current, planned).await;
         }
         let why = match begun {
@@ -314,8 +315,7 @@ impl Assistants {
                 let model = model.unwrap_or_default();
                 return Some(QuestionCall { number, caller: *caller, backend, model, started: now });
             }
-            Ok(CallDecision::Wait { reasons, .. } | CallDecision::Never { reasons }) => reasons_words(&reasons),
-            Ok(CallDecision::NoMoney(reached)) => reached.to_string(),
+            Ok(CallDecision::Refused(refusal)) => refusal.to_string(),
             Err(error) => error.to_string(),
         };
         tracing::info!(loop_id = %current.id, purpose, why, "no model is asked");

@@ -160,7 +160,7 @@ impl Branches {
         let report = current.current().map(|i| i.report.summary.trim()).filter(|s| !s.is_empty());
         let own = self.verification.workspaces.agent_messages(&current.id, repo).await;
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
-        let summary = summary.unwrap_or_else(|| current.task.title.clone());
+        let summary = summary.unwrap_or_else(|| current.task.text.title().to_owned());
         let first = outbound::subject(&self.git.outbound.masked(&summary), SUBJECT_CHARACTERS);
         let by = &current.people.requested_by;
         let mut trailers = self.own_trailers(repo, current);

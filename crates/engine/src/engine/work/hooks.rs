@@ -106,7 +106,7 @@ impl<'a> HookRequest<'a> {
             repository: current.issue.repo.full_name(),
             issue: current.issue.issue.0,
             issue_url: &current.task.url,
-            title: &current.task.title,
+            title: current.task.text.title(),
             loop_id: current.id.as_str(),
             state: current.state.as_str(),
             why: &current.why,
@@ -223,7 +223,7 @@ impl Verification {
         spec = spec.env("HOME", scratch).env("TMPDIR", scratch.join("tmp"));
         spec.stdin = Stdin::Bytes(input);
         spec.limits = ProcessLimits { wall: hook.timeout, idle: None, grace: GRACE, keep_bytes: OUTPUT_BYTES };
-        if hook.sandbox && self.programs.settings.sandboxed {
+        if hook.sandbox && self.programs.settings.sandbox.on {
             let mut read_only = self.checks.read_only.clone();
             read_only.push(tree.to_owned());
             read_only.push(program.into());
@@ -232,7 +232,7 @@ impl Verification {
                 read_only,
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::None,
-                settings: self.programs.settings.sandbox.clone(),
+                settings: self.programs.settings.sandbox.settings.clone(),
             });
         }
         spec.cookie = Some(Cookie::new(&self.programs.instance, current.id.as_str(), 0));

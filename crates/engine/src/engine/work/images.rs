@@ -16,6 +16,7 @@ use super::remove_folder;
 use crate::agent::RunImages;
 use crate::domain::knowledge::prompt::PromptImage;
 use crate::domain::loops::{Guidance, GuidanceSource, Loop};
+use crate::domain::model::document::images_of;
 use crate::domain::model::ids::{AccountKind, RepoRef, User, UserId};
 use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
 use crate::domain::trust::images::{ImageSettings, ImageText, plan};
@@ -63,7 +64,7 @@ impl Images {
         let body = ImageText {
             commenter: String::new(),
             trusted: current.task.author_trusted,
-            images: current.task.document().images(),
+            images: images_of(current.task.text.parts()),
             attached: Vec::new(),
         };
         let has_images = !body.images.is_empty();

@@ -48,7 +48,7 @@ impl Branches {
         ticket: u64,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        if let Some(why) = &self.verification.programs.settings.sandbox_refusal {
+        if let Some(why) = &self.verification.programs.settings.sandbox.refusal {
             return Err(EffectError::Permanent { why: why.clone() });
         }
         if let Some(lost) = self.authority_lost(account, repo, current).await? {
@@ -56,7 +56,7 @@ impl Branches {
         }
         self.verification.programs.end_processes(current).await;
         let facts = account.forge.repository(repo).await?;
-        if let (Some(why), false) = (&self.verification.programs.settings.sandbox_refusal_of_public, facts.private) {
+        if let (Some(why), false) = (&self.verification.programs.settings.sandbox.refusal_of_public, facts.private) {
             return Err(EffectError::Permanent { why: why.clone() });
         }
         if facts.empty {
@@ -130,7 +130,7 @@ impl Branches {
             estimates: self.runs.prompts.estimates(repo).await,
             past: self.runs.prompts.past_loops(repo).await,
             experience: self.runs.prompts.experience(repo).await,
-            sandbox: self.verification.programs.settings.sandbox_words.clone(),
+            sandbox: self.verification.programs.settings.sandbox.words.clone(),
             proposals: self.runs.prompts.untold_proposals(current).await,
             images,
             problems,

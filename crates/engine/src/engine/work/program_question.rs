@@ -116,8 +116,8 @@ impl ProgramRuns {
             tools: None,
             home_prepared: false,
             cookie: Cookie::new(&self.programs.instance, current.id.as_str(), 0),
-            sandboxed: self.programs.settings.sandboxed,
-            sandbox: self.programs.settings.sandbox.clone(),
+            sandboxed: self.programs.settings.sandbox.on,
+            sandbox: self.programs.settings.sandbox.settings.clone(),
             network: self.programs.network(&RefusedHosts::default()),
             guard: Some(CallGuard::of(&self.context, caller)),
         };

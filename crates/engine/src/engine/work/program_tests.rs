@@ -104,7 +104,7 @@ impl Verification {
             }
         }
         let collects = current.checks.list.iter().any(|check| collects_doctests(&check.command));
-        Ok(compared(&paths, (&old, &new), collects, &current.task.agent_text()))
+        Ok(compared(&paths, (&old, &new), collects, &current.task.text.agent_text()))
     }
 
     /// Returns the modules that the base declares for tests only, among those that changed files may belong to.

@@ -77,9 +77,14 @@ impl PromptInputs {
         Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens)))
     }
 
-    /// Removes optional content after a model rejected the prompt as too long; returns `true` if there was any.
-    pub fn shorten(&mut self) -> bool {
-        self.context.take().is_some()
+    /// Whether the prompt has optional content.
+    pub fn can_shorten(&self) -> bool {
+        self.context.is_some()
+    }
+
+    /// Removes optional content after a model rejected the prompt as too long.
+    pub fn shorten(&mut self) {
+        self.context = None;
     }
 }
 

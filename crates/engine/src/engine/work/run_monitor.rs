@@ -269,7 +269,7 @@ pub(super) fn memory_server(
     scratch: &std::path::Path,
 ) -> Option<RunMemoryServer> {
     // It is reached over a Unix socket.
-    let reached = !programs.settings.sandboxed || programs.settings.sandbox.reaches_sockets();
+    let reached = !programs.settings.sandbox.on || programs.settings.sandbox.settings.reaches_sockets();
     let program = programs.settings.program.as_ref().filter(|_| reached)?;
     let made = mcp::listen(scratch).and_then(|(listener, socket)| {
         let config = scratch.join("mcp.json");

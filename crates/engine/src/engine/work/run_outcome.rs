@@ -4,10 +4,9 @@ use super::selected_backend::SelectedBackend;
 use crate::agent::{AgentOutcome, AgentStatus};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::backends::Blocked;
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSignals, LimitSource, classify};
 use crate::domain::providers::prices::TokenUsage;
-use crate::engine::providers::{CallUsage, reasons_words};
+use crate::engine::providers::CallUsage;
 
 /// Compiles the patterns that recognize refusals.
 pub(super) fn warm_up() {
@@ -75,29 +74,6 @@ fn reported_limit(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
     }
 }
 
-/// Returns the end of a run for which no backend is left. `switched` describes the backends that were tried, and `declined` is
-/// true if one of them declined the task.
-pub(super) fn without_backend(reasons: &[Blocked], switched: &[String], declined: bool) -> AgentEnd {
-    let reason = if switched.is_empty() { reasons_words(reasons) } else { switched.join("; ") };
-    if declined { AgentEnd::Declined { reason } } else { AgentEnd::Unavailable { reason } }
-}
-
-/// Returns the description of a limit, as a phrase that follows "was left".
-pub(super) fn limit_words(kind: LimitKind) -> &'static str {
-    match kind {
-        LimitKind::Rate => " for its rate limit",
-        LimitKind::Quota => " for a used-up quota",
-        LimitKind::Overload => ", overloaded",
-        LimitKind::Auth => ", not logged in",
-        LimitKind::Billing => ", without money",
-        LimitKind::ContextTooLong => ", its context too long",
-        LimitKind::ModelMissing => ", without the model",
-        LimitKind::Policy => ", refused by its usage policy",
-        LimitKind::Empty => ", with an empty answer",
-        LimitKind::OwnBudget => ", at a budget of its own",
-    }
-}
-
 /// Adds a call to the run. Its end and message are the run's until another call is added. `window` is the size of the
 /// context window in tokens.
 pub(super) fn add(
@@ -157,7 +133,7 @@ pub(super) fn add(
         session: outcome.session,
         resumed: chosen.session.is_some(),
         context_pct,
-        switched: std::mem::take(&mut sum.served.switched),
+        switched: Vec::new(),
     };
 }
 

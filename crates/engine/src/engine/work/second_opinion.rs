@@ -26,7 +26,7 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::outbound::Masker;
 use crate::domain::trust::policy::ReviewPolicy;
 use crate::engine::context::{ServiceContext, random};
-use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall, reasons_words};
+use crate::engine::providers::{CallEnd, CallUsage, Calls, PlannedCall};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::respondent::Respondent;
 use crate::engine::work::Verification;
@@ -238,11 +238,7 @@ impl Opinions {
         };
         Ok(match self.calls.begin_call(current, planned).await? {
             CallDecision::Call { model, caller, .. } => Ok((*caller, model)),
-            CallDecision::NoMoney(reached) => Err(reached.to_string()),
-            CallDecision::Wait { reasons, .. } | CallDecision::Never { reasons } => {
-                let own: Vec<_> = reasons.into_iter().filter(|blocked| blocked.backend == review.backend).collect();
-                Err(reasons_words(&own))
-            }
+            CallDecision::Refused(refusal) => Err(refusal.only_of(&review.backend).to_string()),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Tests of list rows: filters, pages, searches, and rows for an earlier version's loops.
 
 use super::*;
-use crate::domain::loops::{LoopStart, LoopTask, RunOptions};
+use crate::domain::loops::{LoopStart, LoopTask, RunOptions, TaskText};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::trust::policy::Policy;
 use crate::store::costs::{self, CostGroup};
@@ -21,9 +21,7 @@ pub(in crate::store) fn start(repo: RepoRef, issue: u64, title: &str, by: &str) 
         place: IssueRef { repo, issue: Number(issue) },
         by: User { id: UserId(by.len() as i64), login: by.into(), kind: AccountKind::User },
         task: LoopTask {
-            title: title.into(),
-            body: "Body".into(),
-            html: None,
+            text: TaskText::new(title, "Body", None),
             url: format!("https://git.example.org/{issue}"),
             hash: "0".repeat(64),
             author: None,
@@ -31,7 +29,6 @@ pub(in crate::store) fn start(repo: RepoRef, issue: u64, title: &str, by: &str) 
             unconfirmed_editor: None,
             edited_after: false,
             labels: Vec::new(),
-            unseen: Default::default(),
         },
         options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
         policy: Policy::default(),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 
 use super::*;
-use crate::domain::loops::{ForgeInput, Loop, LoopInput, LoopStart, LoopTask};
+use crate::domain::loops::{ForgeInput, Loop, LoopInput, LoopStart, LoopTask, TaskText};
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::trust::policy::Policy;
@@ -35,16 +35,13 @@ fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
         by: mira.clone(),
         task: LoopTask {
             hash: String::new(),
-            title: "The answer is wrong".into(),
-            body: "It should be 42.".into(),
-            html: None,
+            text: TaskText::new("The answer is wrong", "It should be 42.", None),
             url: "http://localhost/".into(),
             author: Some(mira),
             author_trusted: true,
             unconfirmed_editor: None,
             edited_after: false,
             labels: Vec::new(),
-            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

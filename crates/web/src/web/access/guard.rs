@@ -412,7 +412,7 @@ fn sentence(why: &str) -> String {
 
 /// Returns the response for a failed database query.
 pub(super) fn unavailable(error: &StoreError) -> Response {
-    tracing::error!(%error, "a session could not be read or written");
+    tracing::warn!(%error, "a session could not be read or written");
     (StatusCode::SERVICE_UNAVAILABLE, "the database cannot be asked; try again in a minute\n").into_response()
 }
 

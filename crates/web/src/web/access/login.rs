@@ -362,7 +362,7 @@ fn login_page(state: &WebState, status: StatusCode, title: &str, message: &str, 
     match page.render_str(PAGE, values) {
         Ok(text) => (status, [(header::CONTENT_SECURITY_POLICY, POLICY.clone())], Html(text)).into_response(),
         Err(error) => {
-            tracing::error!(%error, "the login page could not be written");
+            tracing::warn!(%error, "the login page could not be written");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

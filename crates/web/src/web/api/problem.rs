@@ -96,7 +96,7 @@ impl ApiProblem {
 
     /// Returns the problem of an internal error of the service.
     pub fn internal(error: &impl std::fmt::Display) -> Self {
-        tracing::error!(%error, "a request to the API failed");
+        tracing::warn!(%error, "a request to the API failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the service could not make the answer",

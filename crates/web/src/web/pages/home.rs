@@ -445,7 +445,7 @@ fn asked(current: &Loop, right: ViewRight, presses: bool, now: Timestamp) -> Opt
     Some(WaitingLoop {
         id: current.id.as_str(),
         state: status.state.clone(),
-        title: &current.task.title,
+        title: current.task.text.title(),
         repository: current.issue.repo.to_string(),
         issue: current.issue.issue.0,
         url: &current.task.url,

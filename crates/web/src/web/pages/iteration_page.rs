@@ -406,7 +406,7 @@ async fn content(
     let view = IterationPageView {
         id: &current.id,
         n: number,
-        title: &current.task.title,
+        title: current.task.text.title(),
         state: current.state.as_str(),
         running,
         discarded: iteration.discarded,
@@ -449,7 +449,7 @@ async fn content(
     let here = query.address(&address);
     let feed = live::address(&format!("/loops/{}", segment(id.as_str())), position) + &format!("&iteration={number}");
     let frame = PageFrame {
-        title: format!("Iteration {number} · {}", current.task.title),
+        title: format!("Iteration {number} · {}", current.task.text.title()),
         here: if running { here } else { String::new() },
         feed: if running { feed } else { String::new() },
         icon: layout::icon_of(current.state),

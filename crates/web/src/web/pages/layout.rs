@@ -183,7 +183,7 @@ impl PageError {
     /// Renders the error as a page for the viewer, with links to other pages.
     pub fn page_with(&self, state: &WebState, viewer: &Viewer, links: &[(&str, &str)]) -> Response {
         if let Self::Store(error) = self {
-            tracing::error!(%error, "a page could not be read");
+            tracing::warn!(%error, "a page could not be read");
         }
         let context = error_context(&[&self.to_string()], "", links);
         let frame = PageFrame::still(self.title());

@@ -316,7 +316,7 @@ async fn content(
     let view = LoopView {
         id: &current.id,
         writes,
-        title: &current.task.title,
+        title: current.task.text.title(),
         repository: current.issue.repo.to_string(),
         issue: current.issue.issue.0,
         url: &current.task.url,
@@ -353,7 +353,7 @@ async fn content(
     };
     let address = format!("/loops/{}", segment(id.as_str()));
     let frame = PageFrame {
-        title: format!("{} · {}", status.state.replace('_', " "), current.task.title),
+        title: format!("{} · {}", status.state.replace('_', " "), current.task.text.title()),
         feed: live::address(&address, position),
         here: query.until.map_or(address.clone(), |until| format!("{address}?until={until}")),
         icon: layout::icon_of(current.state),

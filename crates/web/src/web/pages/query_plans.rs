@@ -11,7 +11,7 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use super::data;
 use crate::domain::knowledge::memory::correct;
 use crate::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole};
-use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
+use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions, TaskText};
 use crate::domain::model::ids::{
     AccountKind, ForgeName, IssueRef, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,
 };
@@ -109,9 +109,7 @@ fn fill(c: &Connection) -> StoreResult<LoopId> {
     let id = LoopId::from_parts(Number(1), 1);
     let by = User { id: UserId(1), login: "alice".into(), kind: AccountKind::User };
     let task = LoopTask {
-        title: "Draw a zebra".into(),
-        body: "Body".into(),
-        html: None,
+        text: TaskText::new("Draw a zebra", "Body", None),
         url: "https://git.example.org/1".into(),
         hash: "0".repeat(64),
         author: None,
@@ -119,7 +117,6 @@ fn fill(c: &Connection) -> StoreResult<LoopId> {
         unconfirmed_editor: None,
         edited_after: false,
         labels: Vec::new(),
-        unseen: Default::default(),
     };
     let start = LoopStart {
         request: String::new(),

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{CriteriaError, MAX_CHECKS, check_from_value, plain, validate};
-use crate::domain::model::document::{Document, DocumentElement, DocumentPart};
+use crate::domain::model::document::{DocumentElement, DocumentPart};
 use crate::domain::model::stated_facts::StatedFacts;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
@@ -51,12 +51,12 @@ static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
 /// "Completion criteria" or "Acceptance criteria" are parsed: list items with one command in backticks (`cargo test`
 /// passes), and shell code blocks with one command per line. A code block with a script is one command. Returns an empty
 /// list if there are no criteria.
-pub fn from_issue(issue: &Document) -> Result<Vec<Check>, CriteriaError> {
+pub fn from_issue(issue: &[DocumentPart]) -> Result<Vec<Check>, CriteriaError> {
     from_issue_with_facts(issue).map(|(checks, _)| checks)
 }
 
 /// Parses the checks in an issue, and the facts about the task under the key `task:` in its `ralph` blocks.
-pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
+pub fn from_issue_with_facts(issue: &[DocumentPart]) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
     let found = read(issue);
     let (mut checks, mut facts) = (Vec::new(), StatedFacts::default());
     if found.blocks.is_empty() {
@@ -71,7 +71,8 @@ pub fn from_issue_with_facts(issue: &Document) -> Result<(Vec<Check>, StatedFact
         return Err(CriteriaError::TooMany(checks.len()));
     }
     for check in &checks {
-        validate(check).map_err(|reason| CriteriaError::Invalid { name: check.name.clone(), reason })?;
+        validate(check)
+            .map_err(|reason| CriteriaError::Invalid { name: check.name.clone(), reason: reason.to_string() })?;
     }
     Ok((checks, facts))
 }
@@ -104,9 +105,9 @@ struct IssueReader {
     struck: usize,
 }
 
-fn read(document: &Document) -> IssueChecks {
+fn read(parts: &[DocumentPart]) -> IssueChecks {
     let mut reader = IssueReader::default();
-    for part in &document.parts {
+    for part in parts {
         reader.take(part);
     }
     reader.found

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use ralph_types::failure::Failure;
 use regex::Regex;
 
 use super::compile;
@@ -52,7 +53,7 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict 
         }
         CheckRule::Coverage { pattern, min } => match last_number(pattern, output) {
             Err(_) if code != 0 => no(format!("exit code {code}")),
-            Err(why) => no(why),
+            Err(why) => no(why.to_string()),
             // If tests fail, their coverage is meaningless.
             Ok(found) if found >= min.0 && code != 0 => {
                 CheckVerdict { measured: Some(found), ..no(format!("exit code {code}")) }
@@ -62,7 +63,7 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict 
         },
         CheckRule::Count { pattern, at_least, at_most, any_exit } => match last_number(pattern, output) {
             Err(_) if code != 0 && !any_exit => no(format!("exit code {code}")),
-            Err(why) => no(why),
+            Err(why) => no(why.to_string()),
             Ok(found) => match (at_least, at_most) {
                 (Some(low), _) if found < *low => off(format!("found {found}, needs at least {low}"), found, *low),
                 (_, Some(high)) if found > *high => off(format!("found {found}, needs at most {high}"), found, *high),
@@ -88,14 +89,14 @@ fn not_found(output: &str) -> String {
 }
 
 /// Returns the number in the first group of the pattern's last match. Thousands may be separated by commas.
-fn last_number(pattern: &str, output: &str) -> Result<f64, String> {
+fn last_number(pattern: &str, output: &str) -> Result<f64, Failure> {
     let found = compile(pattern)?.captures_iter(output).last().and_then(|c| c.get(1)).map(|group| group.as_str());
     let Some(text) = found else {
-        return Err(format!("the pattern `{pattern}` was not found in the output"));
+        return Err(Failure::new(format!("the pattern `{pattern}` was not found in the output")));
     };
     let plain: String = text.trim().chars().filter(|c| !matches!(c, ',' | '_')).collect();
     match plain.parse::<f64>() {
         Ok(number) if number.is_finite() => Ok(number),
-        _ => Err(format!("the pattern `{pattern}` found `{text}`, which is not a number")),
+        _ => Err(Failure::new(format!("the pattern `{pattern}` found `{text}`, which is not a number"))),
     }
 }

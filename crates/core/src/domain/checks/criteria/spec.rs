@@ -26,7 +26,8 @@ pub fn check_from_value(value: &Value, source: CheckSource) -> Result<Check, Cri
             )));
         }
     };
-    validate(&check).map_err(|reason| CriteriaError::Invalid { name: check.name.clone(), reason })?;
+    validate(&check)
+        .map_err(|reason| CriteriaError::Invalid { name: check.name.clone(), reason: reason.to_string() })?;
     Ok(check)
 }
 

@@ -7,7 +7,7 @@ use crate::domain::model::ids::Percent;
 use crate::domain::trust::sanitize::document;
 
 fn read_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
-    from_issue(&document::tests::read_markdown(body))
+    from_issue(&document::tests::read_markdown(body).parts)
 }
 
 fn commands_of(body: &str) -> Vec<String> {
@@ -127,7 +127,7 @@ fn invalid_block_reports_problem() {
 #[test]
 fn validation_rejects_invalid_checks() {
     let good = plain("make", CheckSource::Command);
-    assert_eq!(validate(&good), Ok(()));
+    validate(&good).expect("valid");
     let bad = [
         Check { name: " ".into(), ..good.clone() },
         Check { name: "a\nb".into(), ..good.clone() },

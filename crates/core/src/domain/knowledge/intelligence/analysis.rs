@@ -30,7 +30,7 @@ pub struct Analysis {
 impl Analysis {
     /// Creates the question for the current iteration.
     pub fn of(current: &Loop) -> Self {
-        let task = current.task.agent_text();
+        let task = current.task.text.agent_text();
         let task: String = task.chars().take(TASK).collect();
         let failing = current.failing().into_iter().take(OUTPUT.1);
         let outputs = failing.map(|outcome| (text::line(&outcome.name, 60), text::tail(&outcome.output, OUTPUT.0)));

@@ -43,7 +43,7 @@ impl Reviewing {
             let result = if outcome.holds { "passed" } else { outcome.why.as_str() };
             let _ = writeln!(checks, "- {}: {}{rule}: {result}", outcome.name, outcome.command);
         }
-        let task = current.task.agent_text();
+        let task = current.task.text.agent_text();
         let within = patch.floor_char_boundary(CHANGE_BYTES);
         let within =
             if within < patch.len() { patch[..within].rfind('\n').map_or(within, |end| end + 1) } else { within };

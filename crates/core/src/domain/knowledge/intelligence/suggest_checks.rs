@@ -34,7 +34,7 @@ pub struct SuggestingChecks {
 impl SuggestingChecks {
     /// Creates the question about a loop's task and the paths of its tree.
     pub fn of(current: &Loop, paths: &[String]) -> Self {
-        let task = current.task.agent_text();
+        let task = current.task.text.agent_text();
         let files: Vec<String> = paths.iter().take(PATHS).map(|path| text::line(path, LINE)).collect();
         Self { task: text::without_tags(&task[..task.floor_char_boundary(TASK_BYTES)]), files: files.join("\n") }
     }

@@ -280,7 +280,7 @@ fn resolution(report: &AgentReport) -> Vec<String> {
 fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>) -> String {
     let mut words = String::new();
     if current.task.author_trusted {
-        let task = one_line(&current.task.agent_text());
+        let task = one_line(&current.task.text.agent_text());
         words.extend(task.chars().take(ABOUT));
     }
     let mut paths: Vec<&str> = Vec::new();

@@ -1001,7 +1001,7 @@ fn stated_complexity_selects_the_gains_of_exploration() {
     let early = |complexity: u32| {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = true;
-            start.task.set_body(&format!("```ralph\ntask: {{ complexity: {complexity} }}\n```"));
+            start.task.text.set_body(&format!("```ralph\ntask: {{ complexity: {complexity} }}\n```"));
         });
         run.working().works(counted(1, 9, ERROR));
         let judged = run.current.judged().expect("judged").clone();
@@ -1019,7 +1019,7 @@ fn facts_in_the_issue_of_an_outsider_are_not_stated() {
     let stated = |author_trusted: bool| {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = author_trusted;
-            start.task.set_body("```ralph\ntask: { complexity: 8, security_sensitive: true, scope: [src/auth], estimated_iterations: 3 }\n```");
+            start.task.text.set_body("```ralph\ntask: { complexity: 8, security_sensitive: true, scope: [src/auth], estimated_iterations: 3 }\n```");
         });
         run.working();
         run.current.clone()

@@ -416,7 +416,7 @@ fn task_that_asks_for_care_has_tighter_limits() {
     let start = |facts: &str, max_iterations: Option<u32>| {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = true;
-            start.task.set_body(&format!("```ralph\ntask: {{ {facts} }}\n```"));
+            start.task.text.set_body(&format!("```ralph\ntask: {{ {facts} }}\n```"));
             start.options.max_iterations = max_iterations.map(IterationLimit::of);
             start.policy.limits.iterations = IterationLimit::of(9);
             start.policy.protected.policy = ProtectedPolicy::Allow;

@@ -11,7 +11,7 @@ use super::*;
 const INPUTS: &str = include_str!("../../../../../../tests/fixtures/loops/inputs.jsonl");
 const EFFECTS: &str = include_str!("../../../../../../tests/fixtures/loops/effects.jsonl");
 const LOOPS: &str = include_str!("../../../../../../tests/fixtures/loops/loops.jsonl");
-/// The same loops, as stored by a version whose loops had no parts.
+/// The same loops, as stored by a version whose loops had no parts, and whose tasks had no displayed text.
 const FLAT_LOOPS: &str = include_str!("../../../../../../tests/fixtures/loops/flat_loops.jsonl");
 
 /// Reads rows, fails if writing them changes them, and returns their tags.

@@ -291,7 +291,7 @@ fn changes_that_the_task_may_ask_for_are_asked_about_instead_of_undone() {
     };
     let body = "The tests of `old` are obsolete: delete tests/test_old.py and what is in tests/legacy/.";
     for finding in [weakened("tests/test_old.py"), weakened("tests/legacy/test_a.py"), configured] {
-        let mut run = LoopRun::with(|start| start.task.body = body.into());
+        let mut run = LoopRun::with(|start| start.task.text = TaskText::new("Clean up", body, None));
         let found = [finding];
         run.working().finishes(&found).is(LoopState::Running, LoopStep::Agent);
         assert!(run.prompt().put_back[0].may_be_asked_for);

@@ -1,8 +1,6 @@
 //! Fills requests to confirm a task's text.
 
-use std::collections::HashSet;
-
-use crate::domain::loops::{Loop, LoopTask};
+use crate::domain::loops::{Loop, TaskText};
 use crate::domain::model::document::Unseen;
 use crate::domain::report::view::{ConfirmReason, NeedsConfirmView, UnseenLine, View};
 
@@ -14,7 +12,7 @@ pub fn needs_confirm(current: &Loop) -> View {
         None if task.has_unconfirmed_parts() => ConfirmReason::Unseen,
         _ => ConfirmReason::EditedBefore,
     };
-    let view = confirm_view(reason, (task.agent_text(), &task.unseen), &task.hash);
+    let view = confirm_view(reason, &task.text, &task.hash);
     View::NeedsConfirm(NeedsConfirmView {
         loop_id: Some(current.id.clone()),
         editor: task.unconfirmed_editor.clone(),
@@ -22,22 +20,20 @@ pub fn needs_confirm(current: &Loop) -> View {
     })
 }
 
-/// Fills the request to confirm the text of an issue without a loop. `html` is the body as rendered by the forge, and `hash`
-/// is the hash of the issue's text.
-pub fn missed_label(title: &str, (body, html): (&str, Option<&str>), hash: &str) -> View {
-    let (text, unseen) = LoopTask::read_issue(title, body, html, &HashSet::new());
-    View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, (text, &unseen), hash))
+/// Fills the request to confirm the text of an issue without a loop. `hash` is the hash of the issue's text.
+pub fn missed_label(text: &TaskText, hash: &str) -> View {
+    View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, text, hash))
 }
 
-fn confirm_view(reason: ConfirmReason, (task_text, unseen): (String, &Unseen), hash: &str) -> NeedsConfirmView {
+fn confirm_view(reason: ConfirmReason, text: &TaskText, hash: &str) -> NeedsConfirmView {
     NeedsConfirmView {
         loop_id: None,
         reason,
-        task_text,
+        task_text: text.agent_text(),
         hash: hash.get(..8).unwrap_or_default().into(),
         editor: None,
-        unseen: unseen_lines(unseen),
-        excerpts: unseen.excerpts.iter().map(|excerpt| excerpt.text.clone()).collect(),
+        unseen: unseen_lines(&text.unseen),
+        excerpts: text.unseen.excerpts.iter().map(|excerpt| excerpt.text.clone()).collect(),
     }
 }
 

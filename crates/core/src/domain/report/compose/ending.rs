@@ -39,12 +39,16 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let stat = current.branch_stat().cloned().unwrap_or_default();
     PullView {
         loop_id: current.id.clone(),
-        title: current.settings.policy.commits.titled(&current.task.title, current.task_type(), current.issue.issue),
+        title: current.settings.policy.commits.titled(
+            current.task.text.title(),
+            current.task_type(),
+            current.issue.issue,
+        ),
         template: current.settings.policy.commits.template_parts(),
         closes: current.issue.issue,
         state,
         what,
-        why: current.task.body.clone(),
+        why: current.task.text.body().to_owned(),
         plan: plan_line(current),
         checks: check_lines(&report),
         iterations: current.retained_iterations().count() as u32,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::samples::notice;
 use super::*;
 use crate::domain::lifecycle;
-use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
+use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions, TaskText};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::model::plan::TaskPlan;
@@ -46,9 +46,7 @@ fn hostile(text: &str) -> Notice {
 fn a_loop() -> Loop {
     let notice = notice();
     let task = LoopTask {
-        title: notice.title,
-        body: String::new(),
-        html: None,
+        text: TaskText::new(notice.title, "", None),
         url: notice.issue_url,
         hash: "0123456789abcdef".into(),
         author: None,
@@ -56,7 +54,6 @@ fn a_loop() -> Loop {
         unconfirmed_editor: None,
         edited_after: false,
         labels: Vec::new(),
-        unseen: Default::default(),
     };
     let start = LoopStart {
         request: String::new(),

@@ -47,9 +47,9 @@ pub fn read_beside(source: &str, html: Option<&str>, known: &HashSet<String>) ->
     document
 }
 
-/// Returns the text of a document, for agents.
-pub fn write(document: &Document) -> String {
-    write::without_addresses(&write::text(&document.parts))
+/// Returns the text of parts of a document, for agents.
+pub fn write(parts: &[DocumentPart]) -> String {
+    write::without_addresses(&write::text(parts))
 }
 
 /// Returns the text of parts of a document, with the addresses of images. [`super::for_prompt`] removes these.

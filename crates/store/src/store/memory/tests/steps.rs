@@ -5,7 +5,7 @@ use crate::domain::knowledge::memory::{LearningKind, ReflectionOutcome};
 use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, CommandInput, ForgeInput, IterationChange, Loop, LoopInput, LoopStart, LoopState as Stage,
-    LoopStep, LoopTask, PreparedTree, RunOptions, TimerInput, WorkOutcome,
+    LoopStep, LoopTask, PreparedTree, RunOptions, TaskText, TimerInput, WorkOutcome,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
@@ -54,9 +54,7 @@ impl LearningRun {
             },
             by: maja(),
             task: LoopTask {
-                title: "The ledger is not balanced".into(),
-                body: String::new(),
-                html: None,
+                text: TaskText::new("The ledger is not balanced", "", None),
                 url: String::new(),
                 hash: "0123456789".into(),
                 author: Some(maja()),
@@ -64,7 +62,6 @@ impl LearningRun {
                 unconfirmed_editor: None,
                 edited_after: false,
                 labels: vec!["test".into()],
-                unseen: Default::default(),
             },
             options: RunOptions { checks: vec!["pytest".into()], ..RunOptions::default() },
             policy: Policy::default(),

@@ -67,7 +67,7 @@ mod tests {
             ["", "It is wrong.", "/ralph run --backend fast\nPlease: \"now\", 5 %!", "Größe (2 m)\n\nZweiter Absatz"]
         {
             assert!(!has_markup(plain), "{plain:?}");
-            assert_eq!(write(&super::plain(plain)), plain);
+            assert_eq!(write(&super::plain(plain).parts), plain);
         }
         for marked in [
             "a `b`",

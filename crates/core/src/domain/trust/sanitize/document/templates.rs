@@ -68,7 +68,7 @@ mod tests {
     fn unseen(body: &str, templates: &[&str]) -> Unseen {
         let known: HashSet<String> = templates.iter().flat_map(|template| comments(template)).collect();
         let document = read_beside(body, Some(&page(body)), &known);
-        assert!(!write(&document).contains("Please"), "{}", write(&document));
+        assert!(!write(&document.parts).contains("Please"), "{}", write(&document.parts));
         document.unseen
     }
 

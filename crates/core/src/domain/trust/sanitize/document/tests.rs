@@ -70,7 +70,7 @@ fn recorded_pages_give_their_text_and_report_the_rest() {
     let mut faults = Vec::new();
     for case in recorded().into_iter().flat_map(|pages| pages.texts) {
         let document = read(&case.source, Some(&case.page));
-        let text = write(&document);
+        let text = write(&document.parts);
         let leaks = case.hidden.iter().any(|word| text.to_lowercase().contains(&word.to_lowercase()));
         if text != case.text || leaks || kinds(&document) != case.reported {
             faults.push(format!("{}:\n{text}\n--\n{}\n{:?}", case.name, case.text, document.unseen));
@@ -124,7 +124,7 @@ fn page_is_written_as_text() {
     ];
     for (markdown, text) in table {
         let document = read_markdown(markdown);
-        assert_eq!(write(&document), text, "of {markdown:?}");
+        assert_eq!(write(&document.parts), text, "of {markdown:?}");
         assert!(document.unseen.is_empty(), "{markdown:?}: {:?}", document.unseen);
     }
     assert_eq!(read_markdown("![a](x.png) `![b](z.png)` <img src=\"y.png\">").images(), ["x.png", "y.png"]);
@@ -147,13 +147,13 @@ fn elements_and_attributes_that_may_hide_text_do_not_survive() {
         "<p>a <code>x<span class=\"sr-only\">CANARY</span></code></p><pre>x<span style=\"color:red\">CANARY</span></pre>",
         "<p>a</p><!-- CANARY --><details hidden>CANARY</details>",
     ] {
-        let text = write(&read("", Some(html)));
+        let text = write(&read("", Some(html)).parts);
         assert!(text.starts_with('a') && !text.contains("CANARY"), "{html}: {text}");
     }
     let long = format!("<p>a <a href=\"https://x.example/{}\">b</a></p>", "y".repeat(200));
-    assert_eq!(write(&read("", Some(&long))), "a b");
+    assert_eq!(write(&read("", Some(&long)).parts), "a b");
     let far = format!("<p>a{}CANARY</p>{}<p>CANARY</p>", " \u{a0}".repeat(200), "<p></p>".repeat(101));
-    assert_eq!(write(&read("", Some(&far))), "a");
+    assert_eq!(write(&read("", Some(&far)).parts), "a");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn characters_without_a_glyph_are_removed() {
         '\u{200b}',
     ];
     for c in blank {
-        assert_eq!(write(&plain(&format!("a{c}b"))), "ab", "{c:?}");
+        assert_eq!(write(&plain(&format!("a{c}b")).parts), "ab", "{c:?}");
     }
     for c in ['\u{600}', 'ä', '語', '😀', '\u{301}'] {
         assert!(!is_invisible(c), "{c:?}");
@@ -204,9 +204,9 @@ fn titles_are_plain_text() {
 #[test]
 fn checks_and_suggestions_are_those_of_the_page() {
     let shown = read_markdown("<details><summary>Checks</summary>\n\n```ralph\nmake test\n```\n</details>");
-    assert_eq!(from_issue(&shown).expect("criteria").len(), 1);
+    assert_eq!(from_issue(&shown.parts).expect("criteria").len(), 1);
     for hidden in ["<!--\n```ralph\nmake evil\n```\n-->", "<div hidden>\n\n```ralph\nmake evil\n```\n\n</div>"] {
-        assert_eq!(from_issue(&read_markdown(hidden)).expect("criteria"), [], "{hidden}");
+        assert_eq!(from_issue(&read_markdown(hidden).parts).expect("criteria"), [], "{hidden}");
     }
     let diff = "<p dir=\"auto\">Better:</p><div class=\"my-2 border rounded-2 js-suggested-changes-blob diff-view\"><div>Suggested change</div>\
                 <table><tbody><tr><td class=\"blob-num\"></td><td class=\"blob-code-inner blob-code-deletion\">old</td></tr>\
@@ -230,7 +230,7 @@ fn large_pages_are_read_in_bounded_time() {
     ] {
         let html = part.repeat(1_000_000 / part.len());
         let document = read(&html, Some(&html));
-        assert!(write(&document).len() <= 2 * html.len(), "{part}");
+        assert!(write(&document.parts).len() <= 2 * html.len(), "{part}");
     }
 }
 
@@ -247,7 +247,7 @@ proptest! {
     ) {
         let html = parts.concat();
         let document = read(&html, Some(&html));
-        let text = write(&document);
+        let text = write(&document.parts);
         prop_assert!(!text.chars().any(is_invisible));
         command::parse(&document);
     }
@@ -255,7 +255,7 @@ proptest! {
     #[test]
     fn plain_words_stay_as_they_are(lines in prop::collection::vec("[a-z]{1,6}( [a-z]{1,6}){0,5}", 1..6)) {
         let text = lines.join("\n");
-        prop_assert_eq!(write(&read_markdown(&text)), text.clone());
-        prop_assert_eq!(write(&plain(&text)), text);
+        prop_assert_eq!(write(&read_markdown(&text).parts), text.clone());
+        prop_assert_eq!(write(&plain(&text).parts), text);
     }
 }
