@@ -86,24 +86,65 @@ impl SessionFiles<'_> {
     }
 }
 
+/// Archive in memory, which ends with an error of kind `FileTooLarge` at its maximum size.
+#[derive(Default)]
+struct BoundedArchive(Vec<u8>);
+
+impl io::Write for BoundedArchive {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > ARCHIVE_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Packs the regular files of a folder; `None` if the archive is larger than 16 MiB or the folder does not exist.
 fn packed(folder: &Path) -> io::Result<Option<Vec<u8>>> {
     if !folder.is_dir() {
         return Ok(None);
     }
-    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut archive = tar::Builder::new(GzEncoder::new(BoundedArchive::default(), Compression::fast()));
     archive.follow_symlinks(false);
-    archive.append_dir_all("", folder)?;
-    let bytes = archive.into_inner()?.finish()?;
-    Ok((bytes.len() <= ARCHIVE_BYTES).then_some(bytes))
+    let pack = append_files(&mut archive, folder, Path::new(""));
+    match pack.and_then(|()| archive.into_inner()?.finish()) {
+        Ok(archive) => Ok(Some(archive.0)),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-/// Unpacks the files of an archive into a new folder.
+/// Adds the regular files of `folder` and the folders below it, without links.
+fn append_files<W: io::Write>(archive: &mut tar::Builder<W>, folder: &Path, name: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let (kind, name) = (entry.file_type()?, name.join(entry.file_name()));
+        if kind.is_dir() {
+            append_files(archive, &entry.path(), &name)?;
+        } else if kind.is_file() {
+            archive.append_path_with_name(entry.path(), &name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Unpacks the regular files of an archive into a new folder.
 fn unpack(archive: &[u8], folder: &Path) -> io::Result<()> {
     let part: PathBuf = folder.with_extension("part");
     remove_folder(&part);
     private::create_folder(&part)?;
-    tar::Archive::new(io::Read::take(GzDecoder::new(archive), FILES_BYTES)).unpack(&part)?;
+    let mut archive = tar::Archive::new(io::Read::take(GzDecoder::new(archive), FILES_BYTES));
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        if entry.header().entry_type().is_file() {
+            entry.unpack_in(&part)?;
+        }
+    }
     std::fs::rename(&part, folder)
 }
 
@@ -120,11 +161,13 @@ mod tests {
         let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
         let file = std::fs::File::options().write(true).open(from.join(".agent/projects/one.jsonl")).unwrap();
         file.set_modified(at).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", from.join("link")).unwrap();
         let archive = packed(&from).unwrap().unwrap();
         let to = folder.path().join("to");
         unpack(&archive, &to).unwrap();
         let arrived = to.join(".agent/projects/one.jsonl");
         assert_eq!(std::fs::read_to_string(&arrived).unwrap(), "{}\n");
+        assert!(to.join("link").symlink_metadata().is_err(), "links stay behind");
         assert_eq!(arrived.metadata().unwrap().modified().unwrap(), at, "agents choose the newest session by its time");
         assert!(unpack(&archive[..archive.len() / 2], &folder.path().join("cut")).is_err());
         assert!(!folder.path().join("cut").exists(), "a cut archive makes no session");
