@@ -319,7 +319,7 @@ impl RepositoryValidator<'_> {
     fn report(&mut self, key: &str, glob: &str) -> bool {
         let valid = report_path(glob);
         if let Err(reason) = &valid {
-            self.wrong(&format!("{key}.junit"), &reason.to_string());
+            self.wrong(&format!("{key}.junit"), reason.to_string());
         }
         valid.is_ok()
     }
