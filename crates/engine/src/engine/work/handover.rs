@@ -72,8 +72,8 @@ impl Handover {
         }
     }
 
-    /// Saves the commits that the forge does not have, before the outcome of the work is recorded. If this fails, another host
-    /// pauses the loop.
+    /// Saves the commits that the forge does not have, before the outcome of the work is recorded. If this fails and this host is
+    /// lost, the loop fails on another host, which names this one.
     pub(super) async fn save(&self, repo: &RepoRef, current: &Loop, lease: &LeaseToken) {
         // Before the first preparation is recorded, the loop has no commits.
         if !self.context.store.is_server() || current.branch.base.is_none() {
