@@ -9,17 +9,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::open_files::{MOST_OPEN, OpenFiles, has_files_in_flight, open_files};
 use super::cgroup::RunCgroup;
 use super::disk::DiskWatch;
-use super::shares::UserShare;
+use super::shares::{PART, UserShare};
 use super::stat::ProcessStat;
 use crate::domain::trust::limits::SandboxLimits;
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Time between two looks at the kernel's memory, which grows before the limits of the service's user are reached.
+const LOOK: Duration = Duration::from_millis(50);
 /// Number of bytes that a socket can hold by the kernel's default, if the machine's settings do not set a larger
 /// number.
 const SOCKET_DEFAULT: u64 = 212_992;
@@ -126,7 +128,7 @@ pub(super) async fn exceeded(run: MeasuredRun) -> String {
     let devices = Arc::new(disk.devices());
     let socket = if group.is_none() { bytes_of_socket() } else { 0 };
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        wait(&memory, share.as_ref()).await;
         if let Some(reason) = group.as_deref().and_then(RunCgroup::exceeded) {
             return reason;
         }
@@ -140,6 +142,20 @@ pub(super) async fn exceeded(run: MeasuredRun) -> String {
             Ok((_, Some(reason))) => return reason,
             Ok((watch, None)) => disk = watch,
             Err(error) => return format!("it could not be measured: {error}"),
+        }
+    }
+}
+
+/// Waits until the next measurement: [`INTERVAL`], or less if the kernel's memory grows meanwhile as for a part of the
+/// user's epoll watches, because a run that adds watches reaches the limit of the user in two seconds.
+async fn wait(memory: &MachineMemory, share: Option<&UserShare>) {
+    let Some(share) = share else { return tokio::time::sleep(INTERVAL).await };
+    let sudden_kib = memory.kernel_kib().saturating_add(share.half_of_watches_kib / PART);
+    let end = Instant::now() + INTERVAL;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if Instant::now() >= end || memory.kernel_kib() >= sudden_kib {
+            return;
         }
     }
 }
