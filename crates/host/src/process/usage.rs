@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::open_files::{MOST_OPEN, OpenFiles, has_files_in_flight, open_files};
 use super::cgroup::RunCgroup;
@@ -151,10 +151,9 @@ pub(super) async fn exceeded(run: MeasuredRun) -> String {
 async fn wait(memory: &MachineMemory, share: Option<&UserShare>) {
     let Some(share) = share else { return tokio::time::sleep(INTERVAL).await };
     let sudden_kib = memory.kernel_kib().saturating_add(share.half_of_watches_kib / PART);
-    let end = Instant::now() + INTERVAL;
-    loop {
+    for _ in 0..INTERVAL.as_millis() / LOOK.as_millis() {
         tokio::time::sleep(LOOK).await;
-        if Instant::now() >= end || memory.kernel_kib() >= sudden_kib {
+        if memory.kernel_kib() >= sudden_kib {
             return;
         }
     }
