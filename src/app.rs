@@ -120,7 +120,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// Starts the service: opens the database, builds adapters, recovers after a crash, then starts listening.
+    /// Starts the service: opens the database, builds adapters, starts listening, then recovers after a crash.
     pub async fn start(config: &Config, env: &Env, options: Options) -> anyhow::Result<Self> {
         Self::run(build(config, env, &options).await?, config, &options).await
     }
@@ -128,10 +128,6 @@ impl Application {
     /// Starts the service with an engine from [`build`].
     pub async fn run(engine: Engine, config: &Config, options: &Options) -> anyhow::Result<Self> {
         let engine = Arc::new(engine);
-        engine.recover().await.context("the database's integrity could not be checked")?;
-        if engine.store.was_unclean() {
-            check_integrity(&engine);
-        }
         let listener_shutdown = CancellationToken::new();
         let (address, dashboard, mut served) = if options.role.ingests() && options.listen {
             let (address, dashboard, served) = listen(config, &engine).await?;
@@ -149,6 +145,12 @@ impl Application {
             tokio::spawn(serve(listener, router, limits, async move { listener_shutdown.cancelled().await }))
         };
         let listeners = served.into_iter().map(spawn).collect();
+        // Deliveries are stored meanwhile; whatever the database holds, no sender waits for it.
+        let recovered = engine.recover().await.context("the database could not be prepared after the last stop");
+        recovered.inspect_err(|_| listener_shutdown.cancel())?;
+        if engine.store.was_unclean() {
+            check_integrity(&engine);
+        }
         #[expect(
             clippy::disallowed_methods,
             reason = "the root of all tasks; the engine's supervisor starts the others"

@@ -1,16 +1,17 @@
 //! Benchmarks of the service, each compared with a baseline in the same run.
 //!
-//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names, all benchmarks
+//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE] [--growth FILE]`. Without names, all benchmarks
 //! run briefly as a smoke test, which is too short for valid figures. As a test (`cargo test --benches`), only the first one
 //! runs. `--full` adds the largest sizes. `--queries` names a file with texts of real issues for `recall`, as JSON Lines
 //! with a field `text`; learnings then consist of their words with their frequencies. `--markdown` replaces the sections of
-//! the named figures in a page.
+//! the named figures in a page. `--growth` measures curves by size instead, and writes a page with their plots.
 
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 
 mod bare;
 mod corpus;
 mod dashboard;
+mod growth;
 mod ingest;
 mod iteration;
 mod label_to_agent;
@@ -106,10 +107,11 @@ struct Asked {
     size: Size,
     queries: Option<PathBuf>,
     markdown: Option<PathBuf>,
+    growth: Option<PathBuf>,
 }
 
 fn asked(arguments: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
-    let mut asked = Asked { names: Vec::new(), size: Size::Brief, queries: None, markdown: None };
+    let mut asked = Asked { names: Vec::new(), size: Size::Brief, queries: None, markdown: None, growth: None };
     let (mut full, mut test) = (false, true);
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
@@ -119,6 +121,7 @@ fn asked(arguments: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
             "--test" => test = true,
             "--queries" => asked.queries = Some(arguments.next().context("--queries needs a file")?.into()),
             "--markdown" => asked.markdown = Some(arguments.next().context("--markdown needs a file")?.into()),
+            "--growth" => asked.growth = Some(arguments.next().context("--growth needs a file")?.into()),
             "all" => asked.names = FIGURES.map(|(name, _)| name).to_vec(),
             other => match FIGURES.iter().find(|(name, _)| *name == other) {
                 Some((name, _)) => asked.names.push(name),
@@ -126,7 +129,7 @@ fn asked(arguments: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
             },
         }
     }
-    if !asked.names.is_empty() {
+    if !asked.names.is_empty() || asked.growth.is_some() {
         asked.size = if full { Size::Full } else { Size::Usual };
     } else if test {
         asked.names = vec![FIGURES[0].0];
@@ -167,6 +170,9 @@ async fn main() -> anyhow::Result<()> {
         scratch,
         folders: 0.into(),
     };
+    if let Some(page) = &asked.growth {
+        return growth::write(&run, &machine, page).await;
+    }
     let mut failed = 0;
     for name in asked.names {
         let outcome = match name {

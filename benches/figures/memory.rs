@@ -49,7 +49,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
 }
 
 /// Returns the maximum resident memory of a service during `time`, in KiB.
-async fn largest(service: &BenchService, time: Duration) -> anyhow::Result<u64> {
+pub async fn largest(service: &BenchService, time: Duration) -> anyhow::Result<u64> {
     let watch = Stopwatch::start();
     let mut most = 0;
     while watch.elapsed() < time {

@@ -49,6 +49,24 @@ const PAGES: [(&str, bool); 19] = [
     ("/api/v1/costs?by=repository", false),
 ];
 
+/// Returns a client that keeps its connection.
+pub fn client() -> anyhow::Result<reqwest::Client> {
+    // Another part of this process may already have installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(reqwest::Client::builder().no_proxy().build()?)
+}
+
+/// Requests a page; returns the time until its last byte, and its size in bytes.
+pub async fn ask(client: &reqwest::Client, service: &BenchService, path: &str) -> anyhow::Result<(Duration, usize)> {
+    let token = service.token.as_deref().context("the service has no dashboard")?;
+    let watch = Stopwatch::start();
+    let answer = client.get(format!("http://{}{path}", service.address)).bearer_auth(token).send().await?;
+    let status = answer.status();
+    let body = answer.bytes().await?;
+    anyhow::ensure!(status.is_success(), "{path}: {status} {}", String::from_utf8_lossy(&body));
+    Ok((watch.elapsed(), body.len()))
+}
+
 /// Measures pages and listeners on a folder's database.
 pub async fn measure(
     run: &mut FigureRun,
@@ -62,18 +80,8 @@ pub async fn measure(
     };
     let service = BenchService::start(folder, &Seat::nobody(), "ingest", &[])?;
     let token = service.token.clone().context("the service has no dashboard")?;
-    // Another part of this process may already have installed it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().build()?;
-    let root = format!("http://{}", service.address);
-    let ask = async |path: &str| -> anyhow::Result<(Duration, usize)> {
-        let watch = Stopwatch::start();
-        let answer = client.get(format!("{root}{path}")).bearer_auth(&token).send().await?;
-        let status = answer.status();
-        let body = answer.bytes().await?;
-        anyhow::ensure!(status.is_success(), "{path}: {status} {}", String::from_utf8_lossy(&body));
-        Ok((watch.elapsed(), body.len()))
-    };
+    let client = client()?;
+    let ask = async |path: &str| ask(&client, &service, path).await;
     let mut baseline = Vec::new();
     for _ in 0..asked {
         baseline.push(ask("/healthz").await?.0);

@@ -90,7 +90,8 @@ pub async fn learnings_for(store: &Store, of: &RepoRef, count: usize) -> anyhow:
     Ok(())
 }
 
-async fn fill(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<()> {
+/// Adds learnings to the store.
+pub async fn fill(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<()> {
     let mut left = count;
     while left > 0 {
         let batch: Vec<Learning> = (0..left.min(BATCH)).map(|_| corpus.learning(&repository())).collect();
@@ -100,7 +101,8 @@ async fn fill(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Resul
     Ok(())
 }
 
-async fn timed(store: &Store, query: &LearningQuery) -> anyhow::Result<Duration> {
+/// Measures a query.
+pub async fn timed(store: &Store, query: &LearningQuery) -> anyhow::Result<Duration> {
     let query = query.clone();
     let watch = Stopwatch::start();
     recall(store, query, MemorySettings::default(), NOW).await?;

@@ -43,7 +43,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
 }
 
 /// Starts the service and waits for its first response. Returns the duration.
-async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(BenchService, Duration)> {
+pub async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(BenchService, Duration)> {
     let watch = Stopwatch::start();
     let service = BenchService::start(folder, &parked.seat, "all", &[])?;
     let time = load::first_answer(service.address, From::Gitea, watch, PATIENCE).await?;

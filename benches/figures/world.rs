@@ -20,6 +20,10 @@ use crate::service::SECRET;
 
 /// Maximum wait for the service.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Interval of reconciliation of all watched repositories.
+const ROUND: Duration = Duration::from_secs(30);
+/// Time without requests after which a round counts as ended.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// Forge, repository, agent and service.
 pub struct BenchWorld {
@@ -56,7 +60,7 @@ impl BenchWorld {
         let sandbox = probe_sandbox(&ProbeSettings { folder: folder.clone(), ..ProbeSettings::default() }).await;
         let sandboxed = sandbox.tier == SandboxTier::A;
         let text = format!(
-            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{data}\"\nforges:\n  - {{ name: forge, kind: gitea, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{script}\"] }}\nbackends:\n  mine: {{ type: script, command: [/bin/sh, \"{script}\"], roles: [agent] }}\n{more}limits: {{ loops: 50, loops_per_repository: 50, comments_per_hour: 1000, comments_per_day: 1000 }}\n",
+            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{data}\"\nforges:\n  - {{ name: forge, kind: gitea, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{script}\"] }}\nbackends:\n  mine: {{ type: script, command: [/bin/sh, \"{script}\"], roles: [agent] }}\n{more}limits: {{ iterations: 500, loops: 50, loops_per_repository: 50, comments_per_hour: 1000, comments_per_day: 1000 }}\n",
             data = folder.join("data").display(),
             url = forge.url(),
             required = if sandboxed { "auto" } else { "none" },
@@ -72,6 +76,7 @@ impl BenchWorld {
         let rates = RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() };
         let tune = |settings: &mut EngineSettings| {
             settings.partial_clone = false;
+            settings.rounds.idle = ROUND;
             // The current executable is the benchmark, which lacks the service's subcommands.
             settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
         };
@@ -81,6 +86,38 @@ impl BenchWorld {
         let url = format!("http://{address}/webhooks/forge");
         forge.add_hook(repo, &url, SECRET).await.map_err(refused)?;
         Ok(Self { forge, repo, app, sandboxed, maintainer })
+    }
+
+    /// Starts the service on a forge with `count` repositories without issues, all of which the bot may see.
+    pub async fn watching(folder: PathBuf, count: u64) -> anyhow::Result<Self> {
+        let world = Self::start(folder, &[("README.md".into(), "A sample.\n".into())], "", Role::All).await?;
+        let bot = world.forge.add_user("ralph-bot", AccountKind::User);
+        for nth in 1..count {
+            let files = [("README.md", "A sample.\n", false)];
+            let repo = world.forge.create_repo("mira", &format!("app{nth}"), &files).await.map_err(refused)?;
+            world.forge.grant(repo, &bot, Access::Admin).map_err(refused)?;
+        }
+        Ok(world)
+    }
+
+    /// Waits until the service has sent no request for [`QUIET`]; returns the number of requests so far.
+    pub async fn quiet(&self) -> anyhow::Result<usize> {
+        let mut known = self.forge.faults().requests().len();
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let now = self.forge.faults().requests().len();
+            if now == known {
+                return Ok(now);
+            }
+            known = now;
+        }
+    }
+
+    /// Waits for the requests of the next round; returns the number of requests so far. `before` is that number before it.
+    pub async fn next_round(&self, before: usize) -> anyhow::Result<usize> {
+        let asked = async || Ok((self.forge.faults().requests().len() > before).then_some(()));
+        self.until("the next round", asked).await?;
+        self.quiet().await
     }
 
     pub fn engine(&self) -> &Arc<Engine> {

@@ -199,7 +199,7 @@ impl Workers {
                 })
             }
             Err(error) => {
-                tracing::warn!(%error, "a work effect panicked; it is retried when its lease expires");
+                tracing::error!(%error, "a work effect panicked, which is a fault of this program; it is retried when its lease expires");
                 None
             }
         }
