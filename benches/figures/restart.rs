@@ -1,5 +1,6 @@
 //! Downtime after the service is killed.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
@@ -44,8 +45,11 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
 
 /// Starts the service and waits for its first response. Returns the duration.
 pub async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(BenchService, Duration)> {
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let watch = Stopwatch::start();
-    let service = BenchService::start(folder, &parked.seat, "all", &[])?;
-    let time = load::first_answer(service.address, From::Gitea, watch, PATIENCE).await?;
-    Ok((service, time))
+    // Asked from the start, because the service reports its address only after the recovery.
+    let answer = tokio::spawn(load::first_answer(address, From::Gitea, watch, PATIENCE));
+    let service =
+        tokio::task::block_in_place(|| BenchService::start_at(folder, &parked.seat, "all", &[], address.port()))?;
+    Ok((service, answer.await??))
 }

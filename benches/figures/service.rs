@@ -54,11 +54,16 @@ impl BenchService {
     /// Starts the binary and waits until it listens. `wrap` is a program that runs the binary, with its arguments; may be
     /// empty.
     pub fn start(folder: &Path, seat: &Seat, role: &str, wrap: &[&str]) -> anyhow::Result<Self> {
+        Self::start_at(folder, seat, role, wrap, 0)
+    }
+
+    /// Like [`BenchService::start`], on a port; 0 is any.
+    pub fn start_at(folder: &Path, seat: &Seat, role: &str, wrap: &[&str], port: u16) -> anyhow::Result<Self> {
         let Seat { kind, url, token, own } = seat;
         let file = folder.join("ralph-control.yaml");
         let data = data(folder);
         let text = format!(
-            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{}\"\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET, own_id: {own} }}\n{REST}",
+            "server: {{ listen: \"127.0.0.1:{port}\" }}\ndata_dir: \"{}\"\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET, own_id: {own} }}\n{REST}",
             data.display()
         );
         std::fs::write(&file, text)?;
