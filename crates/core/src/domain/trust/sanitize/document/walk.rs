@@ -283,7 +283,13 @@ impl DocumentWalk<'_> {
     /// address.
     fn link(&mut self, at: usize, attributes: &[Attribute]) -> DocumentElement {
         let address = value(attributes, "href").unwrap_or_default().trim();
-        if value(attributes, "data-footnote-ref").is_some() || classes(attributes).any(|class| class == "footnote-ref")
+        // Gitea removes the class from the link, so the raised link is the sign.
+        let is_raised = self.nodes[at].parent.is_some_and(
+            |parent| matches!(&self.nodes[parent].content, HtmlContent::Element(name, _) if &*name.local == "sup"),
+        );
+        if is_raised && address.starts_with("#fn")
+            || value(attributes, "data-footnote-ref").is_some()
+            || classes(attributes).any(|class| class == "footnote-ref")
         {
             return DocumentElement::FootnoteReference;
         }
