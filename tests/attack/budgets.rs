@@ -78,7 +78,7 @@ fn archive() -> Vec<u8> {
     gzip.finish().expect("packed")
 }
 
-/// See docs/research/threats.md#s10.
+/// See docs/research/threats.md#s17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_have_budgets_of_memory() {
     if let Some(reading) = setting(READING) {
