@@ -168,6 +168,16 @@ fn posted(path: &str, headers: &str, body: &str) -> String {
 
 /// Runs an attack while a program of the attacker runs, with this budget; returns the outcome of the run.
 async fn attack(budget: Option<Money>, script: BrokerScript, attack: impl AsyncFnOnce(&AttackedRun)) -> AgentOutcome {
+    attack_allowing(&[], budget, script, attack).await
+}
+
+/// Runs an attack where the operator allows these requests.
+async fn attack_allowing(
+    allowed: &[&str],
+    budget: Option<Money>,
+    script: BrokerScript,
+    attack: impl AsyncFnOnce(&AttackedRun),
+) -> AgentOutcome {
     let model = Model::start(script).await;
     let folder = tempfile::Builder::new().prefix("ralph-broker-").tempdir().expect("a folder");
     let tree = folder.path().join("tree");
@@ -179,6 +189,7 @@ async fn attack(budget: Option<Money>, script: BrokerScript, attack: impl AsyncF
     // 100 tokens read and 10 written cost 2 cents.
     let price = PriceEntry { input: 100.0, output: 1000.0, cache_read: None, cache_write: None };
     setup.config.prices = [("priced".to_owned(), price)].into();
+    setup.config.server_tools = allowed.iter().map(|name| (*name).to_owned()).collect();
     setup.env = vec![("MODEL_KEY".into(), KEY.into()), ("MODEL_URL".into(), model.url.clone().into())];
     let backend = build("mine", setup).expect("a backend");
     let run = AgentRun {
@@ -586,6 +597,22 @@ async fn work_of_the_provider_never_reaches_the_model() {
             sent.ends_with(r#"{"model":"priced","max_tokens":10,"messages":[{"role":"user","content":"A"}]}"#),
             "{sent}"
         );
+    })
+    .await;
+}
+
+/// The same references pass where the operator allows them: nothing else refuses them.
+#[tokio::test]
+async fn references_to_stored_answers_reach_the_model_where_they_are_allowed() {
+    attack_allowing(&["stored_responses"], None, Arc::new(|_| told()), async |place| {
+        let references = bodies().into_iter().filter(|(name, ..)| name.starts_with("item of the store"));
+        let mut passed = 0;
+        for (name, path, auth, body) in references {
+            let answer = place.post(path, auth, &body).await;
+            assert!(answer.starts_with(b"HTTP/1.1 200"), "{name}: {}", String::from_utf8_lossy(&answer));
+            passed += 1;
+        }
+        assert_eq!((passed, place.model.seen().len()), (4, 4));
     })
     .await;
 }

@@ -3,8 +3,9 @@
 //! The texts and pages are those of the unit tests (`tests/fixtures/pages`). The fakes return the recorded page of a text. The agent
 //! keeps the prompts that it gets, and the canary is a word of each hidden text.
 //!
-//! Seen to fail without the defense, by hand: where `document::read_beside` takes the source in place of the page, hidden texts reach the
-//! agent on both forges, and commands that the page does not contain are obeyed on Gitea.
+//! `hidden_texts_reach_the_agent_from_an_imitated_page` leaves the defense out: the fake renders the texts with a library for CommonMark.
+//! By hand: where `document::read_beside` takes the source in place of the page, commands that the page does not contain are obeyed on
+//! Gitea.
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::harness::{Setup, World, on_both_forges, prepared_story};
 
 on_both_forges!(
     hidden_texts_reach_no_agent,
+    hidden_texts_reach_the_agent_from_an_imitated_page,
     only_commands_of_the_page_are_obeyed,
     text_waits_until_the_forge_renders_it
 );
@@ -58,31 +60,53 @@ fn keep(world: &mut World) {
     world.write_agent(&format!("cat >>\"{folder}/prompts\"\necho 42 >answer.txt\n"));
 }
 
+/// Returns the recorded texts with a hidden part.
+fn texts_with_hidden_parts(dialect: Dialect) -> Vec<RecordedText> {
+    let mut texts = recorded(dialect).texts;
+    texts.retain(|text| !text.hidden.is_empty());
+    assert!(!texts.is_empty());
+    texts
+}
+
+/// Opens an issue of an outsider with this text, confirms it, and returns the prompt of the agent.
+async fn prompt_for(world: &mut World, body: &str) -> String {
+    let prompts = world.folder.path().join("prompts");
+    let (who, title) = (world.outsider.clone(), "The answer is wrong here");
+    world.issue = world.forge.open_issue(&who, world.repo, title, body, &[]).await.expect("an issue");
+    world.settle().await;
+    // A recent edit would be a reason to wait, too.
+    world.advance(Duration::from_secs(3600)).await;
+    let held = world.run().await;
+    assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
+    assert!(!prompts.exists(), "an agent ran before the confirmation");
+    world.comment(&format!("/ralph run --confirm {}", &held.task.hash[..8])).await;
+    world.stop_at("the end of the agent", |current| current.run.step == LoopStep::Commit).await;
+    std::fs::read_to_string(&prompts).expect("the agent's prompt")
+}
+
 /// See docs/research/threats.md#i2.
 async fn hidden_texts_reach_no_agent(dialect: Dialect) {
     prepared_story(Setup::new(dialect), keep, async |world| {
-        let prompts = world.folder.path().join("prompts");
-        let texts: Vec<RecordedText> =
-            recorded(dialect).texts.into_iter().filter(|text| !text.hidden.is_empty()).collect();
-        assert!(!texts.is_empty());
+        let texts = texts_with_hidden_parts(dialect);
         let body = texts.iter().map(|text| text.source.as_str()).collect::<Vec<_>>().join("\n\n");
         let page = texts.iter().map(|text| text.page.as_str()).collect::<Vec<_>>().join("\n");
         world.forge.set_page(&body, &page);
-        let (who, title) = (world.outsider.clone(), "The answer is wrong here");
-        world.issue = world.forge.open_issue(&who, world.repo, title, &body, &[]).await.expect("an issue");
-        world.settle().await;
-        // A recent edit would be a reason to wait, too.
-        world.advance(Duration::from_secs(3600)).await;
-        let held = world.run().await;
-        assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
-        assert!(!prompts.exists(), "an agent ran before the confirmation");
-        world.comment(&format!("/ralph run --confirm {}", &held.task.hash[..8])).await;
-        world.stop_at("the end of the agent", |current| current.run.step == LoopStep::Commit).await;
-        let prompt = std::fs::read_to_string(&prompts).expect("the agent's prompt");
+        let prompt = prompt_for(world, &body).await;
         assert!(!prompt.to_lowercase().contains(CANARY), "a canary reached the agent:\n{prompt}");
         assert!(prompt.contains("Before"), "{prompt}");
         let asked = world.forge.requests().iter().filter(|request| request.path.ends_with("/markdown")).count();
         assert_eq!(asked, if dialect == Dialect::Gitea { 2 } else { 0 }, "for the issue and for the command");
+    })
+    .await;
+}
+
+/// Gitea's texts, of which a library for CommonMark displays more than Gitea.
+async fn hidden_texts_reach_the_agent_from_an_imitated_page(dialect: Dialect) {
+    prepared_story(Setup::new(dialect), keep, async |world| {
+        let texts = texts_with_hidden_parts(Dialect::Gitea);
+        let body = texts.iter().map(|text| text.source.as_str()).collect::<Vec<_>>().join("\n\n");
+        let prompt = prompt_for(world, &body).await;
+        assert!(prompt.to_lowercase().contains(CANARY), "no canary reached the agent:\n{prompt}");
     })
     .await;
 }

@@ -6,12 +6,15 @@
 
 mod base_tests;
 mod broker;
+mod budgets;
 mod damaged;
 mod deliveries;
 mod evil;
+mod flood;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hidden;
 mod outbound;
+mod protected;
 mod scripts;
 mod shadowing;

@@ -29,13 +29,12 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::backends::WireName;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
 use crate::domain::providers::limit::LimitSignals;
+use crate::domain::trust::bounds::ASSISTANT_ANSWER_BYTES;
 use crate::net::client_of_model;
 use crate::process::Masker;
 use wire::fault::{self, ProviderError};
 use wire::{AnswerError, WireCodec as _};
 
-/// Maximum size of a response, in bytes.
-const MAX_ANSWER: usize = 8 * 1024 * 1024;
 /// Maximum number of bytes of an error response that are read.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 /// Time limit for listing models.
@@ -220,8 +219,8 @@ impl ApiClient {
         loop {
             match response.chunk().await {
                 Ok(None) => return Ok(body),
-                Ok(Some(chunk)) if body.len() + chunk.len() > MAX_ANSWER => {
-                    let problem = format!("the answer is larger than {} MiB", MAX_ANSWER / 1024 / 1024);
+                Ok(Some(chunk)) if body.len() + chunk.len() > ASSISTANT_ANSWER_BYTES => {
+                    let problem = format!("the answer is larger than {} MiB", ASSISTANT_ANSWER_BYTES / 1024 / 1024);
                     return Err(self.failed(&problem, false, Some(status)));
                 }
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),

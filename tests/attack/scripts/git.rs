@@ -153,16 +153,16 @@ pub fn scripts() -> usize {
 }
 
 /// Service with one repository.
-struct TrapWorld {
-    folder: tempfile::TempDir,
-    workspaces: Workspaces,
-    repo: RepoRef,
-    access: GitUrl,
+pub(super) struct TrapWorld {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) workspaces: Workspaces,
+    pub(super) repo: RepoRef,
+    pub(super) access: GitUrl,
     mechanism: SandboxMechanism,
 }
 
 impl TrapWorld {
-    async fn new(mechanism: SandboxMechanism) -> Self {
+    pub(super) async fn new(mechanism: SandboxMechanism) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let script = "git init -q --bare -b main forge.git && git init -q -b main human && cd human && mkdir src && \
                       echo hello >README.md && echo x >src/x && git add -A && git commit -qm first && \
@@ -217,7 +217,7 @@ impl TrapWorld {
         process::run(spec, &CancellationToken::new(), None).await.expect("it runs");
     }
 
-    async fn commit(&self, loop_id: &LoopId, parent: &Sha) -> CommitInfo {
+    pub(super) async fn commit(&self, loop_id: &LoopId, parent: &Sha) -> CommitInfo {
         let message = OutboundFilter::default().message("work", &[], &[]);
         let request = CommitRequest {
             loop_id,

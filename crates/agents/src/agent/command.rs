@@ -34,14 +34,13 @@ use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::OWN_BUDGET;
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
+use crate::domain::trust::bounds::AGENT_OUTPUT_BYTES;
 use crate::domain::trust::secret_forms::SecretForms;
 use crate::process::{
     self, Dialog, Finished, LineDecision, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Stdin, Stream,
     executable,
 };
 
-/// Number of bytes that are kept of each output stream.
-const KEEP_BYTES: usize = 4 * 1024 * 1024;
 /// Time between the refusal of a request because the budget is used up and the end of the run.
 const BUDGET_GRACE: Duration = Duration::from_secs(2);
 /// Share of the run's maximum cost below which a program that stopped for its cost did so by its own settings.
@@ -157,7 +156,8 @@ impl CommandBackend {
         if self.settings.prompt_on_stdin {
             spec.stdin = Stdin::Bytes(run.prompt.clone().into_bytes());
         }
-        spec.limits = ProcessLimits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
+        spec.limits =
+            ProcessLimits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: AGENT_OUTPUT_BYTES };
         spec.cookie = Some(run.cookie.clone());
         spec.secrets = secrets.clone();
         // With hidden keys, the model is reached through the broker only.

@@ -21,11 +21,9 @@ use serde_json::Value;
 use super::AgentStatus;
 use super::preset::ParsedOutput;
 use super::usage::ContextFill;
+use crate::domain::trust::bounds::{SESSION_BYTES, SESSION_FILES};
 use crate::process::untrusted;
 
-/// Maximum size in bytes and maximum number of files of a session; a larger one is not resumed.
-const MAX_BYTES: u64 = 256 * 1024 * 1024;
-const MAX_FILES: usize = 10_000;
 /// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 16;
 /// Number of bytes at the end of a file that are searched for the newest figures.
@@ -39,7 +37,7 @@ const MAX_LINE: u64 = 1024 * 1024;
 /// # Errors
 /// A file cannot be read or written, or the session is too large. `to` then contains a part of the session.
 pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to: &Path) -> io::Result<usize> {
-    let (mut bytes, mut files) = (MAX_BYTES, 0);
+    let (mut bytes, mut files) = (SESSION_BYTES, 0);
     make_folder(to)?;
     each_file(from, names, &mut |path, file| {
         let into = to.join(path);
@@ -73,7 +71,7 @@ pub(super) fn model<'a>(
 
 /// Calls `take` with each line of a session's `.jsonl` files. The rest of lines longer than 1 MiB is ignored.
 fn each_line<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, take: &mut dyn FnMut(&str)) -> io::Result<()> {
-    let (mut bytes, mut line) = (MAX_BYTES, Vec::new());
+    let (mut bytes, mut line) = (SESSION_BYTES, Vec::new());
     each_file(from, names, &mut |path, file| {
         if path.extension() != Some(OsStr::new("jsonl")) {
             return Ok(());
@@ -151,7 +149,7 @@ impl FileVisitor<'_> {
             }
             Some((FileType::RegularFile, file)) => {
                 self.files += 1;
-                if self.files > MAX_FILES {
+                if self.files > SESSION_FILES {
                     return Err(too_large());
                 }
                 (self.visit)(&path, File::from(file))

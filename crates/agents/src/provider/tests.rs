@@ -141,14 +141,14 @@ async fn invalid_answers_are_errors() {
         (whole("{}"), "not have the format `messages`: `content` is missing", false),
         (StubReply::Whole(302, vec![("location", "http://127.0.0.1:1/".into())], String::new()), "it redirects", false),
         (StubReply::Cut, "is incomplete", true),
-        (StubReply::Huge(MAX_ANSWER + 1), "larger than 8 MiB", false),
+        (StubReply::Huge(ASSISTANT_ANSWER_BYTES + 1), "larger than 8 MiB", false),
     ] {
         let (result, stub) = outcome(reply.clone()).await;
         let failure = result.unwrap_err();
         assert!(failure.what.contains(words), "{failure}");
         assert_eq!((failure.retryable, stub.seen().len()), (retryable, 1), "{failure}");
     }
-    let (result, _) = outcome(StubReply::Huge(MAX_ANSWER)).await;
+    let (result, _) = outcome(StubReply::Huge(ASSISTANT_ANSWER_BYTES)).await;
     assert!(result.unwrap_err().what.contains("not JSON"), "at the limit it is read");
     let (result, _) = outcome(StubReply::Whole(500, Vec::new(), "x".repeat(3 * MAX_ERROR_BODY))).await;
     assert!(result.unwrap_err().what.len() < 3_000);

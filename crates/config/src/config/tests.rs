@@ -17,6 +17,7 @@ use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::quantity::{self, IterationLimit, Usd};
 use crate::domain::model::task::{CheckRule, CheckSource};
 use crate::domain::supervision::oversight::{Basis, DetectionKind, InterventionLevel, OversightSettings};
+use crate::domain::trust::bounds::{self, FurtherBound};
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::{MinimumAccess, ProgressReport};
 use crate::domain::trust::protected::ProtectedPolicy;
@@ -830,6 +831,34 @@ fn assert_table(page: &str, name: &str, table: &str) {
     }
     let written = std::fs::read_to_string(&path).expect("a page");
     assert!(written == made, "the table of {name} in {page} is out of date; run the tests with UPDATE_DOCS=1");
+}
+
+#[test]
+fn security_table_matches_the_bounds_of_readers() {
+    let size = |bytes: u64| match bytes {
+        bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    };
+    let further = |bound: &FurtherBound| {
+        let most = if bound.is_size { size(bound.most) } else { with_separators(bound.most) };
+        format!("{most} {}", bound.counted)
+    };
+    let rows = bounds::TABLE.iter().map(|bound| {
+        let further: Vec<String> = bound.further.iter().map(further).collect();
+        format!("| {} | {} | {} |\n", bound.input, size(bound.bytes), further.join(", "))
+    });
+    let table = format!("| bytes | maximum | further bounds |\n|---|---|---|\n{}", rows.collect::<String>());
+    assert_table("docs/guides/security.md", "bounds", &table);
+}
+
+/// Returns a number with separators between thousands.
+fn with_separators(number: u64) -> String {
+    if number < 1_000 {
+        number.to_string()
+    } else {
+        format!("{},{:03}", with_separators(number / 1_000), number % 1_000)
+    }
 }
 
 #[test]

@@ -11,13 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::tools::Tools;
 use super::{ACCEPTED, MAX_TOKEN_LINE, Session};
+use crate::domain::trust::bounds::TOOL_REQUEST_BYTES;
 
 /// Maximum number of concurrent connections per run, because agents with subagents use several.
 const MAX_CONNECTIONS: usize = 8;
 /// Time limit for sending the token.
 const GREETING: Duration = Duration::from_secs(5);
-/// Maximum length of a request, in bytes; longer requests are skipped.
-const MAX_REQUEST: usize = 256 * 1024;
 /// Delay after a failure to accept a connection.
 const REST: Duration = Duration::from_millis(100);
 
@@ -64,7 +63,7 @@ async fn connection(stream: UnixStream, session: Arc<Session>, cancel: Cancellat
     if write.write_all(format!("{ACCEPTED}\n").as_bytes()).await.is_err() {
         return;
     }
-    let transport = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_REQUEST);
+    let transport = AsyncRwTransport::new_server(read, write).with_max_line_length(TOOL_REQUEST_BYTES);
     match rmcp::service::serve_server_with_ct(Tools::new(session), transport, cancel).await {
         Ok(running) => drop(running.waiting().await),
         Err(error) => {

@@ -160,7 +160,8 @@ fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
 /// Reads a body within the memory budget; see [`BodyRoom`](super::room::BodyRoom).
 async fn read(edge: &HttpState, body: Body) -> Result<(Vec<u8>, BodyPlace<'_>), Refusal> {
     let place = edge.room.enter();
-    let full = (StatusCode::SERVICE_UNAVAILABLE, "too many bodies arrive at a time, and this one arrives too slowly");
+    let full =
+        (StatusCode::SERVICE_UNAVAILABLE, "too many bodies arrive at a time, and this one is too large or too slow");
     let mut bytes = Vec::new();
     let mut stream = body.into_data_stream();
     loop {

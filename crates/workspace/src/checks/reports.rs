@@ -14,12 +14,8 @@ use rustix::fs::OFlags;
 use super::counts::{read_json, read_junit};
 use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::task::TestResults;
-use crate::domain::trust::bounds::{REPORT_BYTES, REPORTS_BYTES};
+use crate::domain::trust::bounds::{REPORT_BYTES, REPORT_ENTRIES, REPORTS, REPORTS_BYTES};
 
-/// Maximum number of reports per check.
-const MAX_REPORTS: usize = 2000;
-/// Maximum number of folder entries visited.
-const MAX_ENTRIES: usize = 200_000;
 /// Names of folders that are skipped.
 const SKIPPED: [&str; 2] = [".git", "node_modules"];
 
@@ -48,7 +44,7 @@ impl Reports {
             let Ok(entries) = fs::read_dir(&folder) else { continue };
             for entry in entries.flatten() {
                 seen += 1;
-                if seen > MAX_ENTRIES || found.len() >= MAX_REPORTS {
+                if seen > REPORT_ENTRIES || found.len() >= REPORTS {
                     return found;
                 }
                 let path = entry.path();

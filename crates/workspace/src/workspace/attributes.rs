@@ -10,6 +10,7 @@ use super::layout::TreePaths;
 use super::outgoing::ObjectContent;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
+use crate::domain::trust::bounds::ATTRIBUTES_BYTES;
 
 /// Attributes that no file of a tree sets. `diff` is missing, because commands that print differences set it by
 /// `core.attributesFile`.
@@ -18,8 +19,6 @@ const RESET: &str = "* !text !eol !crlf !ident !merge !filter !working-tree-enco
 pub(super) const LFS: &str = "ralph-lfs";
 /// Encodings of files that git may convert.
 const ENCODINGS: [&str; 5] = ["UTF-8", "UTF-16", "UTF-16LE", "UTF-16BE", "UTF-16LE-BOM"];
-/// Maximum size of all attributes of a base, in bytes. Larger ones are ignored.
-const MOST_BYTES: usize = 1 << 20;
 /// Maximum depth of macros that use other macros.
 const MOST_DEPTH: usize = 4;
 
@@ -82,13 +81,13 @@ impl Workspaces {
         let ids: HashSet<Sha> = found.iter().map(|(id, _)| id.clone()).collect();
         let contents = self.contents(tree_paths, &ids).await?;
         let text_of = |id: &Sha| match contents.get(id) {
-            Some(ObjectContent::Bytes(bytes)) if bytes.len() <= MOST_BYTES => {
+            Some(ObjectContent::Bytes(bytes)) if bytes.len() <= ATTRIBUTES_BYTES => {
                 String::from_utf8_lossy(bytes).into_owned()
             }
             _ => String::new(),
         };
         let found = found.into_iter().map(|(id, path)| AttributesFile { path, text: text_of(&id) }).collect();
-        let attributes = Some(combined(found)).filter(|text| text.len() <= MOST_BYTES).unwrap_or_default();
+        let attributes = Some(combined(found)).filter(|text| text.len() <= ATTRIBUTES_BYTES).unwrap_or_default();
         files::put(&path, format!("{head}{attributes}")).map_err(WorkspaceError::io("write", &path))
     }
 }

@@ -5,9 +5,7 @@ use std::borrow::Cow;
 use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
-
-/// Maximum size of the complete change of a branch, in bytes.
-const BRANCH_BYTES: usize = 16 << 20;
+use crate::domain::trust::bounds::BRANCH_CHANGE_BYTES;
 
 /// Complete change of a branch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,7 +79,7 @@ impl Workspaces {
         base: &Sha,
         to: &Sha,
     ) -> Result<BranchDiff, WorkspaceError> {
-        self.patch(of, (base, to), &[], BRANCH_BYTES).await
+        self.patch(of, (base, to), &[], BRANCH_CHANGE_BYTES).await
     }
 
     /// Returns the change of some files from `base` to a commit, cut after `bytes`.

@@ -21,14 +21,11 @@ use super::{BranchDiff, WorkspaceError, Workspaces, files};
 use crate::domain::model::authorship::CommitSigning;
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::DiffStat;
+use crate::domain::trust::bounds::{COMMITTED_FILE_BYTES, COMMITTED_FILES};
 use crate::domain::trust::outbound::{CommitText, Leak, Outbound};
 use crate::domain::trust::protected::NamedPaths;
 use crate::domain::trust::tamper::is_compiled_cache;
 
-/// Maximum size of a committed file, in bytes; forges reject larger ones.
-const LARGEST_FILE: u64 = 100 << 20;
-/// Maximum number of changed files in a commit.
-const MOST_CHANGES: usize = 50_000;
 /// Maximum length of a file that points to a git directory, in bytes.
 const MOST_LINK: u64 = 4096;
 /// Maximum nesting depth of repositories.
@@ -336,8 +333,8 @@ impl Workspaces {
             let call = call.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"]);
             let listed = self.git.ok(call).await?;
             let paths: BTreeSet<&[u8]> = files::zero_separated(&listed.stdout).collect();
-            if listed.truncated || paths.len() > MOST_CHANGES {
-                return Err(WorkspaceError::TooLarge { what: "the change".to_owned(), limit: MOST_CHANGES as u64 });
+            if listed.truncated || paths.len() > COMMITTED_FILES {
+                return Err(WorkspaceError::TooLarge { what: "the change".to_owned(), limit: COMMITTED_FILES as u64 });
             }
             let (nested, plain): (Vec<&[u8]>, Vec<&[u8]>) = paths.into_iter().partition(|path| path.ends_with(b"/"));
             let mut opened = false;
@@ -531,7 +528,7 @@ fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {
         match found {
             Some(found) if found.is_dir() && links.contains(path) => {}
             Some(found) if found.is_symlink() => changes.stage.push(path.clone()),
-            Some(found) if found.is_file() && found.len() > LARGEST_FILE => changes.left_out.push(path.clone()),
+            Some(found) if found.is_file() && found.len() > COMMITTED_FILE_BYTES => changes.left_out.push(path.clone()),
             Some(found) if found.is_file() => match std::fs::File::open(root.join(path)) {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => changes.left_out.push(path.clone()),
                 _ => changes.stage.push(path.clone()),

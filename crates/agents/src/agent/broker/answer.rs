@@ -23,8 +23,6 @@ use crate::domain::trust::secret_forms::SecretForms;
 
 /// Text that replaces a key.
 pub(super) const MARK: &[u8] = b"[key removed]";
-/// Maximum size of a response that is not streamed, in bytes.
-const MAX_ANSWER: usize = BROKER_BODY_BYTES;
 /// Maximum size of an error response that is searched for signs of a limit, in bytes.
 const MAX_ERROR: usize = 64 * 1024;
 
@@ -87,7 +85,7 @@ impl ModelAnswer {
         let mut body = Vec::new();
         loop {
             match self.upstream.chunk().await {
-                Ok(Some(chunk)) if body.len() + chunk.len() <= MAX_ANSWER => body.extend_from_slice(&chunk),
+                Ok(Some(chunk)) if body.len() + chunk.len() <= BROKER_BODY_BYTES => body.extend_from_slice(&chunk),
                 Ok(Some(_)) => return Err(broken("the answer of the model is larger than 32 MiB")),
                 Ok(None) => return Ok(body),
                 Err(error) => {

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::domain::trust::bounds::BROKER_BODY_BYTES;
 use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor, StreamTracker};
 
-/// Maximum length of a line that is read as an event, in bytes.
-const MAX_LINE: usize = 32 * 1024 * 1024;
 /// Maximum number of fields whose texts are joined separately; all further fields are joined to one text.
 const MAX_TEXTS: usize = 512;
 /// Number of symbols: a text that ends with at least as many of a key's first symbols is held back until the next
@@ -134,7 +133,7 @@ impl EventRedactor {
         let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
         for part in bytes.split_inclusive(is_end) {
             self.line.extend_from_slice(part);
-            if part.last().is_some_and(is_end) || self.line.len() > MAX_LINE {
+            if part.last().is_some_and(is_end) || self.line.len() > BROKER_BODY_BYTES {
                 let line = std::mem::take(&mut self.line);
                 self.take_line(line);
                 self.release(false, &mut clean);
@@ -179,7 +178,7 @@ impl EventRedactor {
                     }
                     self.event.data.extend_from_slice(data);
                     self.event.lines.extend_from_slice(&line);
-                    if self.event.lines.len() > MAX_LINE {
+                    if self.event.lines.len() > BROKER_BODY_BYTES {
                         self.end_event();
                     }
                 }
@@ -257,7 +256,8 @@ impl WaitingEvents {
 
     /// Returns the next event with the keys removed, and whether it contained part of a key.
     fn next(&mut self, all: bool) -> Option<(HeldEvent, bool)> {
-        let open_from = if all || self.held > MAX_LINE { usize::MAX } else { self.tracker.open_from(HELD_SYMBOLS) };
+        let open_from =
+            if all || self.held > BROKER_BODY_BYTES { usize::MAX } else { self.tracker.open_from(HELD_SYMBOLS) };
         if self.events.front()?.end > open_from {
             return None;
         }

@@ -5,9 +5,8 @@ use serde_json::Value;
 
 use crate::domain::model::tokens::estimated_tokens;
 use crate::domain::providers::usage::ReportedUsage;
+use crate::domain::trust::bounds::BROKER_BODY_BYTES;
 
-/// Maximum length of an event that is searched for usage, in bytes.
-const MAX_EVENT: usize = 32 * 1024 * 1024;
 /// Fields of an event that do not contain output of the model.
 const NAMES: [&str; 8] = ["type", "id", "object", "model", "role", "name", "item_id", "signature"];
 
@@ -100,7 +99,7 @@ impl EventReader {
     pub(super) fn read(&mut self, usage: ReadUsage, bytes: &[u8], told: &mut AnswerUsage) {
         for byte in bytes {
             if !matches!(byte, b'\n' | b'\r') {
-                if self.line.len() < MAX_EVENT {
+                if self.line.len() < BROKER_BODY_BYTES {
                     self.line.push(*byte);
                 } else {
                     self.is_too_long = true;
@@ -120,7 +119,7 @@ impl EventReader {
     /// Adds a data line. Providers send an event as one line; if it is split over several lines, it is read when they
     /// form valid JSON.
     fn add(&mut self, usage: ReadUsage, data: &[u8], told: &mut AnswerUsage) {
-        if self.data.len() + data.len() > MAX_EVENT || self.is_too_long {
+        if self.data.len() + data.len() > BROKER_BODY_BYTES || self.is_too_long {
             self.data.clear();
             self.is_too_long = false;
             return;

@@ -103,7 +103,7 @@ fn links_and_pipes_are_not_copied() {
 fn too_large_or_deep_session_is_not_copied_completely() {
     let homes = Homes::new();
     let huge = File::create(homes.at("home/.cli/sessions/huge.jsonl")).unwrap();
-    huge.set_len(MAX_BYTES).unwrap();
+    huge.set_len(SESSION_BYTES).unwrap();
     assert!(homes.copy(&[".cli/sessions"], "kept").unwrap_err().to_string().contains("too large"));
     let found = model(&homes.at("home"), [".cli/sessions"], |_| None);
     assert!(found.unwrap_err().to_string().contains("too large"));

@@ -9,14 +9,13 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
 use crate::domain::loops::{AgentSession, Loop};
+use crate::domain::trust::bounds::SESSION_ARCHIVE_BYTES;
 use crate::engine::context::ServiceContext;
 use crate::engine::work::remove_folder;
 use crate::process::private;
 use crate::store::leases::LeaseToken;
 use crate::store::loop_files::{self, SavedSession};
 
-/// Maximum size of the archive of a session, in bytes.
-const ARCHIVE_BYTES: usize = 16 << 20;
 /// Maximum size of all archives together, in bytes.
 const ALL_BYTES: u64 = 1 << 30;
 /// Maximum size of the files of an archive, in bytes; the same as for a session.
@@ -92,7 +91,7 @@ struct BoundedArchive(Vec<u8>);
 
 impl io::Write for BoundedArchive {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > ARCHIVE_BYTES {
+        if self.0.len() + bytes.len() > SESSION_ARCHIVE_BYTES {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         self.0.extend_from_slice(bytes);
@@ -178,7 +177,7 @@ mod tests {
     fn large_session_is_not_packed() {
         let folder = tempfile::tempdir().unwrap();
         let mut state = 1_u64;
-        let noise: Vec<u8> = (0..ARCHIVE_BYTES / 8 + 1024)
+        let noise: Vec<u8> = (0..SESSION_ARCHIVE_BYTES / 8 + 1024)
             .flat_map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (state ^ (state >> 31)).to_le_bytes()

@@ -27,6 +27,9 @@ static ATTRIBUTE: LazyLock<Regex> =
 /// Image with a description that is at most a short line.
 static IMAGE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"!\[[^\[\]\n]{0,100}\](?:\([^()\s]*\)|\[[^\[\]\n]{0,40}\])"#));
+/// Link with its text and its address without the scheme.
+static LINK: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"\[([^\[\]\n]{1,200})\]\((?:https?://|mailto:)?([^()\s]{1,200})\)"));
 /// Syntax without text of its own: language of a code block, mark of a footnote or task, reference to a link definition.
 static SYNTAX: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -87,6 +90,11 @@ fn split(source: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
 /// at most `images` images.
 fn without_syntax(source: &str, images: usize) -> String {
     let text = if images > 0 { IMAGE.replacen(source, images, " ").into_owned() } else { source.to_owned() };
+    // A page displays an address once if it is the text of its own link.
+    let text = LINK.replace_all(&text, |found: &Captures<'_>| {
+        let is_address = found[1].trim_start_matches("https://").trim_start_matches("http://") == &found[2];
+        found[if is_address { 1 } else { 0 }].to_owned()
+    });
     let text =
         SYNTAX.replace_all(&text, |found: &Captures<'_>| if found[0].starts_with("][") { "]" } else { " " }.to_owned());
     let text = REFERENCE.replace_all(&text, " ");

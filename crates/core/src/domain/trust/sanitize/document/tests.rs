@@ -54,7 +54,9 @@ struct RecordedComment {
 fn recorded() -> Vec<RecordedPages> {
     let files = [
         include_str!("../../../../../../../tests/fixtures/pages/gitea.json"),
+        include_str!("../../../../../../../tests/fixtures/pages/gitea-published.json"),
         include_str!("../../../../../../../tests/fixtures/pages/github.json"),
+        include_str!("../../../../../../../tests/fixtures/pages/github-published.json"),
     ];
     files.map(|file| serde_json::from_str(file).expect("recorded pages")).into()
 }

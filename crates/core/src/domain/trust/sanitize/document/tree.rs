@@ -13,10 +13,10 @@ use html5ever::tokenizer::{Token, TokenSink, TokenSinkResult, Tokenizer, Tokeniz
 use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts};
 use html5ever::{Attribute, QualName, local_name, ns};
 
+use crate::domain::trust::bounds::TEXT_NODES;
+
 /// Maximum nesting of elements. Browsers stop at 512.
 const DEEPEST: usize = 256;
-/// Maximum number of nodes. Issues of 64 KiB, the maximum of GitHub, have less than a fifth.
-const NODES: usize = 50_000;
 /// Maximum number of tokens.
 const TOKENS: usize = 100_000;
 /// Number of bytes of HTML that are passed to the tokenizer at a time.
@@ -52,7 +52,7 @@ pub(super) const ROOT: usize = 0;
 /// Parses HTML as the content of a block of a page. The root of the tree has the index `ROOT`. The second value is the number of
 /// bytes that were parsed before a limit was reached.
 pub(super) fn parse(html: &str) -> (Vec<HtmlNode>, usize) {
-    let sink = HtmlTree::new(NODES);
+    let sink = HtmlTree::new(TEXT_NODES);
     let context =
         sink.create_element(QualName::new(None, ns!(html), local_name!("div")), Vec::new(), ElementFlags::default());
     let builder = TreeBuilder::new_for_fragment(sink, context, None, TreeBuilderOpts::default());

@@ -10,6 +10,7 @@ use super::allowed::{INLINE, classes, hides, value};
 use super::tree::{HtmlContent, HtmlNode, ROOT};
 use crate::domain::model::characters;
 use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind, UnseenKind};
+use crate::domain::trust::bounds::TEXT_BYTES;
 
 /// White space that is so long that it moves the following text off the screen.
 static FAR_RIGHT: LazyLock<Regex> =
@@ -28,8 +29,6 @@ const SHRUNK: usize = 3;
 const LONGEST_ADDRESS: usize = 200;
 /// Maximum length of a language of a code block, in bytes.
 const LONGEST_LANGUAGE: usize = 20;
-/// Maximum length of a document's text, in bytes. Forges allow less.
-const TEXT_BYTES: usize = 512 * 1024;
 
 /// Converts a tree, and adds the result to a document. Returns what the page displays in place of words of the source: the
 /// addresses of links, and the names of emoji.
@@ -283,7 +282,13 @@ impl DocumentWalk<'_> {
     /// address.
     fn link(&mut self, at: usize, attributes: &[Attribute]) -> DocumentElement {
         let address = value(attributes, "href").unwrap_or_default().trim();
-        if value(attributes, "data-footnote-ref").is_some() || classes(attributes).any(|class| class == "footnote-ref")
+        // Gitea removes the class from the link, so the raised link is the sign.
+        let is_raised = self.nodes[at].parent.is_some_and(
+            |parent| matches!(&self.nodes[parent].content, HtmlContent::Element(name, _) if &*name.local == "sup"),
+        );
+        if is_raised && address.starts_with("#fn")
+            || value(attributes, "data-footnote-ref").is_some()
+            || classes(attributes).any(|class| class == "footnote-ref")
         {
             return DocumentElement::FootnoteReference;
         }
