@@ -88,16 +88,17 @@ npm_parts() {
 # Installs Python packages in target/parts/python, all or the named ones. aider needs Python 3.10 to 3.12.
 python_parts() {
   local pip=target/parts/python/bin/pip candidate
-  if [ ! -x "$pip" ]; then
+  # A moved folder has programs that name the former place.
+  if ! "$pip" --version >/dev/null 2>&1; then
     for candidate in python3 python3.12 python3.11 python3.10; do
       if have "$candidate" && "$candidate" -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null
       then
-        "$candidate" -m venv target/parts/python
+        "$candidate" -m venv --clear target/parts/python
         break
       fi
     done
   fi
-  if [ ! -x "$pip" ]; then
+  if ! "$pip" --version >/dev/null 2>&1; then
     echo "no Python 3.10 to 3.12 with venv: the checks that need these packages fail and say so" >&2
     return 0
   fi
