@@ -70,7 +70,7 @@ pub use settings::{
     CallSettings, ChannelRetrySettings, EngineSettings, ForgeSettings, LoopFolders, Pace, ProgramSettings,
     QuestionSettings, RoundSettings, ServiceSandbox,
 };
-pub use supervisor::{Role, run};
+pub use supervisor::{Duty, OnceEnd, Role, run};
 pub use work::{Runs, Verification, Work};
 
 use crate::clock::Clock;

@@ -124,7 +124,7 @@ mod tests {
 
     /// Whether a process of the host can claim work at a time after the effects became due. The claim is given back.
     fn claims(c: &Connection, id: &str, after_ms: i64) -> bool {
-        let by = Claimant { owner: format!("{id}@m"), host: id.into(), labels: host(id).labels };
+        let by = Claimant { owner: format!("{id}@m"), host: id.into(), labels: host(id).labels, continues: None };
         let now = Timestamp(DUE + after_ms);
         let claimed = outbox::claim(c, "work", |_, _| true, &by, now, LEASE_MS).unwrap();
         if let Some(claimed) = &claimed {

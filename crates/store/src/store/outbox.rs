@@ -29,12 +29,14 @@ pub struct Claimant {
     pub host: String,
     /// Labels of its host.
     pub labels: Vec<String>,
+    /// Loop whose iteration the process continues; it then claims no work of other loops and starts no run.
+    pub continues: Option<LoopId>,
 }
 
 impl Claimant {
     /// Returns a process whose host has no row and no labels.
     pub fn without_host(owner: &str) -> Self {
-        Self { owner: owner.to_owned(), host: String::new(), labels: Vec::new() }
+        Self { owner: owner.to_owned(), host: String::new(), labels: Vec::new(), continues: None }
     }
 }
 
@@ -159,6 +161,7 @@ pub fn claim(
             now.plus_ms(-START_RESERVED_MS).0,
             now.plus_ms(-CONTINUE_RESERVED_MS).0,
             now.plus_ms(START_RESERVED_MS).0,
+            by.continues.as_ref().map(LoopId::as_str),
         ])?;
         let mut count = 0;
         while let Some(row) = rows.next()? {
@@ -215,7 +218,7 @@ pub fn claim(
 
 /// Returns the query of [`claim`]. Parameters: queue (1), time (2), delay of a postponed effect (3), last id (4), number of rows (5),
 /// time of leases (6), host (7), time of the last heartbeat of a live host (8), times since which starts (9) and continuations (10) are
-/// reserved, and until which (11).
+/// reserved, and until which (11), and the only loop (12), or `NULL`.
 fn claim_query() -> &'static str {
     static QUERY: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
         format!(
@@ -235,6 +238,7 @@ fn claim_query() -> &'static str {
                   AND NOT (h.draining = 1 AND {STARTS})))
            AND (o.lane <> 'work' OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = ?7 AND h.draining = 1)
                 OR NOT {STARTS} AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?7))
+           AND (CAST(?12 AS TEXT) IS NULL OR o.subject = ?12 AND NOT {STARTS})
          ORDER BY o.id LIMIT ?5"
         )
     });
