@@ -28,6 +28,7 @@ mod logs;
 mod look_schedule;
 mod memory;
 mod merges;
+mod missing_hosts;
 mod polling;
 mod presence;
 mod programs;

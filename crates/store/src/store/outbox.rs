@@ -1,6 +1,7 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
+use super::hosts::has_labels;
 use super::leases::{self, LeaseToken};
 use super::{StoreError, StoreResult};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
@@ -183,7 +184,7 @@ pub fn claim(
             let subject: String = row.get(1)?;
             let needed: Option<String> = row.get(10)?;
             let needed: Vec<String> = needed.map_or(Ok(Vec::new()), |needed| serde_json::from_str(&needed))?;
-            if !may(&lease_name(&subject, queue), &place) || needed.iter().any(|label| !by.labels.contains(label)) {
+            if !may(&lease_name(&subject, queue), &place) || !has_labels(&by.labels, &needed) {
                 continue;
             }
             let claimed = ClaimedEffect {
