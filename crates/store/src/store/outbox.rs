@@ -68,7 +68,7 @@ pub struct ClaimedEffect {
     pub abandoned: bool,
     /// Fencing number of the effect's lease.
     pub fence: i64,
-    /// Time of its creation.
+    /// Time of its creation; for work, by the database's clock.
     pub created_at: Timestamp,
     /// Time of this claim.
     pub claimed_at: Timestamp,
@@ -109,6 +109,8 @@ pub fn enqueue(
             WHERE subject = ?1 AND key = ?2 AND state = 'ready' AND attempts = 0";
         c.prepare_cached(sql)?.execute(params![subject, key, now.0])?;
     }
+    // Work is reserved for a host since its creation, and the clocks of hosts may differ.
+    let created_at = if effect.lane() == Some(EffectQueue::Work) { leases::time(c, now)? } else { now };
     let sql = "INSERT INTO outbox (subject, lane, loop_id, key, effect, place, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     c.prepare_cached(sql)?.execute(params![
         subject,
@@ -117,7 +119,7 @@ pub fn enqueue(
         key,
         serde_json::to_string(effect)?,
         serde_json::to_string(place)?,
-        now.0
+        created_at.0
     ])?;
     Ok(())
 }
@@ -159,9 +161,9 @@ pub fn claim(
             lease_time.0,
             by.host,
             lease_time.plus_ms(-lease_ms).0,
-            now.plus_ms(-START_RESERVED_MS).0,
-            now.plus_ms(-CONTINUE_RESERVED_MS).0,
-            now.plus_ms(START_RESERVED_MS).0,
+            lease_time.plus_ms(-START_RESERVED_MS).0,
+            lease_time.plus_ms(-CONTINUE_RESERVED_MS).0,
+            lease_time.plus_ms(START_RESERVED_MS).0,
             by.continues.as_ref().map(LoopId::as_str),
         ])?;
         let mut count = 0;

@@ -9,13 +9,18 @@ use tokio::sync::oneshot;
 
 use super::connection::PgConnection;
 use crate::domain::knowledge::session::{EventKind, SessionEvent};
-use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::lifecycle::effect::{Effect, WorkEffect};
+use crate::domain::model::host::Host;
+use crate::domain::model::ids::{ForgeName, IssueRef, LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::store::leases::LeaseToken;
+use crate::store::loop_files::{self, LoopCommits};
+use crate::store::outbox::{self, Claimant};
 use crate::store::session::{NewEvent, add_events};
 use crate::store::sql::Connection;
 use crate::store::sql::engine::DatabaseEngine;
 use crate::store::test_server::PostgresServer;
 use crate::store::tests::databases::ENGINE;
-use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation, leases};
+use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, hosts, installation, leases};
 
 /// Tests whose databases are files of SQLite, or that are about SQLite.
 const OF_SQLITE: [&str; 4] = ["store::schema::", "store::tests::", "postgres::", "store::copy::"];
@@ -222,6 +227,38 @@ async fn leases_expire_by_the_clock_of_the_server() {
     let renewed = here.write(move |c| leases::renew(c, "a", &[("l".to_owned(), 1)], ahead, 0)).await;
     assert!(renewed.expect("renewed").is_empty());
     assert_eq!(take(&there, "b", behind, 60_000).await, Some(2), "a slow clock takes an expired lease");
+}
+
+/// Neither a control process nor a runner with a wrong clock takes work from the host that has the loop's files.
+#[tokio::test]
+async fn work_is_reserved_by_the_clock_of_the_server() {
+    const LEASE_MS: i64 = 30_000;
+    let Some(server) = PostgresServer::start() else { return };
+    let real = crate::clock::Clock::System.now();
+    for (control_ms, runner_ms) in [(600_000, 0), (-600_000, 0), (0, 600_000), (0, -600_000), (600_000, -600_000)] {
+        let store = Store::open(server.schema()).expect("opened");
+        let work = move |c: &Connection| {
+            for id in ["a", "b"] {
+                hosts::start(c, &Host { id: id.into(), name: id.into(), ..Host::default() }, real)?;
+            }
+            leases::take(c, "l/work", "p", real, 0)?;
+            let lease = LeaseToken { name: "l/work".into(), owner: "p".into(), fence: 1 };
+            let saved = LoopCommits { host: "a".into(), saved: Default::default() };
+            loop_files::save_commits(c, &loop_id(), &saved, &lease)?;
+            let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
+            let place = IssueRef { repo, issue: Number(1) };
+            let effect = Effect::Work(WorkEffect::Commit { ticket: 1, iteration: 1 });
+            outbox::enqueue(c, "l", Some(&loop_id()), &place, &effect, real.plus_ms(control_ms))?;
+            let claim = |host: &str, by_ms: i64| {
+                let by = Claimant { host: host.into(), ..Claimant::without_host(&format!("{host}@m")) };
+                outbox::claim(c, "work", |_, _| true, &by, real.plus_ms(by_ms), LEASE_MS)
+            };
+            let stolen = claim("b", runner_ms)?.is_some();
+            Ok((stolen, claim("a", 0)?.is_some()))
+        };
+        let claimed = store.write(work).await.expect("claimed");
+        assert_eq!(claimed, (false, true), "control {control_ms} ms, runner {runner_ms} ms");
+    }
 }
 
 /// Runs work on a connection for writing, outside of any task.
