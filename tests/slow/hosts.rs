@@ -275,7 +275,7 @@ async fn work_waits_for_a_host_with_its_labels(dialect: Dialect) {
     service.until("the report", async || page("/readyz").await.contains(&line)).await;
     assert!(page("/metrics").await.contains("ralph_loops_without_host 1\n"));
     let drained = hosts.drain("first", &[]).await;
-    assert_eq!(drained, "first takes no more work\nfirst has no work\n", "a drain does not wait for other hosts");
+    assert!(drained.ends_with("first has no work\n"), "a drain does not wait for other hosts: {drained}");
     hosts.drain("first", &["--end"]).await;
     let mut second = hosts.spawn("second", vec![("RALPH_RUNNER__LABELS", "[\"gpu\", \"large\"]".to_owned())]);
     let done = hosts.until("the review", |l| l.state == LoopState::Review).await;

@@ -47,7 +47,7 @@ async fn full_disk_of_a_host_is_reported_and_another_host_continues(dialect: Dia
     service.until("the escalation", async || service.world.escalations().len() == 1).await;
     let body = service.world.issue_of(service.world.escalations()[0]).body;
     assert!(body.contains("the work failed on the host first"), "{body}");
-    assert_eq!(story.drain("first", &[]).await, "first takes no more work\nfirst has no work\n");
+    assert!(story.drain("first", &[]).await.ends_with("first has no work\n"));
     let mut second = story.spawn("second", Vec::new());
     service.world.comment("/ralph resume").await;
     let done = story.until("the review", |l| l.state == LoopState::Review).await;
