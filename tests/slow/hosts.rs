@@ -1,8 +1,5 @@
 //! Several hosts on one PostgreSQL: services with separate data folders, which share only the database and the forge.
 
-mod bad_input;
-mod once;
-
 use std::path::PathBuf;
 
 use fake_forge::{Dialect, FakeFault};
@@ -29,16 +26,16 @@ on_one_forge!(
 const MODEL_KEY: &str = "sk-ant-key-of-the-hosts-story-0123456789";
 
 /// Service whose processes use a server of PostgreSQL, and its log of runs.
-struct HostStory {
-    service: Service,
-    server: PostgresServer,
+pub struct HostStory {
+    pub service: Service,
+    pub server: PostgresServer,
     runs: PathBuf,
 }
 
 impl HostStory {
     /// Creates a world with an agent of the type `claude`, which `in_iteration` extends; `None` without PostgreSQL. Each run
     /// writes a line with its iteration, whether it resumes a session, and the number of turns in the session's file.
-    async fn new(dialect: Dialect, in_iteration: &str) -> Option<Self> {
+    pub async fn new(dialect: Dialect, in_iteration: &str) -> Option<Self> {
         let server = PostgresServer::start()?;
         let mut setup = Setup::new(dialect);
         setup.updates = UpdateMode::Poll;
@@ -76,17 +73,17 @@ impl HostStory {
     }
 
     /// Starts a service in all roles with its own data folder and further variables.
-    fn spawn(&self, host: &str, env: Vec<(&'static str, String)>) -> Child {
+    pub fn spawn(&self, host: &str, env: Vec<(&'static str, String)>) -> Child {
         self.spawn_in("all", host, env)
     }
 
     /// Starts a process in a role, which further arguments of `serve` may follow, with its own data folder and further variables.
-    fn spawn_in(&self, role: &str, host: &str, env: Vec<(&'static str, String)>) -> Child {
+    pub fn spawn_in(&self, role: &str, host: &str, env: Vec<(&'static str, String)>) -> Child {
         self.service.spawn_in(role, self.environment(host).into_iter().chain(env).collect())
     }
 
     /// Returns the variables of a process with its own data folder.
-    fn environment(&self, host: &str) -> [(&'static str, String); 3] {
+    pub fn environment(&self, host: &str) -> [(&'static str, String); 3] {
         let data = self.service.world.folder.path().join(host);
         [
             ("RALPH_DATA_DIR", data.display().to_string()),
@@ -96,7 +93,7 @@ impl HostStory {
     }
 
     /// Runs `ralph-bot drain` with these arguments on a host; returns its output.
-    async fn drain(&self, host: &str, args: &[&str]) -> String {
+    pub async fn drain(&self, host: &str, args: &[&str]) -> String {
         let folder = self.service.world.folder.path();
         let mut drain = command(env!("CARGO_BIN_EXE_ralph-bot"));
         drain.arg("--config").arg(folder.join("ralph-control.yaml")).arg("drain").args(args);
@@ -109,17 +106,17 @@ impl HostStory {
         Store::attach(settings(&self.server.address())).expect("attached")
     }
 
-    fn runs(&self) -> Vec<String> {
+    pub fn runs(&self) -> Vec<String> {
         std::fs::read_to_string(&self.runs).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     /// Waits until the newest loop meets a condition.
-    async fn until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
+    pub async fn until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
         self.service.until_loop(what, holds).await
     }
 
     /// Asserts that the pull request has all iterations and that nothing is left.
-    async fn finish(&self, done: &Loop, notes: &str) {
+    pub async fn finish(&self, done: &Loop, notes: &str) {
         let service = &self.service;
         assert_eq!(
             service.world.file(&done.branch.name, "notes.txt").await.as_deref(),

@@ -3,9 +3,9 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 
-use super::HostStory;
 use crate::harness::on_one_forge;
 use crate::harness::service::stop;
+use crate::hosts::HostStory;
 
 on_one_forge!(
     host_of_another_installation_is_refused,

@@ -3,9 +3,9 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 
-use super::HostStory;
 use crate::harness::on_one_forge;
 use crate::harness::service::stop;
+use crate::hosts::HostStory;
 
 on_one_forge!(runners_of_one_effect_complete_a_loop);
 
