@@ -4,7 +4,8 @@
 #
 #   deploy/verify.sh docker   builds the images, asks whether the sandbox holds, and has compose.yaml carry out a trial on its Gitea, with
 #                             one container and with one a role, and a backup and its restore (Docker 25, compose 2.24)
-#   deploy/verify.sh kind     installs the chart on a new cluster in Docker (kind 0.27, kubectl, helm 3.17 or 4)
+#   deploy/verify.sh kind     installs the chart on a new cluster in Docker (kind 0.27, kubectl 1.31, helm 3.17 or 4): one pod with SQLite, then
+#                             control pods and runners on PostgreSQL, also with KEDA
 #   deploy/verify.sh seccomp  compares the reviewed seccomp profile with Docker's newest
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -143,6 +144,44 @@ END
   step "the data outlives the release"
   helm uninstall ralph-bot --wait
   kubectl get pvc data-ralph-bot-0
+  several_pods
+}
+
+# Control pods and runners on a PostgreSQL in the cluster. `$values` is the configuration.
+several_pods() {
+  step "PostgreSQL"
+  kubectl run postgres --image=postgres:17 --port=5432 --expose --env=POSTGRES_USER=ralph --env=POSTGRES_PASSWORD=secret --env=POSTGRES_DB=ralph
+  kubectl wait --for=condition=Ready pod/postgres --timeout=3m
+  kubectl create secret generic ralph-bot-db --from-literal=password=secret
+  several=(--set "database.url=postgres://ralph@postgres/ralph?sslmode=disable" --set database.passwordSecret=ralph-bot-db
+    --set secrets.existingSecret=ralph-bot-env --set sandbox.mode=landlock --set networkPolicy.enabled=false --set runners.size=1Gi)
+  step "two control pods and two runners"
+  helm install ralph-bot deploy/helm/ralph-bot --set-json "$values" "${several[@]}" --wait --timeout 5m
+  helm test ralph-bot
+  kubectl exec deployment/ralph-bot-control --container ingest -- ralph-bot loops
+  test "$(kubectl get pods --selector app.kubernetes.io/component=control --no-headers | wc -l)" = 2
+  test "$(kubectl get pdb ralph-bot-runner --output jsonpath='{.status.disruptionsAllowed}')" = 1
+  step "a runner drains and leaves before its grace period ends"
+  runner=$(kubectl get pods --selector app.kubernetes.io/component=runner --output jsonpath='{.items[0].metadata.name}')
+  kubectl delete pod "$runner" --timeout=2m
+  kubectl rollout status deployment ralph-bot-runner --timeout 3m
+  kubectl exec postgres -- psql --username ralph --tuples-only --command "SELECT stopped, draining FROM hosts WHERE name = '$runner'" \
+    | tee "$scratch/host"
+  grep -q '1 *| *1' "$scratch/host"
+  step "KEDA"
+  kubectl apply --server-side --filename https://github.com/kedacore/keda/releases/download/v2.17.2/keda-2.17.2.yaml
+  kubectl --namespace keda rollout status deployment keda-operator --timeout 5m
+  kubectl exec postgres -- psql --username ralph --command "CREATE ROLE keda LOGIN PASSWORD 'keda'" \
+    --command "GRANT SELECT ON outbox, loops, leases, loop_files, hosts TO keda"
+  kubectl create secret generic ralph-bot-keda --from-literal=connection='postgresql://keda:keda@postgres.default:5432/ralph?sslmode=disable'
+  helm upgrade ralph-bot deploy/helm/ralph-bot --set-json "$values" "${several[@]}" --set runners.mode=scaledJob \
+    --set runners.scaledJob.connectionSecret=ralph-bot-keda --wait --timeout 5m
+  kubectl wait --for=condition=Ready scaledjob/ralph-bot-runner --timeout=3m
+  step "KEDA starts a runner for due work. It rejects the effect, has no other work, and the job is complete"
+  kubectl exec postgres -- psql --username ralph --command "INSERT INTO outbox (subject, lane, key, effect, place, created_at)
+    VALUES ('none', 'work', 'release', '{}', '{}', 0)"
+  kubectl wait --for=create job --selector scaledjob.keda.sh/name=ralph-bot-runner --timeout=2m
+  kubectl wait --for=condition=Complete job --selector scaledjob.keda.sh/name=ralph-bot-runner --timeout=5m
 }
 
 case "${1:-}" in

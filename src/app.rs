@@ -31,8 +31,9 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::embed::StaticModel;
 use crate::engine::{
-    self, CallSettings, ChannelRetrySettings, Engine, EngineParts, EngineSettings, ForgeAccount, ForgeSettings,
-    LeaseOwner, LoopFolders, Pace, ProgramSettings, QuestionSettings, Role, RoundSettings, ServiceSandbox, Wake,
+    self, CallSettings, ChannelRetrySettings, Duty, Engine, EngineParts, EngineSettings, ForgeAccount, ForgeSettings,
+    LeaseOwner, LoopFolders, OnceEnd, Pace, ProgramSettings, QuestionSettings, Role, RoundSettings, ServiceSandbox,
+    Wake,
 };
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
@@ -70,6 +71,8 @@ const RETRY_FIRST_POLLS: u32 = 4;
 pub struct Options {
     /// Role of this process.
     pub role: Role,
+    /// Whether the process ends after one work effect and what continues its iteration. Only for the role `Runner`.
+    pub once: bool,
     /// Clock.
     pub clock: Clock,
     /// Rates and retries of calls to forges.
@@ -88,6 +91,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             role: Role::All,
+            once: false,
             clock: Clock::System,
             rates: RateSettings::default(),
             extra_forges: Vec::new(),
@@ -114,7 +118,7 @@ pub struct Application {
     pub address: Option<SocketAddr>,
     /// Dashboard; `None` if this process does not serve it.
     pub dashboard: Option<Dashboard>,
-    loops: JoinHandle<()>,
+    loops: JoinHandle<Option<OnceEnd>>,
     listeners: Vec<JoinHandle<std::io::Result<()>>>,
     listener_shutdown: CancellationToken,
 }
@@ -155,12 +159,13 @@ impl Application {
             clippy::disallowed_methods,
             reason = "the root of all tasks; the engine's supervisor starts the others"
         )]
-        let loops = tokio::spawn(engine::run(engine.clone(), options.role));
+        let loops = tokio::spawn(engine::run(engine.clone(), Duty { role: options.role, once: options.once }));
         Ok(Self { engine, address, dashboard, loops, listeners, listener_shutdown })
     }
 
-    /// Stops the service in order: deliveries, new work, agents (after their grace period), leases, database.
-    pub async fn stop(self) {
+    /// Stops the service in order: deliveries, new work, agents (after their grace period), leases, database. Returns the
+    /// end of a process that executes one work effect.
+    pub async fn stop(self) -> Option<OnceEnd> {
         self.listener_shutdown.cancel();
         self.engine.context.stopping.cancel();
         kill_point("K36");
@@ -169,14 +174,16 @@ impl Application {
                 tracing::warn!(%error, "a listener stopped with an error");
             }
         }
-        if let Err(error) = self.loops.await {
+        let end = self.loops.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a task of the service failed");
-        }
+            None
+        });
         self.engine.context.tracer.stop().await;
         self.engine.store.close().await;
+        end
     }
 
-    /// Waits until the service stops because of a failure.
+    /// Waits until the service stops because of a failure, or because its one work effect has ended.
     pub async fn stopped(&self) {
         self.engine.context.stopping.cancelled().await;
     }

@@ -104,7 +104,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<ExitCode
     };
     // In order in any case: an agent may be running, and the files are deleted afterwards.
     tokio::select! {
-        () = app.stop() => {}
+        _ = app.stop() => {}
         () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
     }
     outcome.map(|()| ExitCode::SUCCESS)

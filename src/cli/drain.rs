@@ -58,8 +58,9 @@ pub fn run(args: &DrainArgs, global: &Global, env: &Env) -> CliResult {
         print(&format!("{} takes no more work\n", host.name))?;
         let mut shown = None;
         loop {
-            let id = host.id.clone();
-            let left = store.read(move |c| hosts::unfinished(c, &id, Clock::System.now())).await.map_err(failed)?;
+            let drained = host.clone();
+            let left =
+                store.read(move |c| hosts::unfinished(c, &drained, Clock::System.now())).await.map_err(failed)?;
             if left == 0 {
                 return print(&format!("{} has no work\n", host.name));
             }

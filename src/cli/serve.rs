@@ -14,12 +14,14 @@ use crate::app::{Application, Dashboard, Options};
 use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;
 use crate::config::{Config, ConfigScope, Env, operator_file};
-use crate::engine::Role;
+use crate::engine::{OnceEnd, Role};
 use crate::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use crate::telemetry;
 
 /// Exit code of a command that a signal ended, as shells report Ctrl-C.
 pub(super) const INTERRUPTED: u8 = 130;
+/// Exit code of `serve --once` if no work was due: `EX_TEMPFAIL`.
+const NO_WORK: u8 = 75;
 
 /// Arguments of `serve`.
 #[derive(Debug, Clone, Args)]
@@ -27,7 +29,14 @@ pub struct ServeArgs {
     /// Part of the service to run; several processes can share one database
     #[arg(long, value_enum, default_value_t = ServeRole::All)]
     pub role: ServeRole,
+    /// Execute one work effect and what continues its iteration, then exit: 0 if its outcome is recorded or it was given back, 75 if no
+    /// work was due. Only for `--role runner`
+    #[arg(long)]
+    pub once: bool,
 }
+
+/// Arguments of a process with all roles.
+const SERVE_ALL: ServeArgs = ServeArgs { role: ServeRole::All, once: false };
 
 /// Parts of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,6 +67,9 @@ impl From<ServeRole> for Role {
 /// # Errors
 /// Fails on an invalid configuration, a failed start, or a fatal error.
 pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
+    if args.once && !matches!(args.role, ServeRole::Runner) {
+        return Err(CliError::Usage("`--once` needs `--role runner`".into()));
+    }
     let place = OperatorFileLocation { file: operator_file(global.config.as_deref(), env), env: env.clone() };
     // A file that is not valid is reported below.
     let wants_setup = matches!(args.role, ServeRole::All) && place.folder().is_dir();
@@ -73,7 +85,7 @@ pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
     // The database's writer needs a processor of its own when deliveries are the only work.
     let ingest = matches!(args.role, ServeRole::Ingest);
     let threads = ingest.then(|| std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1)));
-    block_on_with(threads, serve(&config, env, args.role.into(), global.json))
+    block_on_with(threads, serve(&config, env, args, global.json))
 }
 
 /// Serves the set-up until a forge is configured, then the service, in the same process.
@@ -105,15 +117,16 @@ async fn set_up_then_serve(place: OperatorFileLocation, global: &Global) -> CliR
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    serve(&config, &place.env, Role::All, global.json).await
+    serve(&config, &place.env, &SERVE_ALL, global.json).await
 }
 
-async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
+async fn serve(config: &Config, env: &Env, args: &ServeArgs, json: bool) -> CliResult {
     // Registered before the start, so that no signal is lost.
     let mut signals = Signals::new()?;
-    let app = Application::start(config, env, Options { role, ..Options::of(config) })
-        .await
-        .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
+    let app =
+        Application::start(config, env, Options { role: args.role.into(), once: args.once, ..Options::of(config) })
+            .await
+            .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);
     print(&announcement(config, app.address, dashboard.as_ref(), json))?;
     manager::started(&app.address.map_or("running".to_owned(), |address| format!("listening on {address}")));
@@ -126,14 +139,17 @@ async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult 
     if asked {
         tracing::info!("stopping; agents get a grace period, a second signal stops immediately");
     }
-    tokio::select! {
-        () = app.stop() => {}
+    let end = tokio::select! {
+        end = app.stop() => end,
         () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
+    };
+    match end {
+        Some(OnceEnd::Worked) => Ok(ExitCode::SUCCESS),
+        Some(OnceEnd::NoWork) => Ok(ExitCode::from(NO_WORK)),
+        Some(OnceEnd::Failed) => Err(CliError::Failed("the work could not be claimed or recorded; see the log".into())),
+        None if asked => Ok(ExitCode::SUCCESS),
+        None => Err(CliError::Failed("the service stopped after a fatal error; see its log".into())),
     }
-    if asked {
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(CliError::Failed("the service stopped after a fatal error; see its log".into()))
 }
 
 /// Listener for SIGINT and SIGTERM.
@@ -235,7 +251,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     async fn failed_start_reports_reason() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("data"), "a file where the folder should be").expect("written");
-        let outcome = serve(&config(folder.path(), ""), &Env::default(), Role::All, false).await;
+        let outcome = serve(&config(folder.path(), ""), &Env::default(), &SERVE_ALL, false).await;
         let error = outcome.expect_err("it cannot start");
         assert!(error.to_string().contains("cannot create the data folder"), "{error}");
         assert_eq!(error.exit_code(), 1);

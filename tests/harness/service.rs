@@ -54,7 +54,7 @@ impl Service {
         self.spawn_with(role, kill, Vec::new())
     }
 
-    /// Starts a process in a role with further variables.
+    /// Starts a process in a role, which further arguments of `serve` may follow, with further variables.
     pub fn spawn_in(&self, role: &str, env: Vec<(&'static str, String)>) -> Child {
         self.spawn_with(role, None, env)
     }
@@ -89,7 +89,7 @@ impl Service {
     fn start(&self, mut command: Command, role: &str, kill: Option<&str>, env: Vec<(&'static str, String)>) -> Child {
         let folder = self.world.folder.path();
         let log = std::fs::File::options().create(true).append(true).open(self.log_path()).expect("a log");
-        command.arg("--config").arg(folder.join("ralph-control.yaml")).args(["serve", "--role", role]);
+        command.arg("--config").arg(folder.join("ralph-control.yaml")).args(["serve", "--role"]).args(role.split(' '));
         command.current_dir(folder).env_clear().envs(self.world.environment());
         command.env("RALPH_LOG", "info").envs(kill.map(|point| (failpoint::VARIABLE, point)));
         command.envs(env);
@@ -97,11 +97,17 @@ impl Service {
         command.spawn().expect("the binary starts")
     }
 
-    /// Starts a service in all roles with these folders of its data on a file system of `mib` MiB; `None` if user
-    /// namespaces are not allowed, which is reported.
-    pub async fn spawn_with_disk(&self, folders: &[&str], mib: u32) -> Option<Child> {
+    /// Starts a service in all roles with these folders of its data folder on a file system of `mib` MiB, and with further
+    /// variables; `None` if user namespaces are not allowed, which is reported.
+    pub async fn spawn_with_disk(
+        &self,
+        data: &str,
+        folders: &[&str],
+        mib: u32,
+        env: Vec<(&'static str, String)>,
+    ) -> Option<Child> {
         let unshare = parts::program(&["unshare"], "install util-linux")?;
-        let data = self.world.folder.path().join("data");
+        let data = self.world.folder.path().join(data);
         std::fs::create_dir_all(data.join("small")).expect("a folder");
         for folder in folders {
             std::os::unix::fs::symlink(data.join("small").join(folder), data.join(folder)).expect("a link");
@@ -118,7 +124,7 @@ impl Service {
             skipped_tests::skip("user namespaces are not allowed here; the sandbox needs them as well");
             return None;
         }
-        Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, Vec::new()))
+        Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, env))
     }
 
     /// Runs `ralph-bot backup`, which kills itself at the kill point `kill`.

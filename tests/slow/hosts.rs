@@ -1,7 +1,6 @@
 //! Several hosts on one PostgreSQL: services with separate data folders, which share only the database and the forge.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use fake_forge::{Dialect, FakeFault};
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
@@ -27,16 +26,16 @@ on_one_forge!(
 const MODEL_KEY: &str = "sk-ant-key-of-the-hosts-story-0123456789";
 
 /// Service whose processes use a server of PostgreSQL, and its log of runs.
-struct HostStory {
-    service: Service,
-    server: PostgresServer,
+pub struct HostStory {
+    pub service: Service,
+    pub server: PostgresServer,
     runs: PathBuf,
 }
 
 impl HostStory {
     /// Creates a world with an agent of the type `claude`, which `in_iteration` extends; `None` without PostgreSQL. Each run
     /// writes a line with its iteration, whether it resumes a session, and the number of turns in the session's file.
-    async fn new(dialect: Dialect, in_iteration: &str) -> Option<Self> {
+    pub async fn new(dialect: Dialect, in_iteration: &str) -> Option<Self> {
         let server = PostgresServer::start()?;
         let mut setup = Setup::new(dialect);
         setup.updates = UpdateMode::Poll;
@@ -74,29 +73,50 @@ impl HostStory {
     }
 
     /// Starts a service in all roles with its own data folder and further variables.
-    fn spawn(&self, host: &str, mut env: Vec<(&'static str, String)>) -> Child {
+    pub fn spawn(&self, host: &str, env: Vec<(&'static str, String)>) -> Child {
+        self.spawn_in("all", host, env)
+    }
+
+    /// Starts a process in a role, which further arguments of `serve` may follow, with its own data folder and further variables.
+    pub fn spawn_in(&self, role: &str, host: &str, env: Vec<(&'static str, String)>) -> Child {
+        self.service.spawn_in(role, self.environment(host).into_iter().chain(env).collect())
+    }
+
+    /// Returns the variables of a process with its own data folder.
+    pub fn environment(&self, host: &str) -> [(&'static str, String); 3] {
         let data = self.service.world.folder.path().join(host);
-        env.push(("RALPH_DATA_DIR", data.display().to_string()));
-        env.push(("RALPH_SERVER__LISTEN", format!("127.0.0.1:{}", free_port())));
-        env.push(("RALPH_RUNNER__NAME", host.to_owned()));
-        self.service.spawn_in("all", env)
+        [
+            ("RALPH_DATA_DIR", data.display().to_string()),
+            ("RALPH_SERVER__LISTEN", format!("127.0.0.1:{}", free_port())),
+            ("RALPH_RUNNER__NAME", host.to_owned()),
+        ]
+    }
+
+    /// Runs `ralph-bot drain` with these arguments on a host; returns its output.
+    pub async fn drain(&self, host: &str, args: &[&str]) -> String {
+        let folder = self.service.world.folder.path();
+        let mut drain = command(env!("CARGO_BIN_EXE_ralph-bot"));
+        drain.arg("--config").arg(folder.join("ralph-control.yaml")).arg("drain").args(args);
+        drain.current_dir(folder).env_clear().envs(self.service.world.environment());
+        drain.env("RALPH_DATA_DIR", folder.join(host));
+        String::from_utf8_lossy(&output(&mut drain).await).into_owned()
     }
 
     fn store(&self) -> Store {
         Store::attach(settings(&self.server.address())).expect("attached")
     }
 
-    fn runs(&self) -> Vec<String> {
+    pub fn runs(&self) -> Vec<String> {
         std::fs::read_to_string(&self.runs).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     /// Waits until the newest loop meets a condition.
-    async fn until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
+    pub async fn until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
         self.service.until_loop(what, holds).await
     }
 
     /// Asserts that the pull request has all iterations and that nothing is left.
-    async fn finish(&self, done: &Loop, notes: &str) {
+    pub async fn finish(&self, done: &Loop, notes: &str) {
         let service = &self.service;
         assert_eq!(
             service.world.file(&done.branch.name, "notes.txt").await.as_deref(),
@@ -210,11 +230,7 @@ async fn drained_host_finishes_its_iteration_and_another_one_continues(dialect: 
     service.world.label().await;
     service.until("the first iteration", async || !hosts.runs().is_empty()).await;
     let mut second = hosts.spawn("second", Vec::new());
-    let folder = service.world.folder.path();
-    let mut drain = command(env!("CARGO_BIN_EXE_ralph-bot"));
-    drain.arg("--config").arg(folder.join("ralph-control.yaml")).arg("drain").current_dir(folder).env_clear();
-    drain.envs(service.world.environment()).env("RALPH_DATA_DIR", folder.join("first"));
-    let told = String::from_utf8_lossy(&output(&mut drain).await).into_owned();
+    let told = hosts.drain("first", &[]).await;
     assert!(told.starts_with("first takes no more work\n") && told.ends_with("first has no work\n"), "{told}");
     assert_eq!(hosts.runs()[0], "1 no 0");
     let done = hosts.until("the review", |l| l.state == LoopState::Review).await;
@@ -232,24 +248,38 @@ async fn drained_host_finishes_its_iteration_and_another_one_continues(dialect: 
     }
 }
 
-/// The repository's file requires a label that only the second host has. The first one prepares the tree and stops there.
+/// The repository's file requires a label that only the second host has. The first one prepares the tree and executes no check.
 async fn work_waits_for_a_host_with_its_labels(dialect: Dialect) {
     let Some(hosts) = HostStory::new(dialect, "").await else { return };
     let service = &hosts.service;
-    let file = ".ralph.yml";
-    let text = "checks:\n  - name: answer\n    run: sh check.sh\nruns_on: [gpu]\n";
     let world = &service.world;
-    let files = [(file, Some(text), false)];
+    let places = world.folder.path().join("places");
+    let run = format!("pwd >>{}; sh check.sh", places.display());
+    let text = format!("checks:\n  - name: answer\n    run: {run}\nruns_on: [gpu]\n");
+    let files = [(".ralph.yml", Some(text.as_str()), false)];
     world.forge.push_commit(&world.maintainer, world.repo, "main", &files, "Need a GPU").await.expect("pushed");
-    let mut first = hosts.spawn("first", Vec::new());
+    let port = free_port();
+    let mut first = hosts.spawn("first", vec![("RALPH_SERVER__METRICS_LISTEN", format!("127.0.0.1:{port}"))]);
     service.until("the database", async || service.store().await.is_some()).await;
     world.label().await;
-    hosts.until("the baseline", |l| l.run.step == LoopStep::Baseline).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(hosts.until("the baseline", |_| true).await.run.step, LoopStep::Baseline, "{}", service.log());
+    let waiting = hosts.until("the baseline", |l| l.run.step == LoopStep::Baseline).await;
+    let line = format!("\nloop {}: no host has the labels gpu\n", waiting.id);
+    let client = ralph_bot::net::client().no_proxy().build().expect("a client");
+    let page = async |path: &str| {
+        let asked = client.get(format!("http://127.0.0.1:{port}{path}")).send().await;
+        asked.expect("an answer").text().await.expect("text")
+    };
+    service.until("the report", async || page("/readyz").await.contains(&line)).await;
+    assert!(page("/metrics").await.contains("ralph_loops_without_host 1\n"));
+    let drained = hosts.drain("first", &[]).await;
+    assert!(drained.ends_with("first has no work\n"), "a drain does not wait for other hosts: {drained}");
+    hosts.drain("first", &["--end"]).await;
     let mut second = hosts.spawn("second", vec![("RALPH_RUNNER__LABELS", "[\"gpu\", \"large\"]".to_owned())]);
     let done = hosts.until("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(hosts.runs(), ["1 no 0", "2 yes 1"], "{}", service.log());
+    let places = std::fs::read_to_string(places).expect("places");
+    assert!(places.lines().count() > 2 && places.lines().all(|place| place.contains("/second/")), "{places}");
+    assert!(!page("/readyz").await.contains("no host has"), "the wait is over");
     hosts.finish(&done, "1\n2\n").await;
     for process in [&mut first, &mut second] {
         assert!(stop(process).await.success(), "{}", service.log());

@@ -37,6 +37,8 @@ mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;
+mod host_faults;
+mod host_jobs;
 mod hosts;
 mod images;
 mod interference;

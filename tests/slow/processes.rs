@@ -254,7 +254,7 @@ async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     // It fits into the tree, but not a second time into the loop's store.
     world.write_agent("for n in 1 2 3 4; do head -c 6000000 /dev/urandom >large$n.bin; done\necho 42 >answer.txt\n");
     let folders = ["mirrors", "loops", "trees", "pool", "tmp"];
-    let Some(mut child) = service.spawn_with_disk(&folders, 40).await else { return };
+    let Some(mut child) = service.spawn_with_disk("data", &folders, 40, Vec::new()).await else { return };
     service.until("the service to listen", async || service.listens().await).await;
     world.label().await;
     let stopped = service.until_loop("the failure", |l| l.state == LoopState::Failed).await;

@@ -28,6 +28,7 @@ mod logs;
 mod look_schedule;
 mod memory;
 mod merges;
+mod missing_hosts;
 mod polling;
 mod presence;
 mod programs;
@@ -70,7 +71,7 @@ pub use settings::{
     CallSettings, ChannelRetrySettings, EngineSettings, ForgeSettings, LoopFolders, Pace, ProgramSettings,
     QuestionSettings, RoundSettings, ServiceSandbox,
 };
-pub use supervisor::{Role, run};
+pub use supervisor::{Duty, OnceEnd, Role, run};
 pub use work::{Runs, Verification, Work};
 
 use crate::clock::Clock;

@@ -17,7 +17,7 @@ use tower_http::timeout::TimeoutLayer;
 
 use self::room::BodyRoom;
 use crate::clock::Clock;
-use crate::domain::model::host::ListedHost;
+use crate::domain::model::host::{ListedHost, LoopWithoutHost};
 use crate::domain::model::ids::{ForgeName, RepoId, Timestamp};
 use crate::domain::providers::backends::BackendStatus;
 use crate::forge::signature::SignatureStyle;
@@ -109,7 +109,7 @@ fn routes(others: Router<Arc<HttpState>>, edge: Arc<HttpState>) -> Router {
         .with_state(edge)
 }
 
-/// Returns whether the service can accept deliveries, which does not depend on forges, the unavailable forges, and the hosts.
+/// Returns whether the service can accept deliveries, which does not depend on forges, the unavailable forges, the hosts, and the loops that no host may execute.
 async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());
@@ -118,11 +118,12 @@ async fn ready(State(edge): State<Arc<HttpState>>) -> impl IntoResponse {
     let has_hosts = edge.store.is_server();
     let read = move |c: &Connection| {
         inbox::next_due(c)?;
-        if has_hosts { hosts::all(c, now) } else { Ok(Vec::new()) }
+        let hosts = if has_hosts { hosts::all(c, now)? } else { Vec::new() };
+        Ok((hosts, hosts::loops_without_host(c, now)?))
     };
     match edge.store.read(read).await {
-        Ok(hosts) => {
-            let hosts = hosts.iter().map(ListedHost::line);
+        Ok((hosts, waiting)) => {
+            let hosts = hosts.iter().map(ListedHost::line).chain(waiting.iter().map(LoopWithoutHost::line));
             let lines: String = (edge.absent)().into_iter().chain(hosts).map(|line| format!("{line}\n")).collect();
             (StatusCode::OK, format!("ready\n{lines}"))
         }
@@ -157,8 +158,10 @@ async fn metrics(State(edge): State<Arc<HttpState>>, headers: HeaderMap) -> impl
             [("candidate", candidates), ("active", active), ("archived", archived), ("quarantined", quarantined)];
         states.into_iter().for_each(|(state, count)| edge.metrics.learnings(state, count));
     }
-    if let Ok(hosts) = edge.store.read(move |c| hosts::all(c, now)).await {
+    let read = move |c: &Connection| Ok((hosts::all(c, now)?, hosts::loops_without_host(c, now)?));
+    if let Ok((hosts, waiting)) = edge.store.read(read).await {
         hosts.iter().for_each(|one| edge.metrics.host(one));
+        edge.metrics.loops_without_host(waiting.len());
     }
     if let Ok(known) = edge.store.read(calls::state).await {
         for (name, backend) in &known.backends {

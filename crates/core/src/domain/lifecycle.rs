@@ -164,6 +164,7 @@ impl StepContext {
             LoopInput::Timer(TimerInput::SlotGranted) => self.slot_granted(),
             LoopInput::Timer(TimerInput::TimerDue { timer }) => self.timer(timer),
             LoopInput::Timer(TimerInput::ClockSet { by_ms }) => self.clock_set(by_ms),
+            LoopInput::Timer(TimerInput::NoHost { labels }) => waits::no_host(self, labels),
             LoopInput::Outcome { ticket, outcome } => work::outcome(self, ticket, outcome),
         }
     }

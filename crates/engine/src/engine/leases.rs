@@ -7,7 +7,7 @@ use crate::clock::ClockWatch;
 use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::{LoopInput, LoopState, TimerInput};
 use crate::domain::model::host::Host;
-use crate::domain::model::ids::IssueRef;
+use crate::domain::model::ids::{IssueRef, LoopId};
 use crate::engine::claim::{HeldClaim, HeldLeases};
 use crate::engine::context::ServiceContext;
 use crate::engine::settings::Pace;
@@ -30,6 +30,16 @@ pub struct Leases {
     pub(super) pace: Pace,
     /// Detects changes of the system clock.
     pub(super) watch: Mutex<ClockWatch>,
+}
+
+/// Next work effect of an iteration.
+pub(super) enum Continuation {
+    /// It is claimed.
+    Claimed(HeldClaim),
+    /// A pending input of the loop may request one.
+    Undecided,
+    /// The loop has none that this process may execute now.
+    Ended,
 }
 
 /// Identity of a process that owns leases. Processes on the same host and boot can be checked for being alive.
@@ -74,6 +84,21 @@ impl Leases {
         self.claim(EffectQueue::Work.as_str().to_owned(), |_| true).await
     }
 
+    /// Claims the next due work effect that continues the iteration of a loop. Returns [`Continuation::Ended`] if there is none and
+    /// no input of the loop is pending.
+    pub(super) async fn claim_continuation(&self, id: &LoopId) -> Result<Continuation, StoreError> {
+        self.follow_clock_changes().await?;
+        let by = Claimant { continues: Some(id.clone()), ..self.claimant() };
+        let claiming = self.claiming_as(by, EffectQueue::Work.as_str().to_owned(), |_| true);
+        let id = id.clone();
+        let claim = move |c: &Connection| Ok((claiming(c)?, loops::has_inputs_of(c, &id)?));
+        Ok(match self.context.store.write(claim).await? {
+            (Some(claimed), _) => Continuation::Claimed(self.held(claimed)),
+            (None, true) => Continuation::Undecided,
+            (None, false) => Continuation::Ended,
+        })
+    }
+
     /// Claims the oldest due effect of a queue whose issue satisfies `may`.
     pub(super) async fn claim(
         &self,
@@ -99,7 +124,21 @@ impl Leases {
         queue: String,
         may: F,
     ) -> impl FnOnce(&Connection) -> StoreResult<Option<ClaimedEffect>> + Send + 'static + use<F> {
-        let by = Claimant { owner: self.owner.name(), host: self.host.id.clone(), labels: self.host.labels.clone() };
+        self.claiming_as(self.claimant(), queue, may)
+    }
+
+    /// Returns this process as a claimant of any work.
+    fn claimant(&self) -> Claimant {
+        let labels = self.host.labels.clone();
+        Claimant { owner: self.owner.name(), host: self.host.id.clone(), labels, continues: None }
+    }
+
+    fn claiming_as<F: Fn(&IssueRef) -> bool + Send + 'static>(
+        &self,
+        by: Claimant,
+        queue: String,
+        may: F,
+    ) -> impl FnOnce(&Connection) -> StoreResult<Option<ClaimedEffect>> + Send + 'static + use<F> {
         let held = self.held.clone();
         let now = self.context.clock.now();
         let lease = i64::try_from(self.pace.lease.as_millis()).unwrap_or(i64::MAX);

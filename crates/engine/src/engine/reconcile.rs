@@ -21,6 +21,7 @@ use crate::engine::housekeeping::Housekeeping;
 use crate::engine::intake::page::page_of;
 use crate::engine::intake::{Intake, IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
 use crate::engine::look_schedule::LookSchedule;
+use crate::engine::missing_hosts;
 use crate::engine::settings::RoundSettings;
 use crate::forge::{ForgeErrorKind, RecordedChanges};
 use crate::store::loops::{self, IssueRole};
@@ -115,6 +116,7 @@ impl Reconciler {
         for id in with_ci {
             self.look_at_ci(&id, everything).await?;
         }
+        missing_hosts::report(&self.context).await?;
         let standing = self.housekeeping.standing();
         let open = self.context.store.read(|c| loops::open_ids(c, None)).await?;
         if everything {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use failpoint::kill_point;
 use tokio::sync::Notify;
@@ -15,7 +15,7 @@ use crate::engine::claim::HeldClaim;
 use crate::engine::concurrency_limits::{FORGE_CALLERS, SEERS};
 use crate::engine::context::{ServiceContext, Wake};
 use crate::engine::forge_effects::ForgeEffects;
-use crate::engine::leases::Leases;
+use crate::engine::leases::{Continuation, Leases};
 use crate::engine::settings::Pace;
 use crate::store::sql::Connection;
 use crate::store::{StoreError, hosts, leases as rows, outbox};
@@ -48,8 +48,30 @@ impl Role {
     }
 }
 
+/// Part of the service that a process executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Duty {
+    /// Role.
+    pub role: Role,
+    /// Whether the process ends after one work effect and what continues its iteration. Only for the role `Runner`.
+    pub once: bool,
+}
+
+/// End of a process that executes one work effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnceEnd {
+    /// The outcome is recorded, or the work is given back.
+    Worked,
+    /// No work was due for this host.
+    NoWork,
+    /// The work could not be claimed, or its outcome could not be recorded.
+    Failed,
+}
+
 /// Runs the tasks of a role until `engine.context.stopping` is cancelled, then waits for agents within the grace period.
-pub async fn run(engine: Arc<Engine>, role: Role) {
+/// Returns the end of a process that executes one work effect.
+pub async fn run(engine: Arc<Engine>, Duty { role, once }: Duty) -> Option<OnceEnd> {
+    let end = Arc::new(OnceLock::new());
     let mut tasks = ServiceTasks {
         running: JoinSet::new(),
         names: HashMap::new(),
@@ -66,7 +88,13 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         if let Err(error) = engine.store.write(move |c| hosts::start(c, &host, now)).await {
             tracing::warn!(%error, "this host could not be added to the list of hosts; the next heartbeat tries again");
         }
-        tasks.spawn("workers", workers(engine.clone(), role.controls()));
+        let workers = Workers::new(engine.clone(), role.controls());
+        if once {
+            let end = end.clone();
+            tasks.spawn("worker", async move { end.set(workers.run_once().await).unwrap_or_default() });
+        } else {
+            tasks.spawn("workers", workers.run());
+        }
     }
     if role.runs() && !role.controls() {
         let reconciler = engine.reconciler.clone();
@@ -98,6 +126,7 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
     if let Err(error) = engine.context.store.write(leave).await {
         tracing::debug!(%error, "the leases of this process were not released; they expire by themselves");
     }
+    end.get().copied()
 }
 
 /// Starts the tasks that step loops and call the forges.
@@ -170,12 +199,18 @@ struct Workers {
     running: JoinSet<FinishedWork>,
     /// Tokens that stop running work, by its row.
     cancels: HashMap<i64, CancellationToken>,
+    /// Whether an outcome could not be recorded.
+    has_failed: bool,
 }
 
 /// Row of a work effect that ended, and the work that was claimed with its outcome.
 type FinishedWork = (i64, Result<Option<HeldClaim>, StoreError>);
 
 impl Workers {
+    fn new(engine: Arc<Engine>, steps: bool) -> Self {
+        Self { engine, steps, running: JoinSet::new(), cancels: HashMap::new(), has_failed: false }
+    }
+
     fn begin(&mut self, work: HeldClaim) {
         let (id, service, steps) = (work.id, self.engine.work.clone(), self.steps);
         self.cancels.insert(id, work.cancel.clone());
@@ -194,11 +229,13 @@ impl Workers {
             Ok((id, outcome)) => {
                 self.cancels.remove(&id);
                 outcome.unwrap_or_else(|error| {
+                    self.has_failed = true;
                     tracing::warn!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
                     None
                 })
             }
             Err(error) => {
+                self.has_failed = true;
                 tracing::error!(%error, "a work effect panicked, which is a fault of this program; it is retried when its lease expires");
                 None
             }
@@ -214,43 +251,97 @@ impl Workers {
             }
         }
     }
-}
 
-/// Starts work while slots are free, stops cancelled work, and waits for running work at shutdown.
-async fn workers(engine: Arc<Engine>, steps: bool) {
-    let context = &engine.context;
-    let mut workers = Workers { engine: engine.clone(), steps, running: JoinSet::new(), cancels: HashMap::new() };
-    loop {
-        let mut failed = false;
-        while !context.stopping.is_cancelled() && workers.running.len() < engine.leases.workers {
-            match engine.leases.claim_work().await {
-                Ok(Some(work)) => workers.begin(work),
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "pending work could not be claimed");
-                    failed = true;
-                    break;
+    /// Starts work while slots are free, stops cancelled work, and waits for running work at shutdown.
+    async fn run(mut self) {
+        let engine = self.engine.clone();
+        let context = &engine.context;
+        loop {
+            let mut failed = false;
+            while !context.stopping.is_cancelled() && self.running.len() < engine.leases.workers {
+                match engine.leases.claim_work().await {
+                    Ok(Some(work)) => self.begin(work),
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "pending work could not be claimed");
+                        failed = true;
+                        break;
+                    }
                 }
             }
+            if context.stopping.is_cancelled() {
+                break;
+            }
+            self.rest(failed).await;
         }
-        if context.stopping.is_cancelled() {
-            break;
+        self.stop().await;
+    }
+
+    /// Executes one work effect, and then the effects that continue its iteration, because other hosts lack its uncommitted files.
+    /// Then stops the service.
+    async fn run_once(mut self) -> OnceEnd {
+        let engine = self.engine.clone();
+        let end = match engine.leases.claim_work().await {
+            Ok(None) => OnceEnd::NoWork,
+            Ok(Some(work)) => self.continue_from(work).await,
+            Err(error) => {
+                tracing::error!(%error, "pending work could not be claimed");
+                OnceEnd::Failed
+            }
+        };
+        engine.context.stopping.cancel();
+        self.stop().await;
+        if self.has_failed { OnceEnd::Failed } else { end }
+    }
+
+    /// Executes a work effect and the effects that continue its iteration, until the service stops.
+    async fn continue_from(&mut self, work: HeldClaim) -> OnceEnd {
+        let engine = self.engine.clone();
+        let loop_id = work.loop_id.clone();
+        self.begin(work);
+        while !engine.context.stopping.is_cancelled() {
+            let mut failed = false;
+            if self.running.is_empty() {
+                let Some(id) = loop_id.as_ref().filter(|_| !self.has_failed) else { break };
+                match engine.leases.claim_continuation(id).await {
+                    Ok(Continuation::Claimed(work)) => self.begin(work),
+                    Ok(Continuation::Undecided) => {}
+                    Ok(Continuation::Ended) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "pending work could not be claimed");
+                        failed = true;
+                    }
+                }
+            }
+            self.rest(failed).await;
         }
+        OnceEnd::Worked
+    }
+
+    /// Waits until work may have ended or may be available, and stops cancelled work. Starts the work that was claimed with an
+    /// outcome.
+    async fn rest(&mut self, failed: bool) {
+        let context = &self.engine.context;
         tokio::select! {
-            Some(ended) = workers.running.join_next() => {
-                if let Some(next) = workers.settle(ended) {
-                    workers.begin(next);
+            Some(ended) = self.running.join_next() => {
+                if let Some(next) = self.settle(ended) {
+                    self.begin(next);
                 }
             }
-            () = context.rest(engine.leases.pace.wait_after_step(failed), failed, &context.wake.work) => {}
+            () = context.rest(self.engine.leases.pace.wait_after_step(failed), failed, &context.wake.work) => {}
         }
-        stop_cancelled(context, &workers.cancels).await;
+        stop_cancelled(&self.engine.context, &self.cancels).await;
     }
-    for cancel in workers.cancels.values() {
-        cancel.cancel();
-    }
-    if tokio::time::timeout(engine.leases.pace.stop_grace, workers.drain()).await.is_err() {
-        tracing::warn!("work timed out at shutdown and will be retried");
+
+    /// Ends running work at shutdown.
+    async fn stop(&mut self) {
+        for cancel in self.cancels.values() {
+            cancel.cancel();
+        }
+        let grace = self.engine.leases.pace.stop_grace;
+        if tokio::time::timeout(grace, self.drain()).await.is_err() {
+            tracing::warn!("work timed out at shutdown and will be retried");
+        }
     }
 }
 

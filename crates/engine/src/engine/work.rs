@@ -178,7 +178,10 @@ impl Work {
             // The loop is informed of a permanent failure, so that it does not wait forever.
             Err(EffectError::Permanent { why }) => match effect.ticket() {
                 Some(ticket) => {
-                    let advice = "fix the cause, then `/ralph resume`".to_owned();
+                    let mut advice = "fix the cause, then `/ralph resume`".to_owned();
+                    if self.executor.context.store.is_server() {
+                        advice = format!("{advice}; the work failed on the host {}", self.executor.leases.host.name);
+                    }
                     Ok(Receipt::outcome(why.clone(), ticket, WorkOutcome::WorkFailed { reason: why, advice }))
                 }
                 None => Err(EffectError::Permanent { why }),

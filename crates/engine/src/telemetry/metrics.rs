@@ -52,6 +52,7 @@ pub struct Metrics {
     backup: Labeled<1, AmountGauge>,
     host_silence: Labeled<2, AmountGauge>,
     host_work: Labeled<2, Gauge>,
+    loops_without_host: Gauge,
     iterations: Labeled<1, Counter>,
     iteration_seconds: Histogram,
     escalations: Labeled<2, Counter>,
@@ -117,6 +118,7 @@ impl Metrics {
             backup: d.labeled(G, "ralph_backup_timestamp_seconds", &["result"], "Time of the last backup by `ralph-bot backup`, in seconds since 1970; absent before the first", AmountGauge::default),
             host_silence: d.labeled(G, "ralph_host_silence_seconds", &["host", "version"], "Time since the last heartbeat of a host that executes work, by the database's clock; 0 for a host that was stopped", AmountGauge::default),
             host_work: d.labeled(G, "ralph_host_work", &["host", "kind"], "Work effects that a host executes (running), and its maximum number of loops (slots), which is 0 if it takes no new work", Gauge::default),
+            loops_without_host: d.gauge("ralph_loops_without_host", "Loops whose due work waits, because no host that takes work has the labels of `runs_on`"),
             iterations: d.labeled(C, "ralph_iterations_total", &["outcome"], "Judged iterations: complete, incomplete, failed", Counter::default),
             iteration_seconds: d.histogram("ralph_iteration_duration_seconds", "Time from the start of an iteration to the end of its checks", durations()),
             escalations: d.labeled(C, "ralph_escalations_total", &["cause", "level"], "Loops that paused, reached a limit, failed or were ended, and need a person; without reminders", Counter::default),
@@ -215,10 +217,14 @@ impl Metrics {
     /// Sets the state of a host.
     pub fn host(&self, listed: &ListedHost) {
         let Host { name, version, slots, .. } = &listed.host;
-        let takes_work = listed.silent_ms.is_some() && !listed.is_draining;
         self.host_silence.of([name, version]).set(listed.silent_ms.unwrap_or(0) as f64 / 1000.0);
         self.host_work.of([name, "running"]).set(count(listed.running));
-        self.host_work.of([name, "slots"]).set(if takes_work { i64::from(*slots) } else { 0 });
+        self.host_work.of([name, "slots"]).set(if listed.takes_work() { i64::from(*slots) } else { 0 });
+    }
+
+    /// Sets the number of loops whose work no host may execute.
+    pub fn loops_without_host(&self, loops: usize) {
+        self.loops_without_host.set(count(loops as u64));
     }
 
     /// Counts a judged iteration as `complete`, `incomplete` or `failed`, with its duration, control signal, terms,
@@ -453,6 +459,7 @@ mod tests {
         metrics.backup(1_790_000_000_000);
         let host = Host { name: "big".into(), version: "1".into(), slots: 4, ..Host::default() };
         metrics.host(&ListedHost { host, silent_ms: Some(2_500), is_draining: false, running: 3 });
+        metrics.loops_without_host(1);
         metrics.escalation("stuck", "critical");
         metrics.check_run("iteration", false, 2.0);
         metrics.refused("network", 2);
@@ -489,6 +496,7 @@ mod tests {
             "ralph_host_silence_seconds{host=\"big\",version=\"1\"} 2.5",
             "ralph_host_work{host=\"big\",kind=\"running\"} 3",
             "ralph_host_work{host=\"big\",kind=\"slots\"} 4",
+            "ralph_loops_without_host 1",
             "ralph_escalations_total{cause=\"stuck\",level=\"critical\"} 1",
             "ralph_check_runs_total{phase=\"iteration\",outcome=\"failed\"} 1",
             "ralph_refusals_total{kind=\"network\"} 2",

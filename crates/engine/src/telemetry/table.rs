@@ -2,6 +2,7 @@
 //! generated. Label names are fixed, and label values come from bounded sets, never from foreign text.
 
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
@@ -89,6 +90,13 @@ impl Declarations {
     pub fn histogram(&mut self, name: &'static str, help: &'static str, histogram: Histogram) -> Histogram {
         self.register(MetricType::Histogram, name, &[], help, histogram.clone());
         histogram
+    }
+
+    /// Declares a gauge without labels, which is 0 at first; `name` is the full name.
+    pub fn gauge(&mut self, name: &'static str, help: &'static str) -> Gauge {
+        let gauge = Gauge::default();
+        self.register(MetricType::Gauge, name, &[], help, gauge.clone());
+        gauge
     }
 
     fn register(

@@ -3,8 +3,8 @@
 use super::leases;
 use super::outbox::STARTS;
 use super::{StoreError, StoreResult};
-use crate::domain::model::host::{Host, ListedHost};
-use crate::domain::model::ids::Timestamp;
+use crate::domain::model::host::{Host, ListedHost, LoopWithoutHost};
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::sql::{Connection, params};
 
 /// Time without a heartbeat after which a host is removed from the list, in milliseconds.
@@ -69,16 +69,54 @@ pub fn all(c: &Connection, now: Timestamp) -> StoreResult<Vec<ListedHost>> {
     listed.collect()
 }
 
+/// Returns the loops with due work that no host may execute, because none that takes work has the labels.
+pub fn loops_without_host(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopWithoutHost>> {
+    let sql =
+        "SELECT l.id, l.runs_on, min(max(o.created_at, o.not_before)) FROM outbox o JOIN loops l ON l.id = o.loop_id
+        WHERE o.lane = 'work' AND o.state = 'ready' AND o.not_before <= ?1 AND l.runs_on IS NOT NULL
+        GROUP BY l.id, l.runs_on ORDER BY l.id";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement
+        .query_map([now.0], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?)))?;
+    let mut waiting = Vec::new();
+    for row in rows {
+        let (id, labels, since) = row?;
+        let labels = serde_json::from_str(&labels)?;
+        let waiting_ms = leases::time(c, now)?.since(Timestamp(since));
+        waiting.push(LoopWithoutHost { id: LoopId::new(id), labels, waiting_ms });
+    }
+    if waiting.is_empty() {
+        return Ok(waiting);
+    }
+    let hosts: Vec<_> = all(c, now)?.into_iter().filter(ListedHost::takes_work).collect();
+    waiting.retain(|one| !hosts.iter().any(|host| has_labels(&host.host.labels, &one.labels)));
+    Ok(waiting)
+}
+
+/// Whether a host with these labels may execute work that needs others.
+pub(super) fn has_labels(labels: &[String], needed: &[String]) -> bool {
+    needed.iter().all(|label| labels.contains(label))
+}
+
 /// Returns the number of work effects that a draining host executes or has to execute, and of steps that may request more.
-pub fn unfinished(c: &Connection, id: &str, now: Timestamp) -> StoreResult<u64> {
+pub fn unfinished(c: &Connection, host: &Host, now: Timestamp) -> StoreResult<u64> {
+    let sql = "SELECT (SELECT count(*) FROM inputs i WHERE i.done = 0
+                AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = i.loop_id AND f.host <> ?1))
+            + (SELECT count(*) FROM leases l WHERE l.owner LIKE ?1 || '@%' AND l.name LIKE '%/work' AND l.expires_at > ?2)";
+    let count: i64 = c.query_row(sql, params![host.id, leases::time(c, now)?.0], |row| row.get(0))?;
     let sql = format!(
-        "SELECT (SELECT count(*) FROM inputs WHERE done = 0)
-            + (SELECT count(*) FROM leases l WHERE l.owner LIKE ?1 || '@%' AND l.name LIKE '%/work' AND l.expires_at > ?2)
-            + (SELECT count(*) FROM outbox o WHERE o.lane = 'work' AND o.state = 'ready' AND o.not_before <= ?3 AND NOT {STARTS}
-                AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?1))"
+        "SELECT (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id) FROM outbox o
+        WHERE o.lane = 'work' AND o.state = 'ready' AND o.not_before <= ?2 AND NOT {STARTS}
+            AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?1)"
     );
-    let count: i64 = c.query_row(&sql, params![id, leases::time(c, now)?.0, now.0], |row| row.get(0))?;
-    Ok(count.unsigned_abs())
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![host.id, now.0], |row| row.get::<_, Option<String>>(0))?;
+    let mut count = count.unsigned_abs();
+    for needed in rows {
+        let needed: Vec<String> = needed?.map_or(Ok(Vec::new()), |needed| serde_json::from_str(&needed))?;
+        count += u64::from(has_labels(&host.labels, &needed));
+    }
+    Ok(count)
 }
 
 /// Returns the name of a host; its id if the host is unknown.
@@ -90,8 +128,8 @@ pub fn name_of(c: &Connection, id: &str) -> StoreResult<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::lifecycle::effect::{Effect, WorkEffect};
-    use crate::domain::model::ids::{ForgeName, IssueRef, LoopId, Number, RepoId, RepoRef, Sha};
+    use crate::domain::lifecycle::effect::{CheckPurpose, Effect, WorkEffect};
+    use crate::domain::model::ids::{ForgeName, IssueRef, Number, RepoId, RepoRef, Sha};
     use crate::store::leases::LeaseToken;
     use crate::store::loop_files::{self, LoopCommits};
     use crate::store::outbox::{self, Claimant};
@@ -124,9 +162,12 @@ mod tests {
 
     /// Whether a process of the host can claim work at a time after the effects became due. The claim is given back.
     fn claims(c: &Connection, id: &str, after_ms: i64) -> bool {
-        let by = Claimant { owner: format!("{id}@m"), host: id.into(), labels: host(id).labels };
-        let now = Timestamp(DUE + after_ms);
-        let claimed = outbox::claim(c, "work", |_, _| true, &by, now, LEASE_MS).unwrap();
+        // The clock of a server cannot be set.
+        let age = |by_ms: i64| c.execute("UPDATE outbox SET created_at = created_at - ?1", [by_ms]).unwrap();
+        age(after_ms);
+        let by = Claimant { owner: format!("{id}@m"), host: id.into(), labels: host(id).labels, continues: None };
+        let claimed = outbox::claim(c, "work", |_, _| true, &by, Timestamp(DUE), LEASE_MS).unwrap();
+        age(-after_ms);
         if let Some(claimed) = &claimed {
             outbox::reschedule(c, claimed, &by.owner, Timestamp(DUE), false, "").unwrap();
         }
@@ -155,27 +196,80 @@ mod tests {
         add(&c, WorkEffect::Commit { ticket: 1, iteration: 1 });
         assert_eq!([claims(&c, "b", 0), claims(&c, "a", 0)], [false, true]);
         assert_eq!(
-            [unfinished(&c, "a", Timestamp(DUE)).unwrap(), unfinished(&c, "b", Timestamp(DUE)).unwrap()],
+            [unfinished(&c, &host("a"), Timestamp(DUE)).unwrap(), unfinished(&c, &host("b"), Timestamp(DUE)).unwrap()],
             [1, 0]
         );
 
         let c = two_hosts();
         set_draining(&c, "a", true).unwrap();
         add(&c, WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 });
-        assert_eq!(unfinished(&c, "a", Timestamp(DUE)).unwrap(), 0, "a draining host does not wait for a start");
+        assert_eq!(unfinished(&c, &host("a"), Timestamp(DUE)).unwrap(), 0, "a draining host does not wait for a start");
         assert_eq!([claims(&c, "a", 0), claims(&c, "b", 0)], [false, true], "another host starts it at once");
+    }
+
+    fn require(c: &Connection, labels: &str) {
+        let sql =
+            "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at, runs_on)
+            VALUES ('x', 'f', 7, 1, 'running', 1, '{}', 1, 1, 1, ?1)";
+        c.execute(sql, [labels]).unwrap();
     }
 
     #[test]
     fn host_claims_only_work_whose_labels_it_has() {
         for (labels, is_claimed) in [("[]", true), ("[\"gpu\"]", true), ("[\"gpu\",\"big\"]", false)] {
             let c = two_hosts();
-            let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at, runs_on)
-                VALUES ('x', 'f', 7, 1, 'running', 1, '{}', 1, 1, 1, ?1)";
-            c.execute(sql, [labels]).unwrap();
-            add(&c, WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 });
+            require(&c, labels);
+            add(
+                &c,
+                WorkEffect::Check {
+                    ticket: 1,
+                    purpose: CheckPurpose::Baseline,
+                    commit: Sha::parse(&"a".repeat(40)).unwrap(),
+                },
+            );
             assert_eq!(claims(&c, "a", 0), is_claimed, "{labels}");
+            let waits: Vec<_> =
+                loops_without_host(&c, Timestamp(DUE)).unwrap().iter().map(LoopWithoutHost::line).collect();
+            let line = "loop x: no host has the labels gpu big".to_owned();
+            assert_eq!(waits, if is_claimed { Vec::new() } else { vec![line] });
+            let left = unfinished(&c, &host("a"), Timestamp(DUE)).unwrap();
+            assert_eq!(left, u64::from(is_claimed), "a drain does not wait for work of other hosts");
         }
+    }
+
+    #[test]
+    fn hosts_that_take_no_work_do_not_count_for_a_loop_with_labels() {
+        let c = two_hosts();
+        require(&c, "[\"gpu\"]");
+        add(&c, WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 });
+        c.execute("UPDATE outbox SET created_at = created_at - 5000", []).unwrap();
+        let waits = |c: &Connection| loops_without_host(c, Timestamp(DUE)).unwrap();
+        assert_eq!(waits(&c), []);
+        set_draining(&c, "a", true).unwrap();
+        assert_eq!(waits(&c), []);
+        leave(&c, "b").unwrap();
+        let [LoopWithoutHost { id, labels, waiting_ms: 5_000..15_000 }] = &waits(&c)[..] else {
+            panic!("{:?}", waits(&c))
+        };
+        assert_eq!((id.as_str(), &labels[..]), ("x", &["gpu".to_owned()][..]));
+        start(&c, &host("b"), Timestamp(DUE)).unwrap();
+        assert_eq!(waits(&c), []);
+    }
+
+    #[test]
+    fn process_that_continues_an_iteration_claims_nothing_else() {
+        let c = two_hosts();
+        add(&c, WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 });
+        let claim = |c: &Connection, id: &str| {
+            let continues = Some(LoopId::new(id));
+            let by = Claimant { continues, ..Claimant { host: "a".into(), ..Claimant::without_host("p") } };
+            outbox::claim(c, "work", |_, _| true, &by, Timestamp(DUE), LEASE_MS).unwrap().map(|claimed| claimed.key)
+        };
+        assert_eq!(claim(&c, "x"), None, "it starts no run");
+        let c = two_hosts();
+        add(&c, WorkEffect::Commit { ticket: 1, iteration: 1 });
+        assert_eq!(claim(&c, "y"), None, "it takes no other loop");
+        assert!(claim(&c, "x").is_some());
     }
 
     fn host(id: &str) -> Host {

@@ -340,6 +340,12 @@ pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
     Ok(c.query_row("SELECT EXISTS (SELECT 1 FROM inputs WHERE done = 0)", [], |row| row.get(0))?)
 }
 
+/// Whether any input of the loop is pending.
+pub fn has_inputs_of(c: &Connection, id: &LoopId) -> StoreResult<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM inputs WHERE done = 0 AND loop_id = ?1)";
+    Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
+}
+
 /// Maximum numbers of concurrent loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {

@@ -1,6 +1,7 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
+use super::hosts::has_labels;
 use super::leases::{self, LeaseToken};
 use super::{StoreError, StoreResult};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
@@ -29,12 +30,14 @@ pub struct Claimant {
     pub host: String,
     /// Labels of its host.
     pub labels: Vec<String>,
+    /// Loop whose iteration the process continues; it then claims no work of other loops and starts no run.
+    pub continues: Option<LoopId>,
 }
 
 impl Claimant {
     /// Returns a process whose host has no row and no labels.
     pub fn without_host(owner: &str) -> Self {
-        Self { owner: owner.to_owned(), host: String::new(), labels: Vec::new() }
+        Self { owner: owner.to_owned(), host: String::new(), labels: Vec::new(), continues: None }
     }
 }
 
@@ -65,7 +68,7 @@ pub struct ClaimedEffect {
     pub abandoned: bool,
     /// Fencing number of the effect's lease.
     pub fence: i64,
-    /// Time of its creation.
+    /// Time of its creation; for work, by the database's clock.
     pub created_at: Timestamp,
     /// Time of this claim.
     pub claimed_at: Timestamp,
@@ -106,6 +109,8 @@ pub fn enqueue(
             WHERE subject = ?1 AND key = ?2 AND state = 'ready' AND attempts = 0";
         c.prepare_cached(sql)?.execute(params![subject, key, now.0])?;
     }
+    // Work is reserved for a host since its creation, and the clocks of hosts may differ.
+    let created_at = if effect.lane() == Some(EffectQueue::Work) { leases::time(c, now)? } else { now };
     let sql = "INSERT INTO outbox (subject, lane, loop_id, key, effect, place, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     c.prepare_cached(sql)?.execute(params![
         subject,
@@ -114,7 +119,7 @@ pub fn enqueue(
         key,
         serde_json::to_string(effect)?,
         serde_json::to_string(place)?,
-        now.0
+        created_at.0
     ])?;
     Ok(())
 }
@@ -156,9 +161,10 @@ pub fn claim(
             lease_time.0,
             by.host,
             lease_time.plus_ms(-lease_ms).0,
-            now.plus_ms(-START_RESERVED_MS).0,
-            now.plus_ms(-CONTINUE_RESERVED_MS).0,
-            now.plus_ms(START_RESERVED_MS).0,
+            lease_time.plus_ms(-START_RESERVED_MS).0,
+            lease_time.plus_ms(-CONTINUE_RESERVED_MS).0,
+            lease_time.plus_ms(START_RESERVED_MS).0,
+            by.continues.as_ref().map(LoopId::as_str),
         ])?;
         let mut count = 0;
         while let Some(row) = rows.next()? {
@@ -180,7 +186,7 @@ pub fn claim(
             let subject: String = row.get(1)?;
             let needed: Option<String> = row.get(10)?;
             let needed: Vec<String> = needed.map_or(Ok(Vec::new()), |needed| serde_json::from_str(&needed))?;
-            if !may(&lease_name(&subject, queue), &place) || needed.iter().any(|label| !by.labels.contains(label)) {
+            if !may(&lease_name(&subject, queue), &place) || !has_labels(&by.labels, &needed) {
                 continue;
             }
             let claimed = ClaimedEffect {
@@ -215,7 +221,7 @@ pub fn claim(
 
 /// Returns the query of [`claim`]. Parameters: queue (1), time (2), delay of a postponed effect (3), last id (4), number of rows (5),
 /// time of leases (6), host (7), time of the last heartbeat of a live host (8), times since which starts (9) and continuations (10) are
-/// reserved, and until which (11).
+/// reserved, and until which (11), and the only loop (12), or `NULL`.
 fn claim_query() -> &'static str {
     static QUERY: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
         format!(
@@ -235,6 +241,7 @@ fn claim_query() -> &'static str {
                   AND NOT (h.draining = 1 AND {STARTS})))
            AND (o.lane <> 'work' OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = ?7 AND h.draining = 1)
                 OR NOT {STARTS} AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?7))
+           AND (CAST(?12 AS TEXT) IS NULL OR o.subject = ?12 AND NOT {STARTS})
          ORDER BY o.id LIMIT ?5"
         )
     });

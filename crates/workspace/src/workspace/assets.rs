@@ -43,6 +43,7 @@ const WITHOUT_GIT_LFS: &str = "Files that Git LFS stores are pointers in the wor
                                because git-lfs is not installed";
 
 /// Asset of an index or a commit.
+#[derive(Clone)]
 struct StoredAsset {
     blob: Sha,
     pointer: Pointer,
@@ -137,28 +138,40 @@ impl Workspaces {
 
     /// Uploads the contents of the assets in a push that only the loop's store has. Returns the refusal of the forge; `None` if
     /// the push may proceed.
+    ///
+    /// # Errors
+    /// `ContentMissing` if neither this host nor the forge has a content.
     pub(super) async fn upload_assets(
         &self,
         request: &PushRequest<'_>,
         tree_paths: &TreePaths,
     ) -> Result<Option<PushOutcome>, WorkspaceError> {
         let PushRequest { loop_id, repo, access, branch, commit, expected } = *request;
-        if !tree_paths.store.join("lfs").is_dir() {
+        let puts_assets = self.puts_assets(tree_paths);
+        if !puts_assets && !tree_paths.store.join("lfs").is_dir() {
             return Ok(None);
         }
         let commit = commit.commit();
         let range = ClearRequest { loop_id, repo, branch, commit, base: None, pushed: expected };
+        let repositories = repositories(tree_paths);
         let mut made = HashSet::new();
+        let mut missing = HashMap::new();
         for (_, _, changed) in self.range(tree_paths, &range).await? {
-            let ids = changed.iter().filter(|one| !one.is_submodule).map(|one| one.object.clone()).collect();
+            let files: Vec<_> = changed.into_iter().filter(|one| !one.is_submodule).collect();
+            let ids = files.iter().map(|one| one.object.clone()).collect();
             let contents = self.contents(tree_paths, &ids).await?;
-            let pointers = contents.values().filter_map(|content| match content {
-                ObjectContent::Bytes(bytes) => Pointer::parse(bytes),
-                ObjectContent::TooLarge => None,
-            });
-            let is_made = |pointer: &Pointer| pointer.found_in(std::slice::from_ref(&tree_paths.store)).is_some();
-            made.extend(pointers.filter(is_made).map(|pointer| pointer.digest));
+            for file in files {
+                let Some(ObjectContent::Bytes(bytes)) = contents.get(&file.object) else { continue };
+                let Some(pointer) = Pointer::parse(bytes) else { continue };
+                if pointer.found_in(&repositories[..1]).is_some() {
+                    made.insert(pointer.digest);
+                } else if puts_assets && pointer.size > 0 && pointer.found_in(&repositories).is_none() {
+                    let asset = StoredAsset { pointer, blob: file.object, is_executable: false };
+                    missing.insert(files::path_of(&file.path), asset);
+                }
+            }
         }
+        self.fetch_missing(tree_paths, access, missing).await?;
         let made: Vec<String> = made.into_iter().collect();
         for digests in made.chunks(UPLOADED_AT_A_TIME) {
             let (repository, _scratch) = self.transfer_repository(tree_paths, &tree_paths.store)?;
@@ -172,6 +185,32 @@ impl Workspaces {
             }
         }
         Ok(None)
+    }
+
+    /// Fetches the contents of assets in a push that this host does not have, because another host committed them.
+    async fn fetch_missing(
+        &self,
+        tree_paths: &TreePaths,
+        access: &GitUrl,
+        mut missing: HashMap<PathBuf, StoredAsset>,
+    ) -> Result<(), WorkspaceError> {
+        let paths: Vec<PathBuf> = missing.keys().cloned().collect();
+        let assigned = self.asset_paths(tree_paths, &paths).await?;
+        missing.retain(|path, _| assigned.contains(path));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let wanted = missing.values().map(|asset| (asset.pointer.digest.clone(), asset.clone())).collect();
+        let output = self.download(tree_paths, access, &wanted).await?;
+        let repositories = repositories(tree_paths);
+        missing.retain(|_, asset| asset.pointer.found_in(&repositories).is_none());
+        if missing.is_empty() {
+            return Ok(());
+        }
+        message_of(&output, access)?;
+        let mut files: Vec<_> = missing.keys().map(|path| path.display().to_string()).collect();
+        files.sort_unstable();
+        Err(WorkspaceError::ContentMissing { files: files.join(", ") })
     }
 
     /// Creates a repository for one transfer, into which git-lfs may write settings. It borrows the objects of a loop and has the contents

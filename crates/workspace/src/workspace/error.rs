@@ -39,6 +39,11 @@ pub enum WorkspaceError {
     /// A recorded commit is neither in the mirror nor on the remote.
     #[error("commit {commit} is neither in the mirror nor on the remote")]
     CommitMissing { commit: Sha },
+    /// Contents of Git LFS in a push are neither in the loop's store nor on the remote.
+    #[error(
+        "the contents of {files} in Git LFS are neither on the forge nor on this host, but only on the host that committed them"
+    )]
+    ContentMissing { files: String },
     /// The tree of a loop is missing; prepare it again.
     #[error("the work tree {} does not exist", .0.display())]
     TreeMissing(PathBuf),

@@ -40,7 +40,7 @@ pub struct ClearRequest<'a> {
 /// File that a commit adds or changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangedObject {
-    path: Vec<u8>,
+    pub(super) path: Vec<u8>,
     /// Whether no parent has a file with this path.
     is_new_path: bool,
     pub(super) is_submodule: bool,

@@ -1,9 +1,9 @@
 //! Waits that end without a person: for a backend, for the budget of the next day, and for a repository that accepts no changes.
 
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, StepContext};
-use crate::domain::lifecycle::effect::{ChannelEffect, TimerEffect};
+use crate::domain::lifecycle::effect::{ChannelEffect, ForgeEffect, TimerEffect};
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopWait, WaitReason};
+use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStep, LoopWait, WaitReason};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
@@ -46,6 +46,16 @@ pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &
         let view = report::waiting(&turn.next, why, at, tells);
         turn.comment(&format!("waiting/{}", turn.next.version), view);
     }
+}
+
+/// Shows in the status comment that the current work waits for a host with these labels. The wait ends with the work's start.
+pub(super) fn no_host(turn: &mut StepContext, labels: Vec<String>) {
+    if turn.next.run.step == LoopStep::Idle || turn.next.run.labels_without_host == labels {
+        return turn.because("the loop does not wait for a host, or shows it already");
+    }
+    turn.because(format!("no host has the labels {}", labels.join(", ")));
+    turn.next.run.labels_without_host = labels;
+    turn.push(ForgeEffect::Status { fresh: false });
 }
 
 /// Pauses the loop until the repository accepts changes. The loop occupies no slot meanwhile, because the wait may take weeks.

@@ -199,6 +199,8 @@ pub enum TimerInput {
     ClockSet { by_ms: i64 },
     /// A timer expired.
     TimerDue { timer: TimerKind },
+    /// The loop's work waits, because no host that takes work has all of these labels.
+    NoHost { labels: Vec<String> },
 }
 
 /// Outcome of work.

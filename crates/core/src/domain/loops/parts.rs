@@ -334,6 +334,9 @@ pub struct RunState {
     pub escalated: Option<EscalationCause>,
     /// Time since which the loop has been waiting for a slot; `None` if it is not waiting.
     pub queued_at: Option<Timestamp>,
+    /// Labels of hosts that the current work needs and that no host has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels_without_host: Vec<String>,
 }
 
 impl RunState {
@@ -341,6 +344,7 @@ impl RunState {
     pub fn begin(&mut self, step: LoopStep) -> u64 {
         self.ticket += 1;
         self.deferred = false;
+        self.labels_without_host.clear();
         self.step = step;
         self.ticket
     }

@@ -1,5 +1,7 @@
 //! Host that executes work: a data folder, whose processes share a row in the list of hosts.
 
+use crate::domain::model::ids::LoopId;
+
 /// Host as its processes describe it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Host {
@@ -22,6 +24,27 @@ impl Host {
     }
 }
 
+/// Time without a heartbeat after which a host counts as lost, in milliseconds.
+const LIVE_MS: i64 = 60_000;
+
+/// Loop whose work waits because no host that takes work has its labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopWithoutHost {
+    /// Loop.
+    pub id: LoopId,
+    /// All labels that its work needs.
+    pub labels: Vec<String>,
+    /// Time since the work became due, in milliseconds.
+    pub waiting_ms: i64,
+}
+
+impl LoopWithoutHost {
+    /// Returns a line for people.
+    pub fn line(&self) -> String {
+        format!("loop {}: no host has the labels {}", self.id, self.labels.join(" "))
+    }
+}
+
 /// Host in the list of hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedHost {
@@ -36,6 +59,11 @@ pub struct ListedHost {
 }
 
 impl ListedHost {
+    /// Whether it starts work of other hosts' loops: it is alive, and does not drain.
+    pub fn takes_work(&self) -> bool {
+        !self.is_draining && self.silent_ms.is_some_and(|silent| silent < LIVE_MS)
+    }
+
     /// Returns a line for people.
     pub fn line(&self) -> String {
         let Host { name, version, slots, labels, .. } = &self.host;

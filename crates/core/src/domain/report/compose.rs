@@ -190,6 +190,11 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     if let Some(why) = &current.run.pause_wanted {
         notes.push(format!("The loop pauses after this iteration: {why}."));
     }
+    if !current.run.labels_without_host.is_empty() {
+        let labels: Vec<_> = current.run.labels_without_host.iter().map(|label| format!("`{label}`")).collect();
+        let labels = labels.join(", ");
+        notes.push(format!("The work waits: no host has the labels of `runs_on` in the repository's file ({labels})."));
+    }
     let switched = current.current().map(|last| last.served.switched.iter().map(String::as_str).collect::<Vec<_>>());
     notes.extend(switched.filter(|words| !words.is_empty()).map(|words| format!("{}.", words.join("; "))));
     if current.retained_iterations().any(|i| i.served.estimated) {

@@ -212,3 +212,36 @@ async fn contents_of_git_lfs_are_scanned_for_secrets_and_bounded() {
     let head = commit.commit.unwrap();
     assert_eq!((world.content(&head, "a.bin"), world.content(&head, "b.bin")), (pointer("one"), pointer("small")));
 }
+
+#[tokio::test]
+async fn push_from_another_host_needs_the_contents_of_git_lfs() {
+    let mut world = WorkspaceWorld::new();
+    if !has_git_lfs(&world) {
+        return;
+    }
+    with_pointers(&world, &[("a.bin", "one")]);
+    put(&world, "one");
+    let info = world.prepare().await;
+    sh(&info.dir, "printf two >a.bin; printf three >b.bin");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let saved = world.saved(&[&info.head]).await;
+    world.move_to("second-host");
+    let request = PrepareTree { resume_at: Some(&commit), ..world.request() };
+    world.workspaces.unpack_commits(request, &saved).await.unwrap();
+    world.workspaces.prepare(request).await.unwrap();
+    put(&world, "three");
+    let cleared = ClearedCommit::of_test(&commit);
+    let push = PushRequest {
+        loop_id: &world.loop_id,
+        repo: &world.repo,
+        access: &world.access,
+        branch: BRANCH,
+        commit: &cleared,
+        expected: None,
+    };
+    let missing = world.workspaces.push(push).await.expect_err("a content is missing").to_string();
+    assert!(missing.starts_with("the contents of a.bin in Git LFS are neither on the forge"), "{missing}");
+    assert_eq!(world.forge_tip(BRANCH), None);
+    put(&world, "two");
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+}

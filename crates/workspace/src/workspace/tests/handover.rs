@@ -5,13 +5,13 @@ use crate::domain::model::saved_commits::SavedCommits;
 
 impl WorkspaceWorld {
     /// Packs the commits of the loop that are not in `have`.
-    async fn saved(&self, have: &[&Sha]) -> SavedCommits {
+    pub(super) async fn saved(&self, have: &[&Sha]) -> SavedCommits {
         let refs = self.workspaces.loop_refs(&self.loop_id, &self.repo).await.unwrap();
         self.workspaces.pack_commits(&self.loop_id, &self.repo, refs, have).await.unwrap()
     }
 
     /// Moves to a host with an empty data folder.
-    fn move_to(&mut self, host: &str) {
+    pub(super) fn move_to(&mut self, host: &str) {
         let settings = settings(&self.path(host), 1);
         self.workspaces = Workspaces::open(settings, Clock::manual(Timestamp(1_700_000_000_000))).unwrap();
     }

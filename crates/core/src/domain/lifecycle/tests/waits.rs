@@ -302,6 +302,22 @@ fn schedule_acts_by_timer_between_iterations() {
 }
 
 #[test]
+fn missing_host_is_shown_until_the_work_has_an_outcome() {
+    let mut run = LoopRun::in_state(LoopState::Running);
+    let no_host = TimerInput::NoHost { labels: vec!["gpu".into(), "large".into()] };
+    let shows = |run: &LoopRun| run.has(|e| *e == Effect::Forge(ForgeEffect::Status { fresh: false }));
+    run.tell(no_host.clone());
+    assert!(shows(&run));
+    let status = serde_json::to_string(&crate::domain::report::status(&run.current, "mine", run.now)).expect("JSON");
+    let note = "The work waits: no host has the labels of `runs_on` in the repository's file (`gpu`, `large`).";
+    assert!(status.contains(note), "{status}");
+    run.tell(no_host.clone());
+    assert!(!shows(&run), "it is shown once");
+    run.agent(AgentEnd::Finished);
+    assert_eq!(run.current.run.labels_without_host, Vec::<String>::new());
+}
+
+#[test]
 fn scheduled_backend_is_tried_once() {
     let switch_rule = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
     let mut run = scheduled(serde_json::json!([

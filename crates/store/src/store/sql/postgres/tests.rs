@@ -9,13 +9,18 @@ use tokio::sync::oneshot;
 
 use super::connection::PgConnection;
 use crate::domain::knowledge::session::{EventKind, SessionEvent};
-use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::lifecycle::effect::{Effect, WorkEffect};
+use crate::domain::model::host::Host;
+use crate::domain::model::ids::{ForgeName, IssueRef, LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::store::leases::LeaseToken;
+use crate::store::loop_files::{self, LoopCommits};
+use crate::store::outbox::{self, Claimant};
 use crate::store::session::{NewEvent, add_events};
 use crate::store::sql::Connection;
 use crate::store::sql::engine::DatabaseEngine;
-use crate::store::test_server::PostgresServer;
+use crate::store::test_server::{self, PostgresServer};
 use crate::store::tests::databases::ENGINE;
-use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, installation, leases};
+use crate::store::{PgSettings, Store, StoreError, StoreResult, WriteGroup, feed, hosts, installation, leases};
 
 /// Tests whose databases are files of SQLite, or that are about SQLite.
 const OF_SQLITE: [&str; 4] = ["store::schema::", "store::tests::", "postgres::", "store::copy::"];
@@ -222,6 +227,98 @@ async fn leases_expire_by_the_clock_of_the_server() {
     let renewed = here.write(move |c| leases::renew(c, "a", &[("l".to_owned(), 1)], ahead, 0)).await;
     assert!(renewed.expect("renewed").is_empty());
     assert_eq!(take(&there, "b", behind, 60_000).await, Some(2), "a slow clock takes an expired lease");
+}
+
+/// Neither a control process nor a runner with a wrong clock takes work from the host that has the loop's files.
+#[tokio::test]
+async fn work_is_reserved_by_the_clock_of_the_server() {
+    const LEASE_MS: i64 = 30_000;
+    let Some(server) = PostgresServer::start() else { return };
+    let real = crate::clock::Clock::System.now();
+    for (control_ms, runner_ms) in [(600_000, 0), (-600_000, 0), (0, 600_000), (0, -600_000), (600_000, -600_000)] {
+        let store = Store::open(server.schema()).expect("opened");
+        let work = move |c: &Connection| {
+            for id in ["a", "b"] {
+                hosts::start(c, &Host { id: id.into(), name: id.into(), ..Host::default() }, real)?;
+            }
+            leases::take(c, "l/work", "p", real, 0)?;
+            let lease = LeaseToken { name: "l/work".into(), owner: "p".into(), fence: 1 };
+            let saved = LoopCommits { host: "a".into(), saved: Default::default() };
+            loop_files::save_commits(c, &loop_id(), &saved, &lease)?;
+            let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
+            let place = IssueRef { repo, issue: Number(1) };
+            let effect = Effect::Work(WorkEffect::Commit { ticket: 1, iteration: 1 });
+            outbox::enqueue(c, "l", Some(&loop_id()), &place, &effect, real.plus_ms(control_ms))?;
+            let claim = |host: &str, by_ms: i64| {
+                let by = Claimant { host: host.into(), ..Claimant::without_host(&format!("{host}@m")) };
+                outbox::claim(c, "work", |_, _| true, &by, real.plus_ms(by_ms), LEASE_MS)
+            };
+            let stolen = claim("b", runner_ms)?.is_some();
+            Ok((stolen, claim("a", 0)?.is_some()))
+        };
+        let claimed = store.write(work).await.expect("claimed");
+        assert_eq!(claimed, (false, true), "control {control_ms} ms, runner {runner_ms} ms");
+    }
+}
+
+/// Query of the Helm chart by which KEDA starts runners.
+const DUE_WORK: &str = include_str!("../../../../../../deploy/helm/ralph-bot/files/due_work.sql");
+
+/// The chart's query counts the effects that a new runner with certain labels can claim.
+#[tokio::test]
+async fn query_of_the_chart_counts_claimable_work() {
+    let Some(server) = PostgresServer::start() else { return };
+    let store = Store::open(test_server::settings(&server.address())).expect("opened");
+    let now = crate::clock::Clock::System.now();
+    let due = |labels: &str| {
+        let config = server.config();
+        let sql = DUE_WORK.replace("{labels}", labels);
+        let count = move || {
+            let mut client = config.connect(::postgres::NoTls).expect("connected");
+            client.query_one(&sql, &[]).expect("counted").get::<_, i64>(0)
+        };
+        std::thread::spawn(count).join().expect("no panic")
+    };
+    assert_eq!(due("[]"), 0, "an idle installation");
+    let add = |id: &'static str, runs_on: Option<&'static str>, effect: WorkEffect| {
+        let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
+        let place = IssueRef { repo, issue: Number(1) };
+        let sql =
+            "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at, runs_on)
+            VALUES (?1, 'f', 7, 1, 'running', 0, '{}', 1, 0, 0, ?2) ON CONFLICT DO NOTHING";
+        store.write(move |c| {
+            c.execute(sql, crate::store::sql::params![id, runs_on])?;
+            outbox::enqueue(c, id, Some(&LoopId::new(id)), &place, &Effect::Work(effect), now)
+        })
+    };
+    let agent = || WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 };
+    add("any", None, agent()).await.expect("added");
+    add("any", None, WorkEffect::Commit { ticket: 2, iteration: 1 }).await.expect("added");
+    add("gpu", Some("[\"gpu\"]"), agent()).await.expect("added");
+    assert_eq!([due("[]"), due("[\"gpu\",\"large\"]")], [1, 2], "one effect of each loop, by labels");
+    let claim = |labels: &[&str]| {
+        let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+        let by = Claimant { host: "new".into(), labels, ..Claimant::without_host("new@m/boot/1/x") };
+        store.write(move |c| outbox::claim(c, "work", |_, _| true, &by, now, 30_000))
+    };
+    let any = claim(&[]).await.expect("claimed").expect("an effect");
+    assert_eq!([due("[]"), due("[\"gpu\"]")], [0, 1], "claimed work is not counted");
+    let done = move |c: &Connection| {
+        let done = outbox::EffectOutcome::Done;
+        outbox::finish(c, &any, "new@m/boot/1/x", done, "", now)?;
+        hosts::start(c, &Host { id: "other".into(), name: "other".into(), ..Host::default() }, now)?;
+        let sql = "INSERT INTO loop_files (loop_id, host, commits) VALUES ('any', 'other', '{}')";
+        Ok(c.execute(sql, [])?)
+    };
+    store.write(done).await.expect("written");
+    assert_eq!(due("[]"), 0, "the next effect is reserved for the host with the loop's files");
+    assert!(claim(&[]).await.expect("asked").is_none());
+    store.write(|c| hosts::leave(c, "other")).await.expect("written");
+    assert_eq!(due("[]"), 1);
+    assert!(claim(&[]).await.expect("asked").is_some());
+    let put_off = "UPDATE outbox SET not_before = ?1 WHERE subject = 'gpu'";
+    store.write(move |c| Ok(c.execute(put_off, [now.plus_ms(60_000).0])?)).await.expect("written");
+    assert_eq!(due("[\"gpu\"]"), 0, "postponed work is not counted");
 }
 
 /// Runs work on a connection for writing, outside of any task.
