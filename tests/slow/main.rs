@@ -22,6 +22,7 @@ mod ci;
 mod clock;
 mod commit_status;
 mod confirmation;
+mod conventions;
 mod dashboard;
 mod defences;
 mod demo_end;
