@@ -61,6 +61,7 @@ mod processes;
 mod promptness;
 mod proposals;
 mod providers;
+mod pulls_of_bots;
 mod real;
 mod refusals;
 mod rights;
