@@ -340,7 +340,10 @@ END
     let declined = on_terminal(root, &format!("--task 'Fix it' {check}"), Some("n")).await;
     assert!(declined.contains("Add `setup: [npm ci]` to"), "{declined}");
     let again = on_terminal(root, &format!("--task 'Fix it again' {check}"), None).await;
-    assert!(again.contains("review: ") && !again.contains("Add `setup"), "it asked again: {again}");
+    assert!(
+        again.contains("every check passed in a fresh checkout") && !again.contains("Add `setup"),
+        "it asked again: {again}"
+    );
     assert!(!kept.exists());
     let agreed = on_terminal(root, &format!("--task 'Fix it' {check} --data data"), Some("y")).await;
     assert_eq!(std::fs::read_to_string(&kept).ok().as_deref(), Some("setup: [npm ci]\n"), "{agreed}");

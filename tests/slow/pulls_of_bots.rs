@@ -80,7 +80,7 @@ async fn pull_request_of_a_bot_is_repaired_when_a_person_asks(dialect: Dialect) 
         // Its later words change nothing.
         as_bot("/ralph abort").await;
         let review = ReviewDraft {
-            verdict: ReviewVerdict::ChangesRequested,
+            verdict: ReviewVerdict::Commented,
             body: "Change it.".into(),
             remarks: vec![("answer.txt".into(), 1, "Change this line.".into())],
         };
