@@ -11,6 +11,7 @@
 mod bare;
 mod corpus;
 mod dashboard;
+mod environments;
 mod growth;
 mod ingest;
 mod iteration;
@@ -39,13 +40,14 @@ use report::FigureRow;
 use tempfile::TempDir;
 
 /// Names and descriptions of the benchmarks.
-const FIGURES: [(&str, &str); 12] = [
+const FIGURES: [(&str, &str); 13] = [
     ("ingest", ingest::DESCRIPTION),
     ("memory", memory::DESCRIPTION),
     ("restart", restart::DESCRIPTION),
     ("label", label_to_agent::DESCRIPTION),
     ("iteration", iteration::DESCRIPTION),
     ("trees", trees::DESCRIPTION),
+    ("environments", environments::DESCRIPTION),
     ("sandbox", sandbox::DESCRIPTION),
     ("readers", readers::DESCRIPTION),
     ("supervision", supervision::DESCRIPTION),
@@ -181,6 +183,7 @@ async fn main() -> anyhow::Result<()> {
             "restart" => restart::run(&mut run).await,
             "label" => label_to_agent::run(&mut run).await,
             "iteration" => iteration::run(&mut run).await,
+            "environments" => environments::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
             "readers" => readers::run(&mut run).await,
             "recall" => recall::run(&mut run).await,

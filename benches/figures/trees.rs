@@ -1,7 +1,7 @@
 //! Cost of a loop's work tree, compared with `git worktree add`.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::bail;
@@ -38,18 +38,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     git(&folder, &["clone", "--quiet", "--bare", &origin.display().to_string(), "plain.git"])?;
     let repo = RepoRef { forge: ForgeName::new("forge"), id: RepoId(1), owner: "mira".into(), name: "app".into() };
     let access = GitUrl { url: format!("file://{}", origin.display()), credential: None, settling: Default::default() };
-    let settings = WorkspaceSettings {
-        root: folder.join("data"),
-        pool: 1,
-        committer_name: "ralph-bot".into(),
-        committer_email: "ralph-bot@localhost".into(),
-        authors: Default::default(),
-        signing: None,
-        protected: Vec::new(),
-        outbound: Default::default(),
-        submodule_hosts: Vec::new(),
-    };
-    let trees = Workspaces::open(settings, Clock::System)?;
+    let trees = open(folder.join("data"))?;
     for base in ["old", "main"] {
         trees.fetch(&repo, &access, base, "ralph/none", false).await?;
     }
@@ -98,6 +87,22 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         run.add(row.beside("git worktree add", plain).target(FigureTarget::RatioAtMost(most)));
     }
     Ok(())
+}
+
+/// Opens work trees with their data in `root`; one tree is kept for reuse.
+pub fn open(root: PathBuf) -> anyhow::Result<Workspaces> {
+    let settings = WorkspaceSettings {
+        root,
+        pool: 1,
+        committer_name: "ralph-bot".into(),
+        committer_email: "ralph-bot@localhost".into(),
+        authors: Default::default(),
+        signing: None,
+        protected: Vec::new(),
+        outbound: Default::default(),
+        submodule_hosts: Vec::new(),
+    };
+    Ok(Workspaces::open(settings, Clock::System)?)
 }
 
 /// Creates the repository with the branch `old`, and `main` several commits later.

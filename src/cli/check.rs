@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
-use super::{CliError, CliResult, Global, block_on, print};
+use super::{CliError, CliResult, Global, block_on, local, print};
 use crate::app;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::domain::providers::backends::BackendRole;
@@ -27,6 +27,8 @@ pub use finding::{CheckFinding, FindingStatus};
 
 /// Name of the finding about the public address.
 const PUBLIC_ADDRESS: &str = "public address";
+/// Names of the findings that `ralph-bot local` does not need.
+const OF_THE_SERVICE: [&str; 3] = [PUBLIC_ADDRESS, "database", "dashboard"];
 
 /// Free space, in bytes, below which a warning is shown because a loop could fill the disk.
 const SPACE_WARN: u64 = 5 << 30;
@@ -44,7 +46,7 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
     let states_forges = env.get("RALPH_FORGES").is_some();
     let is_local = !states_forges && std::fs::read_to_string(&path).is_ok_and(|text| !Config::has_key(&text, "forges"));
     let scope = if is_local { ConfigScope::Local } else { ConfigScope::Service };
-    let config = match Config::load_for(scope, &path, env) {
+    let mut config = match Config::load_for(scope, &path, env) {
         Ok(config) => config,
         Err(problems) if global.json => {
             let found: Vec<_> =
@@ -54,13 +56,17 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
         }
         Err(problems) => return Err(problems.into()),
     };
+    if is_local && let Some(folder) = local::state_folder(env) {
+        config.data_dir = folder;
+    }
     let reach = if is_local { ", for `ralph-bot local` only: it has no `forges`" } else { "" };
     let mut findings = vec![CheckFinding::ok("configuration", format!("{}{reach}", path.display()))];
     findings.extend(config.warnings.iter().map(|warning| CheckFinding::warn("configuration", warning.to_string(), "")));
-    findings.extend(machine(&config).into_iter().filter(|finding| !is_local || finding.name != PUBLIC_ADDRESS));
+    findings.extend(machine(&config));
     block_on(async {
         findings.push(git().await);
         findings.extend(service::look(&config, env).await);
+        findings.retain(|finding| !is_local || !OF_THE_SERVICE.contains(&finding.name.as_str()));
         report(&findings, global.json)
     })
 }

@@ -38,6 +38,7 @@ use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
 use crate::forge::local::{Local, LocalMessage};
 use crate::telemetry::{self, TelemetryError};
+pub use folder::state_folder;
 use folder::{DataFolder, FolderChoice};
 use list::StoredLoop;
 use login::FoundLogin;

@@ -88,6 +88,33 @@ pub async fn output(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
+/// Makes an authority (`ca.pem`) and its certificate for `localhost` (`cert.pem`, `key.pem`) in a folder; `None` if openssl is missing,
+/// which is reported.
+pub async fn certificates(folder: &Path) -> Option<()> {
+    let openssl = program(&["openssl"], "install the package openssl")?;
+    let request = async |arguments: &[&str]| {
+        let mut request = command(&openssl);
+        request.args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ]);
+        output(request.args(arguments).current_dir(folder)).await;
+    };
+    request(&["-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Authority of a test"]).await;
+    let names = ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"];
+    let files =
+        ["-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"];
+    request(&[&files[..], &names[..]].concat()).await;
+    Some(())
+}
+
 /// Value of an environment variable; `None` if it is unset or empty.
 #[expect(clippy::disallowed_methods, reason = "the tests' own switches are no part of the service's configuration")]
 pub fn setting(name: &str) -> Option<String> {

@@ -106,25 +106,21 @@ impl Service {
         mib: u32,
         env: Vec<(&'static str, String)>,
     ) -> Option<Child> {
-        let unshare = parts::program(&["unshare"], "install util-linux")?;
         let data = self.world.folder.path().join(data);
         std::fs::create_dir_all(data.join("small")).expect("a folder");
         for folder in folders {
             std::os::unix::fs::symlink(data.join("small").join(folder), data.join(folder)).expect("a link");
         }
         let (at, all) = (data.join("small").display().to_string(), folders.join(" "));
-        let mount =
-            format!("mount -t tmpfs -o size={mib}m none '{at}' && (cd '{at}' && mkdir {all}) && exec \"$0\" \"$@\"");
-        let command = |program: &str| {
-            let mut command = Command::new(&unshare);
-            command.args(["--map-root-user", "--mount", "sh", "-c", &mount, program]);
-            command
-        };
-        if !command("true").status().await.expect("it starts").success() {
-            skipped_tests::skip("user namespaces are not allowed here; the sandbox needs them as well");
-            return None;
-        }
-        Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, env))
+        let mounts = format!("mount -t tmpfs -o size={mib}m none '{at}' && (cd '{at}' && mkdir {all})");
+        self.spawn_with_mounts(&mounts, env).await
+    }
+
+    /// Starts a service in all roles, with further variables, after `mounts`, a shell script whose mounts only the service
+    /// sees; `None` if user namespaces are not allowed, which is reported.
+    pub async fn spawn_with_mounts(&self, mounts: &str, env: Vec<(&'static str, String)>) -> Option<Child> {
+        let script = format!("{mounts} && exec \"$0\" \"$@\"");
+        Some(self.start(with_mounts(&script, env!("CARGO_BIN_EXE_ralph-bot")).await?, "all", None, env))
     }
 
     /// Runs `ralph-bot backup`, which kills itself at the kill point `kill`.
@@ -271,4 +267,20 @@ pub async fn stop(child: &mut Child) -> ExitStatus {
 /// Whether a process was ended by SIGKILL.
 pub fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(Signal::KILL.as_raw())
+}
+
+/// Command that runs a shell script with `program` as `$0`, in namespaces in which it may mount file systems; `None` if user
+/// namespaces are not allowed, which is reported.
+pub async fn with_mounts(script: &str, program: &str) -> Option<Command> {
+    let unshare = parts::program(&["unshare"], "install util-linux")?;
+    let in_namespace = |script: &str| {
+        let mut command = parts::command(&unshare);
+        command.args(["--map-root-user", "--mount", "sh", "-c", script, program]);
+        command
+    };
+    if !in_namespace("mount -t tmpfs none /mnt").status().await.expect("it starts").success() {
+        skipped_tests::skip("user namespaces are not allowed here; the sandbox needs them as well");
+        return None;
+    }
+    Some(in_namespace(script))
 }

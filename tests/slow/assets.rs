@@ -5,6 +5,7 @@ use fake_forge::{Dialect, FakeFault};
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use sha2::{Digest as _, Sha256};
 
+use crate::harness::service::{Service, stop};
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, parts, story};
 
 on_both_forges!(
@@ -13,7 +14,11 @@ on_both_forges!(
     forge_without_git_lfs_is_named_in_the_status,
 );
 
-on_one_forge!(handmade_pointer_is_not_committed, failed_transfer_is_retried);
+on_one_forge!(
+    handmade_pointer_is_not_committed,
+    failed_transfer_is_retried,
+    changed_asset_is_not_committed_without_git_lfs,
+);
 
 /// Number of times that a fault may occur.
 const FOREVER: u32 = 10_000;
@@ -156,4 +161,31 @@ async fn failed_transfer_is_retried(dialect: Dialect) {
         assert!(world.escalations().is_empty());
     })
     .await;
+}
+
+/// A mount hides git-lfs from the service.
+async fn changed_asset_is_not_committed_without_git_lfs(dialect: Dialect) {
+    let agent =
+        "if [ $RALPH_ITERATION = 1 ]; then printf new >data.bin; echo note >notes.txt; else echo 42 >answer.txt; fi\n";
+    let setup = setup(dialect).file(".ralph.yml", "checks:\n  - name: answer\n    run: sh check.sh\n").agent(agent);
+    let service = Service::new(setup, false).await;
+    let world = &service.world;
+    put_old(world);
+    let installed = which::which("git-lfs").ok();
+    let hide = installed.map_or("true".to_owned(), |path| format!("mount --bind /dev/null '{}'", path.display()));
+    let Some(mut child) = service.spawn_with_mounts(&hide, Vec::new()).await else { return };
+    service.until("the service to listen", async || service.listens().await).await;
+    world.label().await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
+    service.wait_until_idle().await;
+    assert_eq!(done.spent.iterations, 2, "{}", done.why);
+    let status = world.bot_comments().first().cloned().expect("the status");
+    let sentence = "Files that Git LFS stores are pointers in the work tree, and changes of them are not committed";
+    assert!(status.contains(sentence) && status.contains("git-lfs is not installed"), "{status}");
+    assert_eq!(world.file(&done.branch.name, "data.bin").await, Some(pointer("old")));
+    assert_eq!(world.file(&done.branch.name, "notes.txt").await.as_deref(), Some("note\n"));
+    let pull = world.issue_of(done.pull.opened.expect("a pull request").number);
+    assert!(pull.body.contains("`data.bin`"), "{}", pull.body);
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    service.finish().await;
 }

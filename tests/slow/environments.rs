@@ -2,9 +2,16 @@
 //! the cause before the agent starts.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::harness::parts;
+use crate::harness::service::with_mounts;
 
 /// Number of environments that are tried at once.
 const WORKERS: usize = 3;
@@ -150,16 +157,17 @@ fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Returns what is wrong with the run in an environment; `None` if nothing is.
-fn fault(environment: &LocalEnvironment) -> Option<String> {
+/// Creates a folder with the repository `app`, changes it by a shell script, and writes a configuration. Its agent solves the task and
+/// runs the script `agent-extra`.
+fn prepared(name: &str, prepare: &str) -> TempDir {
     let folder = tempfile::Builder::new().prefix("ralph-env-").tempdir().expect("a folder");
     let root = folder.path();
     let common = "mkdir home; git config --global user.name Dev; git config --global user.email dev@example.org
         git init -q -b main app; cd app; echo wrong >answer.txt; echo 'grep -qx right answer.txt' >test.sh
         git add .; git commit -qm first; cd ..; touch agent-extra";
-    for script in [common, environment.prepare] {
+    for script in [common, prepare] {
         let prepared = shell(root, "", script);
-        assert!(prepared.status.success(), "{}: {}", environment.name, printed(&prepared));
+        assert!(prepared.status.success(), "{name}: {}", printed(&prepared));
     }
     let agent = "cat >/dev/null; echo right >answer.txt; git add -f answer.txt 2>/dev/null; . @/agent-extra; touch @/started; true";
     let agent = agent.replace('@', &root.display().to_string());
@@ -168,6 +176,13 @@ fn fault(environment: &LocalEnvironment) -> Option<String> {
         serde_json::Value::from(agent)
     );
     std::fs::write(root.join("ralph-control.yaml"), config).expect("written");
+    folder
+}
+
+/// Returns what is wrong with the run in an environment; `None` if nothing is.
+fn fault(environment: &LocalEnvironment) -> Option<String> {
+    let folder = prepared(environment.name, environment.prepare);
+    let root = folder.path();
     let check = "sh test.sh || { test ! -e test.sh && grep -qx right answer.txt; }";
     let mut command = Command::new(env!("CARGO_BIN_EXE_ralph-bot"));
     command.args(["--config", "ralph-control.yaml", "local", "--repo", environment.repo, "--task", "Fix it"]);
@@ -214,4 +229,122 @@ fn environments_work_or_are_named_before_the_agent_starts() {
     });
     let faults = faults.into_inner().expect("not poisoned");
     assert!(faults.is_empty(), "{} of {} environments are wrong:\n{}", faults.len(), all.len(), faults.join("\n"));
+}
+
+/// A full disk is named, costs no work, and the run goes on once there is space: before the start, while the agent runs, and while
+/// its change is stored.
+/// See docs/research/faults.md#d1.
+#[tokio::test]
+async fn full_disk_is_named_and_the_loop_continues_with_space() {
+    let folder =
+        prepared("a full disk", "mkdir state; echo 'head -c 100000000 /dev/zero >@/state/ballast; true' >agent-extra");
+    let root = folder.path();
+    let extra = root.join("agent-extra");
+    let filling = std::fs::read_to_string(&extra).expect("read").replace('@', &root.display().to_string());
+    std::fs::write(&extra, filling).expect("written");
+    let script = r#"
+        run() { "$0" --config ralph-control.yaml local --repo app "$@"; echo "exit code $?"; }
+        mount -t tmpfs -o size=30m none state
+        touch log
+        (until grep -q 'the database cannot be written now' log; do sleep 0.1; done; rm state/ballast) &
+        run --task 'Fill it' --check 'sh test.sh' 2>>log
+        head -c 100000000 /dev/zero >state/ballast 2>/dev/null
+        run --task 'Start it' --check 'sh test.sh' 2>&1
+        rm state/ballast
+        echo 'head -c 24000000 /dev/urandom >large.bin' >agent-extra
+        run --task 'Store it' --check 'sh test.sh' 2>&1
+        echo 'rm -f large.bin' >agent-extra
+        run --resume 2>&1
+        git -C app show ralph/1-fill-it:answer.txt"#;
+    let Some(mut command) = with_mounts(script, env!("CARGO_BIN_EXE_ralph-bot")).await else { return };
+    command.current_dir(root).env_clear().env("PATH", PATH).env("HOME", root.join("home"));
+    let output = command.env("XDG_STATE_HOME", root.join("state")).output().await.expect("it starts");
+    let text = printed(&output);
+    let codes: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("exit code ")).collect();
+    assert_eq!(codes, ["0", "1", "1", "0"], "{text}");
+    for sentence in [
+        "ralph.db is full; free some space, nothing was lost",
+        "failed: no space left on the disk while trying to take in the files",
+    ] {
+        assert!(text.contains(sentence), "`{sentence}` is missing: {text}");
+    }
+    assert!(text.ends_with("\nright\n"), "{text}");
+    assert!(!text.contains("restore a backup"), "{text}");
+}
+
+/// A mount makes the repository read-only, because permissions do not bind root.
+#[tokio::test]
+async fn read_only_repository_is_refused_before_the_agent_starts() {
+    let folder = prepared("a read-only repository", "");
+    let root = folder.path();
+    std::fs::copy(root.join("ralph-control.yaml"), root.join("app/ralph-control.yaml")).expect("copied");
+    let script = r#"
+        mount --bind app app && mount -o remount,ro,bind app && cd app
+        "$0" local --task 'Fix it' --check 'sh test.sh'; echo "local: $?"
+        "$0" check; echo "check: $?""#;
+    let Some(mut command) = with_mounts(script, env!("CARGO_BIN_EXE_ralph-bot")).await else { return };
+    command.current_dir(root).env_clear().env("PATH", PATH).env("HOME", root.join("home"));
+    let output = command.env("XDG_STATE_HOME", root.join("state")).output().await.expect("it starts");
+    let text = printed(&output);
+    assert!(text.contains(".git cannot be written to, so no branch can be created: Read-only file system"), "{text}");
+    assert!(text.contains("local: 2\n") && text.contains("check: 0\n"), "`check` needs no write access: {text}");
+    assert!(!root.join("started").exists(), "the agent started");
+}
+
+/// Runs `local` on a terminal, and answers its question by a key. Returns the printed text.
+async fn on_terminal(root: &Path, arguments: &str, answer: Option<&str>) -> String {
+    let program = env!("CARGO_BIN_EXE_ralph-bot");
+    let mut command = parts::command("script");
+    command.args([
+        "-qefc",
+        &format!("{program} --config ralph-control.yaml local --repo app {arguments}"),
+        "/dev/null",
+    ]);
+    command.current_dir(root).env_clear().env("PATH", format!("{}:{PATH}", root.join("bin").display()));
+    command.env("HOME", root.join("home")).env("XDG_STATE_HOME", root.join("state")).env("TERM", "xterm");
+    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let (mut input, mut output) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
+    let (mut text, mut part, mut answer) = (String::new(), [0; 4096], answer);
+    let reading = async {
+        loop {
+            let length = output.read(&mut part).await.unwrap_or_default();
+            if length == 0 {
+                return;
+            }
+            text.push_str(&String::from_utf8_lossy(&part[..length]));
+            if text.contains("Add `setup")
+                && let Some(answer) = answer.take()
+            {
+                input.write_all(answer.as_bytes()).await.expect("written");
+            }
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(120), reading).await.is_ok(), "it does not end: {text}");
+    text
+}
+
+/// A new tree lacks ignored dependencies, which the usual command installs. The question whether to keep the command is asked once.
+#[tokio::test]
+async fn detected_setup_is_offered_once_for_the_repository_file() {
+    let prepare = r#"mkdir bin; cat >bin/npm <<'END'
+#!/bin/sh
+if [ "$1" = ci ]; then mkdir -p node_modules/.bin; cp /bin/true node_modules/.bin/x; exit; fi
+PATH="$PWD/node_modules/.bin" x || { echo 'sh: 1: x: not found'; exit 127; }
+END
+        chmod +x bin/npm; cd app; echo node_modules >.gitignore; echo '{}' >package-lock.json
+        echo '{ "devDependencies": { "x": "1" }, "scripts": { "test": "x" } }' >package.json; git add .; git commit -qm files"#;
+    let folder = prepared("a fresh tree", prepare);
+    let root = folder.path();
+    let kept = root.join("app/.ralph.yml");
+    let check = "--check 'npm test && sh test.sh'";
+    let declined = on_terminal(root, &format!("--task 'Fix it' {check}"), Some("n")).await;
+    assert!(declined.contains("Add `setup: [npm ci]` to"), "{declined}");
+    let again = on_terminal(root, &format!("--task 'Fix it again' {check}"), None).await;
+    assert!(
+        again.contains("every check passed in a fresh checkout") && !again.contains("Add `setup"),
+        "it asked again: {again}"
+    );
+    assert!(!kept.exists());
+    let agreed = on_terminal(root, &format!("--task 'Fix it' {check} --data data"), Some("y")).await;
+    assert_eq!(std::fs::read_to_string(&kept).ok().as_deref(), Some("setup: [npm ci]\n"), "{agreed}");
 }

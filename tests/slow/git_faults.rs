@@ -492,7 +492,7 @@ async fn change_in_a_submodule_is_not_committed_and_named(dialect: Dialect) {
 }
 
 /// Adds a commit to `main` that links the folder `path` to a commit of another repository.
-fn link_submodule(world: &World, path: &str, commit: &str) {
+pub fn link_submodule(world: &World, path: &str, commit: &str) {
     world.shell(&format!(
         "export GIT_INDEX_FILE={index}; git read-tree main && git update-index --add --cacheinfo 160000,{commit},{path} && \
          git update-ref refs/heads/main $(git -c user.name=m -c user.email=m@example.org commit-tree $(git write-tree) -p main -m link)",

@@ -8,7 +8,7 @@ use ralph_bot::domain::loops::LoopState;
 use test_support::free_port;
 use tokio::process::Child;
 
-use crate::harness::parts::{command, output, program, python_part};
+use crate::harness::parts::{certificates, command, python_part};
 use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
 on_one_forge!(notices_are_sent_by_mail_as_a_thread,);
@@ -63,9 +63,8 @@ impl MailServer {
     /// Starts servers with STARTTLS and login, and with TLS from the start; `None` if a part is missing, which is reported.
     async fn start() -> Option<Self> {
         let python = python_part("aiosmtpd==1.4.6")?;
-        let openssl = program(&["openssl"], "install the package openssl")?;
         let folder = tempfile::tempdir().expect("a folder");
-        certificates(&openssl, folder.path()).await;
+        certificates(folder.path()).await?;
         let ports = [free_port(), free_port()];
         let mut processes = Vec::new();
         for (mode, port) in ["starttls", "tls"].iter().zip(ports) {
@@ -97,30 +96,6 @@ impl MailServer {
         files.sort();
         files.iter().map(|file| std::fs::read_to_string(file).expect("text").replace("\r\n", "\n")).collect()
     }
-}
-
-/// Makes an authority and a certificate for `localhost`.
-async fn certificates(openssl: &Path, folder: &Path) {
-    let request = async |arguments: &[&str]| {
-        let mut request = command(openssl);
-        request.args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ]);
-        output(request.args(arguments).current_dir(folder)).await;
-    };
-    request(&["-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Authority of a test"]).await;
-    let names = ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"];
-    let files =
-        ["-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"];
-    request(&[&files[..], &names[..]].concat()).await;
 }
 
 /// Value of a header; empty without one.

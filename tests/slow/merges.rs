@@ -7,7 +7,7 @@ use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, Sha};
 
-use crate::harness::{Setup, WILLING, World, on_both_forges, on_one_forge, story};
+use crate::harness::{Setup, WILLING, World, on_both_forges, story};
 
 on_both_forges!(
     pull_request_is_merged_by_the_forge_once_it_is_approved,
@@ -20,9 +20,8 @@ on_both_forges!(
     commit_of_somebody_else_is_not_merged,
     allowed_account_without_write_access_cannot_merge,
     missing_permission_of_the_bot_is_told,
+    outsider_cannot_ask_for_a_merge,
 );
-
-on_one_forge!(outsider_cannot_ask_for_a_merge);
 
 async fn set_status(world: &World, commit: &Sha, context: &str, state: &str) {
     let status = StatusDraft {

@@ -12,7 +12,8 @@ use ralph_bot::store::{calls, session};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{Setup, World, on_one_forge, prepared_story, story};
+use crate::harness::service::{Service, stop};
+use crate::harness::{Setup, World, on_one_forge, parts, prepared_story, story};
 
 on_one_forge!(
     files_are_searchable_by_path,
@@ -24,6 +25,7 @@ on_one_forge!(
     missing_model_falls_back_to_next_backend,
     unavailable_scheduled_backend_falls_back,
     loop_waits_while_all_backends_cool_down,
+    enabled_backend_continues_waiting_loops_of_a_running_service,
     logged_out_backend_needs_a_person,
     schedule_rule_pauses_the_loop,
     daily_budget_is_not_exceeded,
@@ -236,6 +238,40 @@ async fn logged_out_backend_needs_a_person(dialect: Dialect) {
         assert!(claude.is_active(), "{claude:?}");
     })
     .await;
+}
+
+/// The operator's command runs in another process than the service.
+async fn enabled_backend_continues_waiting_loops_of_a_running_service(dialect: Dialect) {
+    let flag = tempfile::tempdir().expect("a folder");
+    let refused = printing(&REFUSED.replace("try again in 90s", "try again in 5 hours"), "");
+    let worked = printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0");
+    let script = format!("if [ -e {}/again ]; then\n{worked}\nfi\n{refused}", flag.path().display());
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
+    let config =
+        format!("  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude] }}\n{LIMITS}");
+    let service = Service::new(Setup::new(dialect).config(&config), false).await;
+    let world = &service.world;
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    world.comment("/ralph run --backend claude").await;
+    let waiting = service.until_loop("the wait", |l| l.state == LoopState::Waiting).await;
+    service.wait_until_idle().await;
+    let backends = async |arguments: &[&str]| {
+        let mut program = parts::command(env!("CARGO_BIN_EXE_ralph-bot"));
+        program.args(["--config", "ralph-control.yaml", "backends"]).args(arguments).current_dir(world.folder.path());
+        let said = parts::output(program.env_clear().envs(world.environment())).await;
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    let listed = backends(&["list"]).await;
+    let row = listed.lines().find(|line| line.starts_with(waiting.id.as_str())).unwrap_or_default();
+    assert!(row.contains("claude: "), "{listed}");
+    std::fs::write(flag.path().join("again"), "").expect("written");
+    assert!(backends(&["enable", "claude"]).await.contains("loops that wait for a backend continue now"));
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!(done.spent.iterations, 1, "{}", done.why);
+    service.wait_until_idle().await;
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    service.finish().await;
 }
 
 async fn schedule_rule_pauses_the_loop(dialect: Dialect) {

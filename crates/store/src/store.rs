@@ -149,6 +149,15 @@ pub fn within<T>(c: &Connection, limit: Duration, work: impl FnOnce(&Connection)
     result
 }
 
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull => Self::Full { path: PathBuf::new() },
+            _ => failure(error.to_string()),
+        }
+    }
+}
+
 impl From<serde_json::Error> for StoreError {
     fn from(error: serde_json::Error) -> Self {
         Self::Bug { detail: error.to_string() }
@@ -158,6 +167,15 @@ impl From<serde_json::Error> for StoreError {
 /// Returns an error for the operator; [`with_path`] adds the database's address.
 fn failure(detail: impl Into<String>) -> StoreError {
     StoreError::Failed { path: PathBuf::new(), detail: detail.into() }
+}
+
+/// Returns the error of a database that cannot be opened or created: a full disk, or an error for the operator.
+fn opening_failed<E: ToString + Into<StoreError>>(error: E) -> StoreError {
+    let detail = error.to_string();
+    match error.into() {
+        full @ StoreError::Full { .. } => full,
+        _ => failure(detail),
+    }
 }
 
 /// Returns an error about the address, the user or the content of a database; [`with_path`] adds its address.
@@ -241,13 +259,13 @@ impl DatabaseAddress {
         if mode == Mode::Beside {
             return Ok(OpenedDatabase { connection, schema, unclean: false });
         }
-        listing::fill(&connection).map_err(|e| failure(format!("the rows of lists cannot be made: {e}")))?;
+        listing::fill(&connection).map_err(opening_failed)?;
         // The server of PostgreSQL repairs its files itself.
         if matches!(self, Self::Postgres(_)) {
             return Ok(OpenedDatabase { connection, schema, unclean: false });
         }
-        let before = installation::get(&connection, "stopped_cleanly").map_err(|e| failure(e.to_string()))?;
-        installation::set(&connection, "stopped_cleanly", "no").map_err(|e| failure(e.to_string()))?;
+        let before = installation::get(&connection, "stopped_cleanly").map_err(opening_failed)?;
+        installation::set(&connection, "stopped_cleanly", "no").map_err(opening_failed)?;
         Ok(OpenedDatabase { connection, schema, unclean: before.as_deref() == Some("no") })
     }
 

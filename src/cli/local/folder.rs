@@ -126,7 +126,7 @@ fn temporary() -> std::io::Result<DataFolder> {
 }
 
 /// Returns `ralph-bot/local` in the user's state folder; `None` without a home folder.
-pub(super) fn state_folder(env: &Env) -> Option<PathBuf> {
+pub fn state_folder(env: &Env) -> Option<PathBuf> {
     let absolute = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("ralph-bot/local"))

@@ -14,7 +14,7 @@ use std::time::Duration;
 use failpoint::kill_point;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::{MIGRATIONS, StoreResult, failure, unusable};
+use super::{MIGRATIONS, StoreResult, failure, opening_failed, unusable};
 use crate::clock::Stopwatch;
 
 /// Time between two attempts to acquire the lock.
@@ -29,14 +29,15 @@ pub(super) struct SchemaLock {
     _file: File,
 }
 
-/// Acquires the shared lock for a command beside the service, and checks the schema's version. The error is a message for
-/// the operator.
-pub(super) fn share(path: &Path, connection: &Connection) -> Result<SchemaLock, String> {
+/// Acquires the shared lock for a command beside the service, and checks the schema's version.
+pub(super) fn share(path: &Path, connection: &Connection) -> StoreResult<SchemaLock> {
     let file = lock_of(path)?;
     match file.try_lock_shared() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err("its schema is being changed by another process; try again".into()),
-        Err(TryLockError::Error(error)) => return Err(format!("its lock cannot be taken: {error}")),
+        Err(TryLockError::WouldBlock) => {
+            return Err(failure("its schema is being changed by another process; try again"));
+        }
+        Err(TryLockError::Error(error)) => return Err(failure(format!("its lock cannot be taken: {error}"))),
     }
     check(connection)?;
     Ok(SchemaLock { _file: file })
@@ -47,9 +48,9 @@ pub(super) const IN_USE: &str = "a process of ralph-bot uses it; stop the servic
 
 /// Acquires the exclusive lock on a database's folder, so that no other process uses the database.
 pub(super) fn claim(path: &Path, patience: Duration) -> StoreResult<SchemaLock> {
-    let file = lock_of(path).map_err(failure)?;
+    let file = lock_of(path)?;
     let waited = Stopwatch::start();
-    while !taken(file.try_lock()).map_err(failure)? {
+    while !taken(file.try_lock())? {
         if waited.elapsed() >= patience {
             return Err(unusable(IN_USE));
         }
@@ -58,9 +59,8 @@ pub(super) fn claim(path: &Path, patience: Duration) -> StoreResult<SchemaLock> 
     Ok(SchemaLock { _file: file })
 }
 
-/// Runs the missing migrations and returns the shared lock. Waits at most `patience` for processes with an older schema. The
-/// error is a message for the operator.
-pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> Result<SchemaLock, String> {
+/// Runs the missing migrations and returns the shared lock. Waits at most `patience` for processes with an older schema.
+pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duration) -> StoreResult<SchemaLock> {
     let file = lock_of(path)?;
     let waited = Stopwatch::start();
     let mut announced = false;
@@ -80,11 +80,11 @@ pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duratio
             continue;
         }
         if waited.elapsed() >= patience {
-            return Err(format!(
+            return Err(failure(format!(
                 "its schema has to be changed, and processes of an older version of ralph-bot still use it; stop them, then start \
                  this version again (waited {} s)",
                 patience.as_secs()
-            ));
+            )));
         }
         // Another process may be creating the database, which takes negligible time.
         if !announced && waited.elapsed() >= LOCK_RETRY * 10 {
@@ -95,8 +95,8 @@ pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duratio
     }
 }
 
-/// Runs the missing migrations, each in its own transaction. The error is a message for the operator.
-pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
+/// Runs the missing migrations, each in its own transaction.
+pub(super) fn migrate(connection: &mut Connection) -> StoreResult<()> {
     let known = MIGRATIONS.len() as u32;
     loop {
         let done = version(connection)?;
@@ -104,7 +104,8 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
             return Ok(());
         }
         let Some(sql) = MIGRATIONS.get(done as usize) else {
-            return Err(format!("its schema has version {done}, and this version of ralph-bot knows {known}; {NEWER}"));
+            let detail = format!("its schema has version {done}, and this version of ralph-bot knows {known}; {NEWER}");
+            return Err(failure(detail));
         };
         let run = |connection: &mut Connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -112,44 +113,42 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), String> {
             transaction.pragma_update(None, "user_version", done + 1)?;
             transaction.commit()
         };
-        run(connection).map_err(|e| e.to_string())?;
+        run(connection).map_err(opening_failed)?;
         if done + 1 < known {
             kill_point("K32");
         }
     }
 }
 
-/// Checks that the schema is from this version. The error is a message for the operator.
-pub(super) fn check(connection: &Connection) -> Result<(), String> {
+/// Checks that the schema is from this version.
+pub(super) fn check(connection: &Connection) -> StoreResult<()> {
     let ours = MIGRATIONS.len() as u32;
     match version(connection)? {
-        0 => Err("the file is not a database of ralph-bot".to_owned()),
-        v if v < ours => {
-            Err("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date".to_owned())
-        }
-        v if v > ours => Err(NEWER.to_owned()),
+        0 => Err(failure("the file is not a database of ralph-bot")),
+        v if v < ours => Err(failure("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date")),
+        v if v > ours => Err(failure(NEWER)),
         _ => Ok(()),
     }
 }
 
-fn version(connection: &Connection) -> Result<u32, String> {
-    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|e| e.to_string())
+fn version(connection: &Connection) -> StoreResult<u32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(opening_failed)
 }
 
 /// Opens the folder of a database in order to lock it.
-fn lock_of(path: &Path) -> Result<File, String> {
+fn lock_of(path: &Path) -> StoreResult<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).map_err(|error| format!("its folder {} cannot be opened: {error}", folder.display()))
+    File::open(folder).map_err(|error| failure(format!("its folder {} cannot be opened: {error}", folder.display())))
 }
 
-fn taken(attempt: Result<(), TryLockError>) -> Result<bool, String> {
+fn taken(attempt: Result<(), TryLockError>) -> StoreResult<bool> {
     match attempt {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(format!("its lock cannot be taken: {error}")),
+        Err(TryLockError::Error(error)) => Err(failure(format!("its lock cannot be taken: {error}"))),
     }
 }
 
-fn unlock(file: &File) -> Result<(), String> {
-    file.unlock().map_err(|error| format!("its lock cannot be released: {error}"))
+fn unlock(file: &File) -> StoreResult<()> {
+    file.unlock().map_err(|error| failure(format!("its lock cannot be released: {error}")))
 }

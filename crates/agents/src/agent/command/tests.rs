@@ -394,6 +394,26 @@ async fn agent_that_hangs_after_its_result_is_finished() {
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
 }
 
+/// The phase ends the run long before the idle limit.
+#[test]
+fn agent_has_30_s_to_exit_after_its_result() {
+    assert_eq!(RunPhase::Complete.longest(), Some(Duration::from_secs(30)));
+    for (preset, result) in [
+        ("claude", r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#),
+        ("codex", r#"{"type":"turn.completed","usage":{}}"#),
+        ("gemini", r#"{"type":"result","status":"success","stats":{}}"#),
+        ("opencode", r#"{"type":"step_finish","part":{"reason":"stop"}}"#),
+    ] {
+        let mut reader = (crate::agent::presets::find(preset).unwrap().reader)();
+        let mut phase_after = |line: &str| {
+            reader.line(Stream::Stdout, line, &mut |_| ());
+            phase_of(reader.as_ref())
+        };
+        assert_ne!(phase_after(r#"{"type":"started"}"#), RunPhase::Complete, "{preset}");
+        assert_eq!(phase_after(result), RunPhase::Complete, "{preset}");
+    }
+}
+
 #[tokio::test]
 async fn budget_of_the_agent_differs_from_the_budget_of_the_run() {
     let place = CommandFixture::new(

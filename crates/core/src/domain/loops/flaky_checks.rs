@@ -43,12 +43,29 @@ impl Loop {
 
     /// Fails each check of `report` whose test runner objects to exit code 0, or whose output lacks the report that an earlier run
     /// had, if the runner's output was understood in an earlier run of the same command. Otherwise the exit code decides. A runner
-    /// that no such run had does not object: its lines may be a printed file, or tests that test a runner.
+    /// that no such run had does not object: its lines may be a printed file, or tests that test a runner. A check that ran no tests
+    /// passes if the same command failed without tests at the base: its exit code depends on something else.
     pub fn apply_objections(&self, report: &mut CheckReport) {
-        for outcome in report.outcomes.iter_mut().filter(|outcome| outcome.holds) {
-            let earlier = self.reports_of_now().flat_map(|report| &report.outcomes);
-            let mut understood =
-                earlier.filter(|then| then.understood && then.name == outcome.name && then.command == outcome.command);
+        for outcome in &mut report.outcomes {
+            let of_same_command = |then: &&CheckOutcome| then.name == outcome.name && then.command == outcome.command;
+            if outcome.contradicted && ran_no_tests(outcome) {
+                let mut at_base = self
+                    .checks
+                    .baseline_report()
+                    .into_iter()
+                    .flat_map(|report| &report.outcomes)
+                    .filter(of_same_command);
+                if at_base.any(|then| then.exit_code.is_some_and(|code| code != 0) && ran_no_tests(then)) {
+                    outcome.why.clear();
+                    (outcome.holds, outcome.contradicted) = (true, false);
+                }
+                continue;
+            }
+            if !outcome.holds {
+                continue;
+            }
+            let earlier = self.reports_of_now().flat_map(|report| &report.outcomes).filter(of_same_command);
+            let mut understood = earlier.filter(|then| then.understood);
             let why = match &outcome.objection {
                 Some(why) => understood.any(|then| may_object(&outcome.objectors, then)).then(|| why.clone()),
                 None => understood.find_map(|then| lost_report(then, outcome)),
@@ -112,6 +129,11 @@ impl Loop {
             outcome.flaky |= has(start, &outcome.name, |then| !then.holds);
         }
     }
+}
+
+/// Whether a test runner reported zero tests.
+fn ran_no_tests(outcome: &CheckOutcome) -> bool {
+    outcome.tests.is_some_and(|tests| tests.passing + tests.failing == 0)
 }
 
 /// Whether one of the objecting runners, if they are known, counted tests in an earlier run.

@@ -36,7 +36,7 @@ async fn database_of_every_earlier_version_is_brought_up_to_date() {
         assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new(), "version {earlier}");
         store.close().await;
         let current = Connection::open(&path).expect("opened");
-        assert_eq!(version(&current), Ok(MIGRATIONS.len() as u32));
+        assert_eq!(version(&current).expect("read"), MIGRATIONS.len() as u32);
     }
 }
 
@@ -53,7 +53,7 @@ fn newer_database_is_refused_and_left_alone() {
         assert!(why.contains("a newer version of ralph-bot has used it"), "{why}");
         assert!(why.contains("install that version again") && why.contains("restore the backup"), "{why}");
     }
-    assert_eq!(version(&newer), Ok(MIGRATIONS.len() as u32 + 1));
+    assert_eq!(version(&newer).expect("read"), MIGRATIONS.len() as u32 + 1);
 }
 
 #[tokio::test]
@@ -79,14 +79,14 @@ fn newer_version_waits_for_processes_of_the_version_before() {
 
     let why = refusal(Store::open_within(&path, Duration::from_millis(200)));
     assert!(why.contains("processes of an older version of ralph-bot still use it; stop them"), "{why}");
-    assert_eq!(version(&connection), Ok(before as u32), "the schema that they use stays");
+    assert_eq!(version(&connection).expect("read"), before as u32, "the schema that they use stays");
 
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| Store::open_within(&path, Duration::from_secs(30)).map(drop));
         drop(old);
         opening.join().expect("no panic").expect("opened once they have stopped");
     });
-    assert_eq!(version(&connection), Ok(MIGRATIONS.len() as u32));
+    assert_eq!(version(&connection).expect("read"), MIGRATIONS.len() as u32);
     // If a process of the previous version starts now, it finds a newer schema: `newer_database_is_refused_and_left_alone`.
 }
 

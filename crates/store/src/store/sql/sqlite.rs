@@ -11,7 +11,7 @@ use super::engine::DatabaseEngine;
 use crate::clock::Stopwatch;
 use crate::process::private;
 use crate::store::schema::{self, SchemaLock};
-use crate::store::{Mode, StoreError, StoreResult, failure, unusable, with_path};
+use crate::store::{Mode, StoreError, StoreResult, failure, opening_failed, unusable, with_path};
 
 /// Oldest SQLite version without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -38,7 +38,6 @@ pub(in crate::store) fn open(
     mode: Mode,
     patience: Duration,
 ) -> StoreResult<(Connection, Option<SchemaLock>)> {
-    let failed = |error: rusqlite::Error| failure(error.to_string());
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(failure(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
     }
@@ -47,7 +46,7 @@ pub(in crate::store) fn open(
     }
     if mode == Mode::Own {
         // SQLite gives the log and the other files beside the database the same mode.
-        private::create_file(path).map_err(|e| failure(e.to_string()))?;
+        private::create_file(path).map_err(opening_failed)?;
     }
     let existing = OpenFlags::SQLITE_OPEN_READ_WRITE;
     let mut connection = match mode {
@@ -55,14 +54,14 @@ pub(in crate::store) fn open(
         Mode::Own => Connection::open_with_flags(path, existing | OpenFlags::SQLITE_OPEN_CREATE),
         Mode::Beside => Connection::open_with_flags(path, existing),
     }
-    .map_err(failed)?;
-    let beside = (mode == Mode::Beside).then(|| schema::share(path, &connection)).transpose().map_err(failure)?;
-    retrying(|| configure(&connection)).map_err(failed)?;
+    .map_err(opening_failed)?;
+    let beside = (mode == Mode::Beside).then(|| schema::share(path, &connection)).transpose()?;
+    retrying(|| configure(&connection)).map_err(opening_failed)?;
     let schema = match mode {
-        Mode::Own => Some(schema::update(path, &mut connection, patience).map_err(failure)?),
+        Mode::Own => Some(schema::update(path, &mut connection, patience)?),
         Mode::Beside => beside,
         Mode::Memory => {
-            schema::migrate(&mut connection).map_err(failure)?;
+            schema::migrate(&mut connection)?;
             None
         }
     };
@@ -80,8 +79,8 @@ pub(in crate::store) fn open_alone(path: &Path, patience: Duration) -> StoreResu
         configure(&connection)?;
         Ok(connection)
     });
-    let connection = opened.map_err(|error| failure(error.to_string()))?;
-    schema::check(&connection).map_err(failure)?;
+    let connection = opened.map_err(opening_failed)?;
+    schema::check(&connection)?;
     Ok((connection, lock))
 }
 
@@ -104,19 +103,19 @@ pub(in crate::store) fn create_alone(path: &Path, patience: Duration) -> StoreRe
     check_writable(path)?;
     let lock = schema::claim(path, patience)?;
     let part = tempfile::Builder::new().prefix(".ralph-copy-").tempfile_in(folder_of(path));
-    let part = part.map_err(|error| failure(error.to_string()))?;
+    let part = part.map_err(opening_failed)?;
     let opened = Connection::open_with_flags(part.path(), OpenFlags::SQLITE_OPEN_READ_WRITE).and_then(|connection| {
         connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY")?;
         Ok(connection)
     });
-    let mut connection = opened.map_err(|error| failure(error.to_string()))?;
-    schema::migrate(&mut connection).map_err(failure)?;
+    let mut connection = opened.map_err(opening_failed)?;
+    schema::migrate(&mut connection)?;
     Ok(NewDatabase { connection, lock, part })
 }
 
 /// Gives a complete database file its name, which must not exist.
 pub(in crate::store) fn publish(part: NamedTempFile, to: &Path) -> StoreResult<()> {
-    let failed = |error: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: error.to_string() };
+    let failed = |error: std::io::Error| with_path(error.into(), to);
     part.as_file().sync_all().map_err(failed)?;
     part.persist_noclobber(to).map_err(|error| failed(error.error))?;
     std::fs::File::open(folder_of(to)).and_then(|folder| folder.sync_all()).map_err(failed)
@@ -225,7 +224,7 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
     source.busy_timeout(BUSY_TIMEOUT)?;
-    let failed = |e: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: e.to_string() };
+    let failed = |error: std::io::Error| with_path(error.into(), to);
     // Write the copy under a temporary name, readable only by its owner, because it contains issues of private repositories.
     // If the process dies, only this file remains.
     let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder_of(to)).map_err(failed)?;

@@ -183,6 +183,39 @@ fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
     }
 }
 
+/// A check that runs no tests and failed because of another command passes once that command does.
+#[test]
+fn exit_code_decides_about_a_check_that_also_failed_without_tests() {
+    let none = Some(TestCounts { passing: 0, failing: 0, skipped: 0 });
+    let some = Some(TestCounts { passing: 1, failing: 0, skipped: 0 });
+    let why = "exit code 0, but it ran no tests";
+    let refused = CheckOutcome {
+        contradicted: true,
+        exit_code: Some(0),
+        tests: none,
+        why: why.into(),
+        ..report(false).outcomes.remove(0)
+    };
+    let judged = |exit_code, tests| {
+        let mut run = LoopRun::new();
+        run.tell(TimerInput::SlotGranted).prepared(|_| {});
+        let then = CheckOutcome { exit_code, tests, ..report(false).outcomes.remove(0) };
+        run.tell(LoopInput::Outcome {
+            ticket: run.current.run.ticket,
+            outcome: WorkOutcome::Checked { report: CheckReport { outcomes: vec![then] } },
+        });
+        let mut report = CheckReport { outcomes: vec![refused.clone()] };
+        run.current.apply_objections(&mut report);
+        report.outcomes.remove(0)
+    };
+    let passed = judged(Some(2), none);
+    assert!(passed.holds && !passed.contradicted && passed.why.is_empty(), "{passed:?}");
+    for (exit_code, tests) in [(Some(0), none), (None, none), (Some(101), None), (Some(1), some)] {
+        let outcome = judged(exit_code, tests);
+        assert_eq!((outcome.holds, outcome.contradicted, outcome.why.as_str()), (false, true, why), "{exit_code:?}");
+    }
+}
+
 /// A program that ends the process hides the report of its tests. Another line may be a report that was not understood.
 #[test]
 fn lost_report_of_tests_fails_a_check() {
