@@ -41,10 +41,10 @@ async fn git_of_the_service_loads_no_converter() {
     let started = [" execve(\"", "/git\", "].iter().all(|part| log.contains(part));
     assert!(started, "the service started no git");
     let loaded = loaded_converters(&log);
-    if !loaded.keys().any(|program| program == PLAIN_GIT)
-        && !fs::exists("/usr/lib/x86_64-linux-gnu/gconv").unwrap_or(false)
-    {
-        return skipped_tests::skip("the system's library has no converters in files");
+    if loaded.is_empty() {
+        return skipped_tests::skip(
+            "everybody else's git loads no converter: install the converters of the system's library",
+        );
     }
     let by: Vec<&String> = loaded.keys().collect();
     assert_eq!(by, [PLAIN_GIT], "{loaded:#?}");
