@@ -17,6 +17,8 @@ async fn runners_of_one_effect_complete_a_loop(dialect: Dialect) {
     let mut control = story.spawn_in("control", "control", Vec::new());
     service.until("the database", async || service.store().await.is_some()).await;
     let started = async |number: usize| story.spawn_in("runner --once", &format!("once-{number}"), Vec::new());
+    let refused = story.spawn_in("all --once", "control", Vec::new()).wait().await.expect("ended").code();
+    assert_eq!(refused, Some(2), "{}", service.log());
     let code = started(0).await.wait().await.expect("ended").code();
     assert_eq!(code, Some(75), "there is no work: {}", service.log());
     service.world.label().await;
