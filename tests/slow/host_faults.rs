@@ -3,14 +3,15 @@
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 
-use crate::harness::on_one_forge;
 use crate::harness::service::stop;
+use crate::harness::{Setup, on_one_forge, story};
 use crate::hosts::HostStory;
 
 on_one_forge!(
     host_of_another_installation_is_refused,
     full_disk_of_a_host_is_reported_and_another_host_continues,
     service_waits_while_the_database_accepts_no_writes,
+    work_without_a_host_is_shown_in_the_status,
 );
 
 async fn host_of_another_installation_is_refused(dialect: Dialect) {
@@ -83,4 +84,24 @@ async fn service_waits_while_the_database_accepts_no_writes(dialect: Dialect) {
     assert_eq!(done.spent.iterations, 2, "{}", done.why);
     story.finish(&done, "1\n2\n").await;
     assert!(stop(&mut first).await.success(), "{}", service.log());
+}
+
+/// The only host has no labels. A scheduler has two minutes to start another one.
+async fn work_without_a_host_is_shown_in_the_status(dialect: Dialect) {
+    let file = "checks:\n  - name: answer\n    run: sh check.sh\nruns_on: [gpu]\n";
+    story(Setup::new(dialect).file(".ralph.yml", file), async |world| {
+        let note = "The work waits: no host has the labels of `runs_on` in the repository's file (`gpu`).";
+        world.label().await;
+        world.settle().await;
+        world.reconcile().await;
+        assert!(!world.bot_commented(note), "{:#?}", world.bot_comments());
+        world.clock.advance_ms(120_000);
+        world.reconcile().await;
+        assert!(world.bot_commented(note), "{:#?}", world.bot_comments());
+        assert_eq!(world.the_loop().await.state, LoopState::Running);
+        world.comment("/ralph abort").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Aborted);
+    })
+    .await;
 }

@@ -163,7 +163,10 @@ mod tests {
     /// Whether a process of the host can claim work at a time after the effects became due. The claim is given back.
     fn claims(c: &Connection, id: &str, after_ms: i64) -> bool {
         // The clock of a server cannot be set.
-        let age = |by_ms: i64| c.execute("UPDATE outbox SET created_at = created_at - ?1", [by_ms]).unwrap();
+        let age = |by_ms: i64| {
+            let sql = "UPDATE outbox SET created_at = created_at - ?1, not_before = not_before - ?1";
+            c.execute(sql, [by_ms]).unwrap();
+        };
         age(after_ms);
         let by = Claimant { owner: format!("{id}@m"), host: id.into(), labels: host(id).labels, continues: None };
         let claimed = outbox::claim(c, "work", |_, _| true, &by, Timestamp(DUE), LEASE_MS).unwrap();
