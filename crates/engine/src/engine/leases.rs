@@ -35,7 +35,7 @@ pub struct Leases {
 /// Next work effect of an iteration.
 pub(super) enum Continuation {
     /// It is claimed.
-    Claimed(HeldClaim),
+    Claimed(Box<HeldClaim>),
     /// A pending input of the loop may request one.
     Undecided,
     /// The loop has none that this process may execute now.
@@ -93,7 +93,7 @@ impl Leases {
         let id = id.clone();
         let claim = move |c: &Connection| Ok((claiming(c)?, loops::has_inputs_of(c, &id)?));
         Ok(match self.context.store.write(claim).await? {
-            (Some(claimed), _) => Continuation::Claimed(self.held(claimed)),
+            (Some(claimed), _) => Continuation::Claimed(Box::new(self.held(claimed))),
             (None, true) => Continuation::Undecided,
             (None, false) => Continuation::Ended,
         })

@@ -304,7 +304,7 @@ impl Workers {
             if self.running.is_empty() {
                 let Some(id) = loop_id.as_ref().filter(|_| !self.has_failed) else { break };
                 match engine.leases.claim_continuation(id).await {
-                    Ok(Continuation::Claimed(work)) => self.begin(work),
+                    Ok(Continuation::Claimed(work)) => self.begin(*work),
                     Ok(Continuation::Undecided) => {}
                     Ok(Continuation::Ended) => break,
                     Err(error) => {
