@@ -25,7 +25,7 @@ const ADDED: &str = "added memory: ";
 const MOST_MIB: u64 = 96;
 
 /// Reader of bytes that others choose.
-struct Reader {
+struct BudgetedReader {
     name: &'static str,
     bytes: fn() -> Vec<u8>,
     read: fn(&[u8]),
@@ -33,8 +33,8 @@ struct Reader {
     read_all: fn(&[u8]),
 }
 
-const READERS: [Reader; 3] = [
-    Reader {
+const READERS: [BudgetedReader; 3] = [
+    BudgetedReader {
         name: "a request to a model",
         bytes: || numbers(16 << 20),
         read: |bytes| {
@@ -42,13 +42,13 @@ const READERS: [Reader; 3] = [
         },
         read_all: |bytes| drop(black_box(serde_json::from_slice::<Value>(&bytes[1..]).expect("JSON"))),
     },
-    Reader {
+    BudgetedReader {
         name: "a delivery",
         bytes: || numbers(DELIVERY_BYTES),
         read: |bytes| drop(black_box(github::parse_delivery(&ForgeName::new("forge"), "issues", &bytes[1..]))),
         read_all: |bytes| drop(black_box(serde_json::from_slice::<Value>(&bytes[1..]).expect("JSON"))),
     },
-    Reader {
+    BudgetedReader {
         name: "an archive",
         bytes: archive,
         read: |bytes| {

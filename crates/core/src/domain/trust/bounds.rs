@@ -89,7 +89,7 @@ pub struct FurtherBound {
     pub most: u64,
     /// Whether `most` is a size in bytes.
     pub is_size: bool,
-    /// What `most` counts, such as "files".
+    /// Things that `most` counts, such as "files".
     pub counted: &'static str,
 }
 
