@@ -3,7 +3,7 @@
 use super::leases;
 use super::outbox::STARTS;
 use super::{StoreError, StoreResult};
-use crate::domain::model::host::{Host, ListedHost, LoopWithoutHost};
+use crate::domain::model::host::{Host, ListedHost, LoopWithoutHost, has_labels};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::sql::{Connection, params};
 
@@ -91,11 +91,6 @@ pub fn loops_without_host(c: &Connection, now: Timestamp) -> StoreResult<Vec<Loo
     let hosts: Vec<_> = all(c, now)?.into_iter().filter(ListedHost::takes_work).collect();
     waiting.retain(|one| !hosts.iter().any(|host| has_labels(&host.host.labels, &one.labels)));
     Ok(waiting)
-}
-
-/// Whether a host with these labels may execute work that needs others.
-pub(super) fn has_labels(labels: &[String], needed: &[String]) -> bool {
-    needed.iter().all(|label| labels.contains(label))
 }
 
 /// Returns the number of work effects that a draining host executes or has to execute, and of steps that may request more.

@@ -1,10 +1,10 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
-use super::hosts::has_labels;
 use super::leases::{self, LeaseToken};
 use super::{StoreError, StoreResult};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
+use crate::domain::model::host::has_labels;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
 use crate::store::sql::{Connection, OptionalExtension, Row, params};
