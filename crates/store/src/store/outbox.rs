@@ -138,7 +138,7 @@ pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option
 /// started effects again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never sent, if
 /// it is a status or label with a long delay, or a comment in a locked conversation.
 ///
-/// A host claims only work of loops whose labels it has. For some time after work became due, it is reserved for the host with
+/// A host claims only work of loops whose labels it has, and releases of trees. For some time after work became due, it is reserved for the host with
 /// the loop's tree. While a host drains, it continues iterations of the loops whose trees it has and starts none.
 pub fn claim(
     c: &Connection,
@@ -226,7 +226,8 @@ fn claim_query() -> &'static str {
     static QUERY: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
         format!(
             "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries,
-                CASE WHEN o.lane = 'work' THEN (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id) END FROM outbox o
+                CASE WHEN o.lane = 'work' AND o.key <> 'release' THEN (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id) END
+         FROM outbox o
          WHERE o.lane = ?1 AND o.id > ?4 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id
