@@ -138,8 +138,9 @@ pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option
 /// started effects again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never sent, if
 /// it is a status or label with a long delay, or a comment in a locked conversation.
 ///
-/// A host claims only work of loops whose labels it has, and releases of trees. For some time after work became due, it is reserved for the host with
-/// the loop's tree. While a host drains, it continues iterations of the loops whose trees it has and starts none.
+/// A host claims only work of loops whose labels it has, and releases of trees. For some time after work became due, it is
+/// reserved for the host with the loop's tree. While a host drains, it continues iterations of the loops whose trees it has
+/// and starts none.
 pub fn claim(
     c: &Connection,
     queue: &str,
