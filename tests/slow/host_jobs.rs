@@ -14,14 +14,14 @@ async fn runners_of_one_effect_complete_a_loop(dialect: Dialect) {
     let wait = "if [ \"$(grep -c '^2' \"$runs\")\" = 1 ]; then sleep 600; fi";
     let Some(story) = HostStory::new(dialect, wait).await else { return };
     let service = &story.service;
-    let mut control = story.spawn_in("control", "control", Vec::new());
-    service.until("the database", async || service.store().await.is_some()).await;
     let started = async |number: usize| story.spawn_in("runner --once", &format!("once-{number}"), Vec::new());
     let refused = story.spawn_in("all --once", "control", Vec::new()).wait().await.expect("ended").code();
     assert_eq!(refused, Some(2), "{}", service.log());
     let code = started(0).await.wait().await.expect("ended").code();
     assert_eq!(code, Some(75), "there is no work: {}", service.log());
+    let mut control = story.spawn_in("control", "control", Vec::new());
     service.world.label().await;
+    story.until("the start", |l| l.state == LoopState::Running).await;
     let mut worked = 0;
     let mut was_stopped = false;
     for number in 1.. {

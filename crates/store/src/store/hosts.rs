@@ -3,7 +3,7 @@
 use super::leases;
 use super::outbox::STARTS;
 use super::{StoreError, StoreResult};
-use crate::domain::model::host::{Host, ListedHost, LoopWithoutHost};
+use crate::domain::model::host::{Host, ListedHost, LoopWithoutHost, has_labels};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::sql::{Connection, params};
 
@@ -73,7 +73,8 @@ pub fn all(c: &Connection, now: Timestamp) -> StoreResult<Vec<ListedHost>> {
 pub fn loops_without_host(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopWithoutHost>> {
     let sql =
         "SELECT l.id, l.runs_on, min(max(o.created_at, o.not_before)) FROM outbox o JOIN loops l ON l.id = o.loop_id
-        WHERE o.lane = 'work' AND o.state = 'ready' AND o.not_before <= ?1 AND l.runs_on IS NOT NULL
+        WHERE o.lane = 'work' AND o.state = 'ready' AND o.not_before <= ?1 AND o.key <> 'release'
+            AND l.runs_on IS NOT NULL
         GROUP BY l.id, l.runs_on ORDER BY l.id";
     let mut statement = c.prepare_cached(sql)?;
     let rows = statement
@@ -93,11 +94,6 @@ pub fn loops_without_host(c: &Connection, now: Timestamp) -> StoreResult<Vec<Loo
     Ok(waiting)
 }
 
-/// Whether a host with these labels may execute work that needs others.
-pub(super) fn has_labels(labels: &[String], needed: &[String]) -> bool {
-    needed.iter().all(|label| labels.contains(label))
-}
-
 /// Returns the number of work effects that a draining host executes or has to execute, and of steps that may request more.
 pub fn unfinished(c: &Connection, host: &Host, now: Timestamp) -> StoreResult<u64> {
     let sql = "SELECT (SELECT count(*) FROM inputs i WHERE i.done = 0
@@ -105,7 +101,7 @@ pub fn unfinished(c: &Connection, host: &Host, now: Timestamp) -> StoreResult<u6
             + (SELECT count(*) FROM leases l WHERE l.owner LIKE ?1 || '@%' AND l.name LIKE '%/work' AND l.expires_at > ?2)";
     let count: i64 = c.query_row(sql, params![host.id, leases::time(c, now)?.0], |row| row.get(0))?;
     let sql = format!(
-        "SELECT (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id) FROM outbox o
+        "SELECT (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id AND o.key <> 'release') FROM outbox o
         WHERE o.lane = 'work' AND o.state = 'ready' AND o.not_before <= ?2 AND NOT {STARTS}
             AND NOT EXISTS (SELECT 1 FROM loop_files f WHERE f.loop_id = o.loop_id AND f.host <> ?1)"
     );
@@ -237,6 +233,9 @@ mod tests {
             assert_eq!(waits, if is_claimed { Vec::new() } else { vec![line] });
             let left = unfinished(&c, &host("a"), Timestamp(DUE)).unwrap();
             assert_eq!(left, u64::from(is_claimed), "a drain does not wait for work of other hosts");
+            outbox::cancel_work(&c, &LoopId::new("x"), Timestamp(DUE)).unwrap();
+            add(&c, WorkEffect::Release { delete_branch: false });
+            assert!(claims(&c, "a", 0), "{labels}: any host releases its tree");
         }
     }
 

@@ -1,10 +1,10 @@
 //! Outbox: stores an effect before it is executed, and its receipt afterwards. The effects of one loop and queue are
 //! executed one at a time, under a lease with a fencing number.
 
-use super::hosts::has_labels;
 use super::leases::{self, LeaseToken};
 use super::{StoreError, StoreResult};
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, channel_queue};
+use crate::domain::model::host::has_labels;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, LoopId, Timestamp};
 use crate::store::sql::{Connection, OptionalExtension, Row, params};
@@ -138,8 +138,9 @@ pub fn locked_out(c: &Connection, forge: &ForgeName) -> StoreResult<(u64, Option
 /// started effects again, with `attempts` above 0. Later effects do not wait for a postponed effect that was never sent, if
 /// it is a status or label with a long delay, or a comment in a locked conversation.
 ///
-/// A host claims only work of loops whose labels it has. For some time after work became due, it is reserved for the host with
-/// the loop's tree. While a host drains, it continues iterations of the loops whose trees it has and starts none.
+/// A host claims only work of loops whose labels it has, and releases of trees. For some time after work became due, it is
+/// reserved for the host with the loop's tree. While a host drains, it continues iterations of the loops whose trees it has
+/// and starts none.
 pub fn claim(
     c: &Connection,
     queue: &str,
@@ -226,7 +227,8 @@ fn claim_query() -> &'static str {
     static QUERY: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
         format!(
             "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries,
-                CASE WHEN o.lane = 'work' THEN (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id) END FROM outbox o
+                CASE WHEN o.lane = 'work' AND o.key <> 'release' THEN (SELECT l.runs_on FROM loops l WHERE l.id = o.loop_id) END
+         FROM outbox o
          WHERE o.lane = ?1 AND o.id > ?4 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id

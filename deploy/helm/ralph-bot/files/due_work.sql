@@ -14,4 +14,5 @@ WHERE o.lane = 'work' AND o.state IN ('ready', 'running') AND o.not_before <= cl
     WHERE f.loop_id = o.loop_id AND o.state = 'ready' AND h.stopped = 0 AND h.seen_at > clock.now - 30000
       AND greatest(o.created_at, o.not_before) > clock.now
         - CASE WHEN o.key LIKE 'agent/%' OR o.key LIKE 'plan/%' OR o.key LIKE 'prepare/%' THEN 5000 ELSE 60000 END)
-  AND CAST(coalesce(l.runs_on, '[]') AS jsonb) <@ CAST('{labels}' AS jsonb)
+  -- Each runner releases trees.
+  AND (o.key = 'release' OR CAST(coalesce(l.runs_on, '[]') AS jsonb) <@ CAST('{labels}' AS jsonb))

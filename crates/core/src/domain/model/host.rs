@@ -17,6 +17,11 @@ pub struct Host {
     pub labels: Vec<String>,
 }
 
+/// Whether a host with these labels has all needed ones.
+pub fn has_labels(labels: &[String], needed: &[String]) -> bool {
+    needed.iter().all(|label| labels.contains(label))
+}
+
 impl Host {
     /// Returns the part of the names of this host's lease owners before the host name: `id@`.
     pub fn owner_prefix(&self) -> String {
