@@ -1,8 +1,6 @@
 //! Anonymous large bodies that arrive as fast as the service reads them, and genuine deliveries beside them, through the real binary.
 //!
-//! Seen to fail without the defense, by hand:
-//! - the slowest body makes room instead of the costliest: the first genuine delivery is answered with 503;
-//! - no body makes room: the service takes more memory than the bound.
+//! Seen to fail, by hand, where the slowest body makes room instead of the costliest: the first genuine delivery is answered with 503.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

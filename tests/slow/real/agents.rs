@@ -439,9 +439,9 @@ async fn plan_limit_end_and_scope_are_read() {
     let run = AgentRun { model: None, ..place.run(WALL) };
     let (outcome, _) = place.outcome_of(run, &provider, &CancellationToken::new()).await;
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
-    // It prints the minute, by its own clock and without a zone.
+    // It prints the minute, by its own clock and without a zone; the limit may last until the end of this minute.
     let minute = 1_900_000_000 / 60 * 60_000;
-    assert_eq!(end_of(&outcome, minute - 1_000_000), Some(minute), "{:?}", outcome.signals);
+    assert_eq!(end_of(&outcome, minute - 1_000_000), Some(minute + 60_000), "{:?}", outcome.signals);
     assert!(outcome.model.is_some_and(|model| model.contains("gpt")), "its own choice of a model is known");
 }
 

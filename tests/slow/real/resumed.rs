@@ -200,11 +200,13 @@ second_iterations! {
     kimi_is_told_what_is_new: SecondIteration {
         agent: KIMI,
         runs: |command| ModelScript::Calls("Bash", json!({ "command": command })),
+        attaches: true,
         ..SHELL
     }, GitHub;
     qwen_is_told_what_is_new: SecondIteration {
         agent: QWEN,
         runs: |command| ModelScript::Calls("run_shell_command", json!({ "command": command, "is_background": false })),
+        attaches: true,
         ..SHELL
     }, Gitea;
     aider_is_told_what_is_new: SecondIteration {

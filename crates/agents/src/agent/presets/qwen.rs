@@ -28,7 +28,10 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
     environment: |context| {
         let settings = context.run.scratch.join("home").join(SETTINGS).display().to_string();
         let address = context.variable("OPENAI_BASE_URL").unwrap_or(BASE_URL);
-        variables(&[("QWEN_CODE_SYSTEM_SETTINGS_PATH", settings.as_str()), ("OPENAI_BASE_URL", address)])
+        let mut set = vec![("QWEN_CODE_SYSTEM_SETTINGS_PATH", settings.as_str()), ("OPENAI_BASE_URL", address)];
+        // A session offers only this model.
+        set.extend(context.model.map(|model| ("OPENAI_MODEL", model)));
+        variables(&set)
     },
     files: |context| vec![(SETTINGS, settings(context).to_string())],
     reports_usage_during_run: true,
