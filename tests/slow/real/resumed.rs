@@ -206,7 +206,6 @@ second_iterations! {
     qwen_is_told_what_is_new: SecondIteration {
         agent: QWEN,
         runs: |command| ModelScript::Calls("run_shell_command", json!({ "command": command, "is_background": false })),
-        attaches: true,
         ..SHELL
     }, Gitea;
     aider_is_told_what_is_new: SecondIteration {
