@@ -5,13 +5,13 @@ use std::process::Command;
 
 use anyhow::ensure;
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
+use ralph_bot::domain::model::ids::{ForgeName, RepoId, RepoRef};
 use ralph_bot::domain::trust::policy::Policy;
-use ralph_bot::workspace::{GitUrl, PrepareTree};
+use ralph_bot::workspace::GitUrl;
 
 use crate::machine::median;
 use crate::report::{FigureRow, FigureTarget};
-use crate::trees::{git, open};
+use crate::trees::{git, open, prepare};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -41,23 +41,9 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let repo = RepoRef { forge: ForgeName::new("forge"), id: RepoId(1), owner: "mira".into(), name: "app".into() };
     let access = GitUrl { url: format!("file://{}", origin.display()), credential: None, settling: Default::default() };
     let policy = Policy { setup: vec!["npm ci".to_owned()], ..Policy::default() };
-    let prepare = async |name: String| {
-        let (id, branch) = (LoopId::new(&name), format!("ralph/{name}"));
-        let request = PrepareTree {
-            fork: None,
-            loop_id: &id,
-            repo: &repo,
-            access: &access,
-            base_branch: "main",
-            branch: &branch,
-            resume_at: None,
-            partial: false,
-        };
-        let tree = trees.prepare(request).await?;
-        anyhow::Ok((id, tree))
-    };
+    let prepare = async |name: &str| prepare(&trees, &repo, &access, "main", name).await;
     trees.fetch(&repo, &access, "main", "ralph/none", false).await?;
-    let (first, tree) = prepare("r-1-first".to_owned()).await?;
+    let (first, tree) = prepare("r-1-first").await?;
     let key = trees.environment_key((&first, &repo), &tree.head, &policy, "").await?;
     let checkout = trees.clean_checkout(&first, &repo, &tree.head).await?;
     let (home, original) = (folder.join("home"), folder.join("node_modules"));
@@ -73,7 +59,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         let watch = Stopwatch::start();
         ensure!(Command::new("cp").arg("-r").args([&original, &to]).status()?.success(), "cp failed");
         plain.push(watch.elapsed());
-        let (id, tree) = prepare(format!("r-{}-later", round + 2)).await?;
+        let (id, tree) = prepare(&format!("r-{}-later", round + 2)).await?;
         let watch = Stopwatch::start();
         let key = trees.environment_key((&id, &repo), &tree.head, &policy, "").await?;
         let environment = trees.environment(&key).ok_or_else(|| anyhow::anyhow!("no environment was kept"))?;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::bail;
 use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
-use ralph_bot::workspace::{GitUrl, PrepareTree, WorkspaceSettings, Workspaces};
+use ralph_bot::workspace::{GitUrl, PrepareTree, TreeInfo, WorkspaceSettings, Workspaces};
 
 use crate::machine::median;
 use crate::report::{FigureRow, FigureTarget};
@@ -51,19 +51,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         )?;
         plain.push(watch.elapsed());
         let prepare = async |base: &str, name: String| {
-            let (id, branch) = (LoopId::new(&name), format!("ralph/{name}"));
-            let request = PrepareTree {
-                fork: None,
-                loop_id: &id,
-                repo: &repo,
-                access: &access,
-                base_branch: base,
-                branch: &branch,
-                resume_at: None,
-                partial: false,
-            };
             let watch = Stopwatch::start();
-            let tree = trees.prepare(request).await?;
+            let (id, tree) = prepare(&trees, &repo, &access, base, &name).await?;
             anyhow::Ok((watch.elapsed(), tree.dir, id))
         };
         let (_, dir, old) = prepare("old", format!("r-1-old{round}")).await?;
@@ -103,6 +92,29 @@ pub fn open(root: PathBuf) -> anyhow::Result<Workspaces> {
         submodule_hosts: Vec::new(),
     };
     Ok(Workspaces::open(settings, Clock::System)?)
+}
+
+/// Prepares a new tree of a loop with this id on a base branch.
+pub async fn prepare(
+    trees: &Workspaces,
+    repo: &RepoRef,
+    access: &GitUrl,
+    base: &str,
+    name: &str,
+) -> anyhow::Result<(LoopId, TreeInfo)> {
+    let id = LoopId::new(name);
+    let request = PrepareTree {
+        fork: None,
+        loop_id: &id,
+        repo,
+        access,
+        base_branch: base,
+        branch: &format!("ralph/{name}"),
+        resume_at: None,
+        partial: false,
+    };
+    let tree = trees.prepare(request).await?;
+    Ok((id, tree))
 }
 
 /// Creates the repository with the branch `old`, and `main` several commits later.
