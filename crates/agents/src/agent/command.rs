@@ -288,8 +288,8 @@ impl Backend for CommandBackend {
         }
         let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);
         let running = process::run(spec, &stop, Some(&mut lines));
-        let mut is_refused = meter.is_refused();
-        let running = run_with_phase_limits(running, &mut phases, &mut is_refused, RunPhase::longest, &stop);
+        let mut model = meter.model();
+        let running = run_with_phase_limits(running, &mut phases, &mut model, RunPhase::longest, &stop);
         let (ended, stopped_in) = tokio::select! {
             ended = running => ended,
             never = stop_when_exhausted(&meter, &stop) => match never {},

@@ -59,7 +59,8 @@ pub(super) fn with_refusal(mut outcome: AgentOutcome, meter: &RunMeter) -> Agent
     if let Some(mut signals) = meter.refusal() {
         let answer = Some(signals.answer.clone()).filter(|answer| !answer.is_empty());
         let status = refused(&mut signals, answer.as_deref().unwrap_or(reason));
-        if matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {
+        let is_empty = signals.code.as_deref() == Some(EMPTY_ANSWER);
+        if is_empty || matches!(status, AgentStatus::Limited { .. } | AgentStatus::Unavailable { .. }) {
             signals.messages.append(&mut outcome.signals.messages);
             signals.exit_code = outcome.signals.exit_code;
             signals.zone = outcome.signals.zone.take();

@@ -12,7 +12,7 @@ use super::usage::AnswerUsage;
 use crate::agent::{CostGuard, CountedUsage};
 use crate::domain::model::ids::Money;
 use crate::domain::model::tokens::estimated_tokens;
-use crate::domain::providers::limit::LimitSignals;
+use crate::domain::providers::limit::{EMPTY_ANSWER, LimitSignals};
 use crate::domain::providers::prices::{PriceTable, TokenPrice, TokenUsage, Vendor};
 use crate::domain::providers::usage::ReportedUsage;
 use crate::domain::trust::bounds::{BROKER_BODIES, BROKER_BODY_BYTES};
@@ -31,6 +31,9 @@ const LEAST_BYTES_PER_TOKEN: usize = 2;
 const MOST_OPEN: usize = 16;
 /// Maximum number of tokens that are added to an estimate because earlier requests exceeded theirs.
 const MOST_EXCESS: u64 = 200_000;
+/// Number of consecutive responses without output after which the model is [`ModelState::Silent`]. Agents that give up by themselves do so
+/// earlier.
+const MOST_EMPTY: u32 = 5;
 /// Maximum number of different refusals that are recorded for the operator.
 const MOST_REFUSALS: usize = 20;
 
@@ -91,6 +94,17 @@ fn kib(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX)
 }
 
+/// What a model does with the requests of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::agent) enum ModelState {
+    #[default]
+    Answering,
+    /// It refused the last request.
+    Refusing,
+    /// Its last responses had no output.
+    Silent,
+}
+
 #[derive(Debug)]
 struct OpenRequest {
     quote: Quote,
@@ -136,8 +150,10 @@ struct MeterState {
     exhausted: Option<String>,
     /// Whether the run has ended.
     has_ended: bool,
-    /// Last refusal of a model, unless a later request succeeded.
+    /// Last refusal of a model, unless a later request succeeded. A response without output is a refusal.
     refusal: Option<LimitSignals>,
+    /// Number of the last complete responses that had no output.
+    empty: u32,
     refused: Vec<String>,
 }
 
@@ -166,8 +182,7 @@ pub(in crate::agent) struct RunMeter {
     bodies: Semaphore,
     /// Canceled when the budget is used up.
     exhausted: CancellationToken,
-    /// Whether a model refused the last request.
-    refused: watch::Sender<bool>,
+    model: watch::Sender<ModelState>,
 }
 
 /// Result of an attempt to reserve cost.
@@ -187,7 +202,7 @@ impl RunMeter {
     ) -> Arc<Self> {
         let (state, freed, exhausted) = (Mutex::default(), Notify::new(), CancellationToken::new());
         let bodies = Semaphore::new(BROKER_BODIES * BROKER_BODY_BYTES / 1024);
-        Arc::new(Self { state, budget, guard, prices, freed, bodies, exhausted, refused: watch::Sender::new(false) })
+        Arc::new(Self { state, budget, guard, prices, freed, bodies, exhausted, model: watch::Sender::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, MeterState> {
@@ -243,13 +258,35 @@ impl RunMeter {
 
     /// Records the model's response to a request: a refusal, or `None` if the request was accepted.
     pub(super) fn note_answer(&self, refusal: Option<LimitSignals>) {
-        self.refused.send_replace(refusal.is_some());
+        self.model.send_replace(if refusal.is_some() { ModelState::Refusing } else { ModelState::Answering });
         self.state().refusal = refusal;
     }
 
-    /// Returns a receiver of whether a model refused the last request.
-    pub(in crate::agent) fn is_refused(&self) -> watch::Receiver<bool> {
-        self.refused.subscribe()
+    /// Records that the response to a request is complete.
+    fn note_completion(&self, id: u64) {
+        let mut state = self.state();
+        if state.open.get(&id).is_none_or(|open| open.told.has_output()) {
+            state.empty = 0;
+            return;
+        }
+        state.empty = state.empty.saturating_add(1);
+        let message = "the model's response has no output".to_owned();
+        state.refusal = Some(LimitSignals {
+            code: Some(EMPTY_ANSWER.to_owned()),
+            answer: message.clone(),
+            messages: vec![message],
+            ..LimitSignals::default()
+        });
+        let is_silent = state.empty >= MOST_EMPTY;
+        drop(state);
+        if is_silent {
+            self.model.send_replace(ModelState::Silent);
+        }
+    }
+
+    /// Returns a receiver of what the model does.
+    pub(in crate::agent) fn model(&self) -> watch::Receiver<ModelState> {
+        self.model.subscribe()
     }
 
     /// Records a refused request; returns `true` if it is the first of its kind.
@@ -408,6 +445,9 @@ impl OpenCall {
     /// Charges the cost of a complete response to this run and to the limits that it shares.
     pub(super) async fn settle(self) {
         let meter = self.meter.clone();
+        if self.is_sent {
+            meter.note_completion(self.id);
+        }
         drop(self);
         meter.publish().await;
     }

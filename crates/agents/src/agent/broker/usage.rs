@@ -46,6 +46,11 @@ impl AnswerUsage {
         self.is_complete |= is_end;
     }
 
+    /// Whether the response contains text, or the provider reported output tokens.
+    pub(super) fn has_output(&self) -> bool {
+        self.usage.output > 0 || self.text > 0
+    }
+
     /// Whether no more usage can follow: the whole response was received, or the model completed it and the provider
     /// reported its output tokens.
     pub(super) fn is_known(&self) -> bool {

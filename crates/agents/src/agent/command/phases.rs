@@ -1,10 +1,12 @@
-//! Stops a run that has nothing left to do: it does not start, it only retries requests that the provider refuses, which some agents
-//! would do for hours, or it reported its result and does not exit.
+//! Stops a run that has nothing left to do: it does not start, it only repeats requests that the provider refuses or answers without
+//! output, which some agents would do for hours, or it reported its result and does not exit.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::agent::broker::meter::ModelState;
 
 /// Maximum time that an agent may spend on retries while the provider refuses requests.
 const MAX_REFUSED: Duration = Duration::from_secs(60);
@@ -21,18 +23,24 @@ pub(super) enum RunPhase {
     Starting,
     /// It works.
     Working,
-    /// It waits for its model. If the broker of keys saw a refusal, it is [`Self::Refused`].
+    /// It waits for its model.
     AwaitingModel,
     /// The provider refused a request, and only retries have followed since.
     Refused,
+    /// Its model gave no output in its last responses.
+    Unanswered,
     /// It reported its result.
     Complete,
 }
 
 impl RunPhase {
-    /// Returns the phase if a model refused the last request (`is_refused`).
-    fn with_refusal(self, is_refused: bool) -> Self {
-        if self == Self::AwaitingModel && is_refused { Self::Refused } else { self }
+    /// Returns the phase of an agent whose model does `model`, as the broker of keys saw it.
+    fn with_model(self, model: ModelState) -> Self {
+        match (self, model) {
+            (Self::AwaitingModel, ModelState::Refusing) => Self::Refused,
+            (Self::AwaitingModel | Self::Working, ModelState::Silent) => Self::Unanswered,
+            (phase, _) => phase,
+        }
     }
 
     /// Returns the maximum length of the phase; `None` for no limit.
@@ -41,6 +49,7 @@ impl RunPhase {
             Self::Starting => Some(MAX_STARTING),
             Self::Working | Self::AwaitingModel => None,
             Self::Refused => Some(MAX_REFUSED),
+            Self::Unanswered => Some(Duration::ZERO),
             Self::Complete => Some(MAX_COMPLETE),
         }
     }
@@ -50,29 +59,30 @@ impl RunPhase {
         let seconds = self.longest()?.as_secs();
         Some(match self {
             Self::Complete => "it did not exit after its result".to_owned(),
+            Self::Unanswered => "its model's responses have no output".to_owned(),
             Self::Starting => format!("it did not accept its prompt within {seconds} s"),
             _ => format!("its provider refused it for {seconds} s"),
         })
     }
 }
 
-/// Runs `running` to its end, but stops it if a phase exceeds its `longest` time. `refused` is true while a model refused the last
-/// request. Returns the result, and the phase in which it was stopped.
+/// Runs `running` to its end, but stops it if a phase exceeds its `longest` time. `model` is what its model does.
+/// Returns the result, and the phase in which it was stopped.
 pub(super) async fn run_with_phase_limits<T>(
     running: impl Future<Output = T>,
     phases: &mut watch::Receiver<RunPhase>,
-    refused: &mut watch::Receiver<bool>,
+    model: &mut watch::Receiver<ModelState>,
     longest: impl Fn(RunPhase) -> Option<Duration>,
     stop: &CancellationToken,
 ) -> (T, Option<RunPhase>) {
     let phase_limit = async {
         loop {
-            let phase = current_phase(phases, refused);
+            let phase = current_phase(phases, model);
             let changed = async {
-                while current_phase(phases, refused) == phase {
+                while current_phase(phases, model) == phase {
                     tokio::select! {
                         changed = phases.changed() => changed?,
-                        changed = refused.changed() => changed?,
+                        changed = model.changed() => changed?,
                     }
                 }
                 Ok::<(), watch::error::RecvError>(())
@@ -101,9 +111,9 @@ pub(super) async fn run_with_phase_limits<T>(
 }
 
 /// Returns the phase, and marks it as seen.
-fn current_phase(phases: &mut watch::Receiver<RunPhase>, refused: &mut watch::Receiver<bool>) -> RunPhase {
-    let is_refused = *refused.borrow_and_update();
-    phases.borrow_and_update().with_refusal(is_refused)
+fn current_phase(phases: &mut watch::Receiver<RunPhase>, model: &mut watch::Receiver<ModelState>) -> RunPhase {
+    let model = *model.borrow_and_update();
+    phases.borrow_and_update().with_model(model)
 }
 
 #[cfg(test)]
@@ -112,17 +122,21 @@ mod tests {
 
     #[tokio::test]
     async fn phase_without_work_ends_the_run() {
-        for (phases, stopped, after) in [
-            (vec![RunPhase::Complete], Some(RunPhase::Complete), 30),
-            (vec![RunPhase::Refused], Some(RunPhase::Refused), 60),
-            (vec![RunPhase::Refused, RunPhase::Working], None, 200),
-            (vec![RunPhase::Working, RunPhase::Complete], Some(RunPhase::Complete), 40),
-            (vec![RunPhase::AwaitingModel], Some(RunPhase::Refused), 60),
-            (vec![RunPhase::Starting], Some(RunPhase::Starting), 120),
-            (vec![RunPhase::AwaitingModel, RunPhase::Working], None, 200),
+        use ModelState::{Answering, Refusing, Silent};
+        for (phases, model, stopped, after) in [
+            (vec![RunPhase::Complete], Silent, Some(RunPhase::Complete), 30),
+            (vec![RunPhase::Refused], Refusing, Some(RunPhase::Refused), 60),
+            (vec![RunPhase::Refused, RunPhase::Working], Refusing, None, 200),
+            (vec![RunPhase::Working, RunPhase::Complete], Refusing, Some(RunPhase::Complete), 40),
+            (vec![RunPhase::AwaitingModel], Refusing, Some(RunPhase::Refused), 60),
+            (vec![RunPhase::AwaitingModel], Answering, None, 200),
+            (vec![RunPhase::AwaitingModel], Silent, Some(RunPhase::Unanswered), 0),
+            (vec![RunPhase::Working], Silent, Some(RunPhase::Unanswered), 0),
+            (vec![RunPhase::Starting], Refusing, Some(RunPhase::Starting), 120),
+            (vec![RunPhase::AwaitingModel, RunPhase::Working], Refusing, None, 200),
         ] {
             let (sender, mut receiver) = watch::channel(RunPhase::Working);
-            let (_refusals, mut refused) = watch::channel(true);
+            let (_models, mut model) = watch::channel(model);
             let stop = CancellationToken::new();
             let run = async {
                 for (number, phase) in phases.iter().enumerate() {
@@ -138,7 +152,7 @@ mod tests {
             };
             let longest = |phase: RunPhase| phase.longest().map(|longest| longest / 100);
             let begun = tokio::time::Instant::now();
-            let ((), ended) = run_with_phase_limits(run, &mut receiver, &mut refused, longest, &stop).await;
+            let ((), ended) = run_with_phase_limits(run, &mut receiver, &mut model, longest, &stop).await;
             assert_eq!(ended, stopped, "{phases:?}");
             assert!(begun.elapsed() >= Duration::from_millis(after * 10), "{phases:?}: {:?}", begun.elapsed());
         }

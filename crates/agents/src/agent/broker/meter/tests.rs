@@ -243,3 +243,42 @@ async fn estimates_follow_what_requests_really_had() {
     assert_eq!(all.iter().filter(|one| one.is_ok()).count(), 50);
     assert_eq!(meter.counted().cost, Money::from_usd(1.0));
 }
+
+#[tokio::test]
+async fn model_without_output_is_silent_after_five_responses_in_a_row() {
+    let meter = RunMeter::new(None, None, prices());
+    let model = meter.model();
+    let ask = async |output: u64| {
+        let (mut call, _) = meter.reserve(&quote(10, Some(1_000))).await.expect("no limit");
+        meter.note_answer(None);
+        answer(&mut call, 10, output);
+        call.settle().await;
+        *model.borrow()
+    };
+    for round in 0..2 {
+        for _ in 1..MOST_EMPTY {
+            assert_eq!(ask(0).await, ModelState::Answering, "round {round}");
+            assert_eq!(meter.refusal().and_then(|signals| signals.code).as_deref(), Some(EMPTY_ANSWER));
+        }
+        assert_eq!(ask(7).await, ModelState::Answering, "an answer ends the row");
+        assert_eq!(meter.refusal(), None);
+    }
+    for _ in 1..MOST_EMPTY {
+        ask(0).await;
+    }
+    assert_eq!(ask(0).await, ModelState::Silent);
+}
+
+#[tokio::test]
+async fn refused_request_is_no_response_without_output() {
+    let meter = RunMeter::new(None, None, prices());
+    for _ in 0..=MOST_EMPTY {
+        let (mut call, _) = meter.reserve(&quote(10, Some(1_000))).await.expect("no limit");
+        call.sent();
+        call.refused();
+        meter.note_answer(Some(LimitSignals { status: Some(400), ..LimitSignals::default() }));
+        call.settle().await;
+    }
+    assert_eq!(*meter.model().borrow(), ModelState::Refusing);
+    assert_eq!(meter.refusal().and_then(|signals| signals.status), Some(400));
+}
