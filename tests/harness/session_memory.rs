@@ -80,6 +80,11 @@ impl Served {
         Self { folder, socket, token, turn, cancel, service }
     }
 
+    /// Folder of the service, without links.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().canonicalize().expect("the folder is there")
+    }
+
     /// Writes the MCP configuration for Claude Code and returns its path.
     pub fn config_file(&self) -> PathBuf {
         let path = self.folder.path().join("mcp.json");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
 use ralph_bot::domain::model::ids::{Money, Timestamp};
 use ralph_bot::domain::providers::limit::classify;
+use ralph_bot::domain::trust::visible::{HiddenKind, HiddenPath};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -130,6 +131,7 @@ async fn sandboxed_agent_queries_session_memory() {
         place.args.extend(["--allowedTools".to_owned(), "mcp__session_memory".to_owned()]);
     }
     place.read_only = vec![config, served.socket.clone(), env!("CARGO_BIN_EXE_ralph-bot").into()];
+    place.hidden = vec![HiddenPath { path: served.folder(), kind: HiddenKind::Folder, name: "`data_dir`".to_owned() }];
     let search = json!({ "query": "lazily.*walrus", "tier": "raw" });
     let provider = ProviderServer::start(ModelScript::Calls("mcp__session_memory__search", search)).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;

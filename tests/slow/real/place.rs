@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, RunPurpose, build};
 use ralph_bot::domain::trust::egress::Hosts;
+use ralph_bot::domain::trust::visible::HiddenPath;
 use ralph_bot::process::sandbox::Network;
 use ralph_bot::process::sandbox::SandboxSettings;
 use ralph_bot::process::{Cookie, EgressSettings, RefusedHosts, SandboxTier, survivors};
@@ -76,6 +77,8 @@ pub struct InstalledAgentFixture {
     /// Further arguments, and the paths that the agent may read for them.
     pub args: Vec<String>,
     pub read_only: Vec<PathBuf>,
+    /// Folders of the service.
+    pub hidden: Vec<HiddenPath>,
 }
 
 impl InstalledAgentFixture {
@@ -87,7 +90,16 @@ impl InstalledAgentFixture {
         output(command("git").args(["init", "--quiet"]).arg(&tree)).await;
         let sandboxed = sandbox().await.tier == SandboxTier::A;
         let mark = uuid::Uuid::now_v7().simple().to_string();
-        Some(Self { agent, folder, sandboxed, program, mark, args: Vec::new(), read_only: Vec::new() })
+        Some(Self {
+            agent,
+            folder,
+            sandboxed,
+            program,
+            mark,
+            args: Vec::new(),
+            read_only: Vec::new(),
+            hidden: Vec::new(),
+        })
     }
 
     pub fn tree(&self) -> PathBuf {
@@ -121,7 +133,7 @@ impl InstalledAgentFixture {
             home_prepared: false,
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
-            sandbox: SandboxSettings::default(),
+            sandbox: SandboxSettings { hidden: self.hidden.clone().into(), ..SandboxSettings::default() },
             // Only the address of its model is allowed: an agent that needs more fails here.
             network: Network::Only(EgressSettings {
                 hosts: Hosts::default(),

@@ -28,6 +28,8 @@ use crate::process::{Finished, Stream};
 const MAX_RETRIES: &str = "3";
 /// Time limit for a response, in milliseconds.
 const API_TIMEOUT_MS: &str = "300000";
+/// Maximum time that Claude Code waits for MCP servers before its first request, in milliseconds.
+const MCP_CONNECT_TIMEOUT_MS: &str = "10000";
 
 /// Preset of Claude Code.
 pub(super) const PRESET: AgentPreset = AgentPreset {
@@ -98,6 +100,10 @@ fn environment(call: &RunContext<'_>) -> Vec<(String, String)> {
     if call.root && call.run.sandboxed {
         // As root it refuses to work without confirmation unless it is told that it runs in a sandbox.
         environment.push(("IS_SANDBOX", "1"));
+    }
+    if !call.servers.is_empty() {
+        // Otherwise its first request can lack the tools of servers that it still connects to.
+        environment.extend([("MCP_CONNECTION_NONBLOCKING", "0"), ("MCP_CONNECT_TIMEOUT_MS", MCP_CONNECT_TIMEOUT_MS)]);
     }
     variables(&environment)
 }
