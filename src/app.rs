@@ -28,12 +28,12 @@ use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKin
 use crate::domain::model::host::Host;
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::trust::outbound::OutboundFilter;
+use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::embed::StaticModel;
 use crate::engine::{
     self, CallSettings, ChannelRetrySettings, Duty, Engine, EngineParts, ForgeAccount, ForgeSettings, LeaseOwner,
-    LoopFolders, OnceEnd, Pace, ProgramSettings, Programs, QuestionSettings, Role, RoundSettings, SharedParts, Wake,
-    WorkParts,
+    LoopFolders, OnceEnd, Pace, ProgramSettings, Programs, QuestionSettings, Role, RoundSettings, ServiceSandbox,
+    SharedParts, Wake, WorkParts,
 };
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
@@ -324,7 +324,6 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     };
     let accounts: HashMap<ForgeName, ForgeAccount> = all.into_iter().map(account).collect();
     let mut sandbox = sandbox::find(config, env, options).await?;
-    let (path, tools) = programs(env);
     let key = marker_key(&store).await?;
     let mcp_key = mcp_key(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
@@ -333,40 +332,11 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         &built.masker,
         [("the key of markers", &key), ("the key of session memory", &mcp_key)],
     );
-    let workspaces = Workspaces::open(
-        WorkspaceSettings {
-            root: data.clone(),
-            pool: WORK_TREE_POOL,
-            committer_name: "ralph-bot".into(),
-            committer_email: "ralph-bot@users.noreply.localhost".into(),
-            authors: Arc::default(),
-            signing: config.signing.clone(),
-            protected: Vec::new(),
-            outbound: outbound.clone(),
-            submodule_hosts: config.submodule_hosts.clone(),
-        },
-        options.clock.clone(),
-    )?;
+    let workspaces = Workspaces::open(workspace_settings(config, &data, outbound.clone()), options.clock.clone())?;
     workspaces.git_version().await?;
     sandbox.settings.etc = Some(Arc::new(EtcCopies::new(workspaces.folder_of_process()?)));
-    let mut read_only = tools.clone();
-    read_only.extend(config.sandbox.read_only.iter().cloned());
-    let mut check_env = tool_environment(&tools);
-    check_env.push(("PATH".into(), path));
-    check_env.push(("LANG".into(), "C.UTF-8".into()));
-    let checks = CheckRunner {
-        sandboxed: sandbox.on,
-        sandbox: sandbox.settings.clone(),
-        read_only,
-        timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
-        network: Network::all_or_nothing(config.checks.network),
-        env: check_env,
-        masker: built.masker.clone(),
-        ..CheckRunner::new()
-    };
     let metrics = Metrics::new();
     metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
-    let calls = calls(config, &built);
     let shared = SharedParts {
         context: engine::ServiceContext {
             store,
@@ -376,22 +346,16 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             tracer: tracer(config)?,
             stopping: CancellationToken::new(),
         },
-        forges: ForgeSettings {
-            repositories: config.repositories.clone(),
-            updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
-            policies: accounts.keys().map(|name| (name.clone(), config.policy(name))).collect(),
-            key_sources: config.key_sources.clone(),
-            is_trial: options.is_trial,
-        },
+        forges: forge_settings(config, accounts.keys(), options.is_trial),
         accounts,
         workspaces,
         partial_clone: options.partial_clone,
+        calls: calls(config, &built),
         backends: built.agents,
-        calls,
         memory: config.memory.clone(),
         embedder: embedder(config)?,
         mcp_key,
-        checks,
+        checks: check_runner(config, env, &sandbox, built.masker),
         programs: Programs {
             instance,
             settings: ProgramSettings {
@@ -414,11 +378,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let work = WorkParts {
         assistants: built.assistants,
         reviewers: built.reviewers,
-        questions: QuestionSettings {
-            context: config.context.clone(),
-            answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
-            summary_interval: config.memory.summary_interval,
-        },
+        questions: questions(config),
         images: config.images.clone(),
         folders: LoopFolders { logs: data.join("logs"), sessions: data.join("sessions"), images: data.join("images") },
     };
@@ -432,6 +392,59 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     });
     engine.presence.meet_forges().await?;
     Ok(engine)
+}
+
+fn workspace_settings(config: &Config, data: &Path, outbound: OutboundFilter) -> WorkspaceSettings {
+    WorkspaceSettings {
+        root: data.to_owned(),
+        pool: WORK_TREE_POOL,
+        committer_name: "ralph-bot".into(),
+        committer_email: "ralph-bot@users.noreply.localhost".into(),
+        authors: Arc::default(),
+        signing: config.signing.clone(),
+        protected: Vec::new(),
+        outbound,
+        submodule_hosts: config.submodule_hosts.clone(),
+    }
+}
+
+/// Returns the settings of these forges.
+fn forge_settings<'n>(config: &Config, names: impl Iterator<Item = &'n ForgeName>, is_trial: bool) -> ForgeSettings {
+    ForgeSettings {
+        repositories: config.repositories.clone(),
+        updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
+        policies: names.map(|name| (name.clone(), config.policy(name))).collect(),
+        key_sources: config.key_sources.clone(),
+        is_trial,
+    }
+}
+
+fn questions(config: &Config) -> QuestionSettings {
+    QuestionSettings {
+        context: config.context.clone(),
+        answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
+        summary_interval: config.memory.summary_interval,
+    }
+}
+
+/// Creates the runner of checks, which finds the programs of the service's `PATH`.
+fn check_runner(config: &Config, env: &Env, sandbox: &ServiceSandbox, masker: Masker) -> CheckRunner {
+    let (path, tools) = programs(env);
+    let mut check_env = tool_environment(&tools);
+    check_env.push(("PATH".into(), path));
+    check_env.push(("LANG".into(), "C.UTF-8".into()));
+    let mut read_only = tools;
+    read_only.extend(config.sandbox.read_only.iter().cloned());
+    CheckRunner {
+        sandboxed: sandbox.on,
+        sandbox: sandbox.settings.clone(),
+        read_only,
+        timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
+        network: Network::all_or_nothing(config.checks.network),
+        env: check_env,
+        masker,
+        ..CheckRunner::new()
+    }
 }
 
 /// Creates a folder durably: syncs the parents of all created folders, so that the folders survive a power loss.

@@ -421,6 +421,6 @@ async fn service_that_is_root_has_no_such_sandbox() {
     }
     let settings =
         ProbeSettings { folder: std::env::temp_dir(), program: Some(PROGRAM.into()), ..ProbeSettings::default() };
-    let why = probe_landlock(&settings).await.expect_err("no sandbox");
+    let why = probe_landlock(&settings).await.expect_err("no sandbox").to_string();
     assert!(why.contains("run the service as a user other than root"), "{why}");
 }

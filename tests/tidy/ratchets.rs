@@ -11,7 +11,7 @@ use crate::source::{SourceFile, library, report, source, sources, texts};
 /// Ceiling of each count. Lower it when the count falls; never raise it.
 const CEILINGS: [(&str, usize); 9] = [
     ("files in circles of one type's methods", 31),
-    ("children that use a parent which uses them", 162),
+    ("children that use a parent which uses them", 148),
     ("tuple parameters", 118),
     ("tuple lets", 506),
     ("types with methods in several folders", 15),

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn unseen_settings_are_an_error_with_a_fix() {
-        let error = arguments_on(&|_| false, &|_| false).unwrap_err();
+        let error = arguments_on(&|_| false, &|_| false).unwrap_err().to_string();
         assert!(
             error.contains("/proc/sys cannot be made read-only") && error.ends_with(fix_of_hidden_proc()),
             "{error}"
