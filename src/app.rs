@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKin
 use crate::domain::model::host::Host;
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::trust::outbound::OutboundFilter;
+use crate::domain::trust::outbound::{Masker, OutboundFilter};
 use crate::embed::StaticModel;
 use crate::engine::{
-    self, CallSettings, ChannelRetrySettings, Duty, Engine, EngineParts, EngineSettings, ForgeAccount, ForgeSettings,
-    LeaseOwner, LoopFolders, OnceEnd, Pace, ProgramSettings, QuestionSettings, Role, RoundSettings, ServiceSandbox,
-    Wake,
+    self, CallSettings, ChannelRetrySettings, Duty, Engine, EngineParts, ForgeAccount, ForgeSettings, LeaseOwner,
+    LoopFolders, OnceEnd, Pace, ProgramSettings, Programs, QuestionSettings, Role, RoundSettings, ServiceSandbox,
+    SharedParts, Wake, WorkParts,
 };
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
@@ -79,35 +79,61 @@ pub struct Options {
     pub rates: RateSettings,
     /// Additional forges created by the caller, such as the local one.
     pub extra_forges: Vec<Arc<dyn Forge>>,
-    /// Final adjustment of the engine's settings, for the demo, trials and tests.
-    pub tune: fn(&mut EngineSettings),
     /// Result of the sandbox probe; `None` to run the probe.
     pub sandbox: Option<SandboxProbe>,
     /// Whether to listen for webhooks. Without forges there are no webhooks.
     pub listen: bool,
+    /// Whether the bot's own account may start loops by the label, as in a trial with a scripted agent.
+    pub is_trial: bool,
+    /// Path of this program for agents; `None` if unknown.
+    pub program: Option<PathBuf>,
+    /// Durations of leases, waits and retries.
+    pub pace: Pace,
+    /// Intervals of the reconciliation.
+    pub rounds: RoundSettings,
+    /// Retry settings for messages to channels.
+    pub channel_retry: ChannelRetrySettings,
+    /// Whether fetches omit blobs if the forge supports it.
+    pub partial_clone: bool,
 }
 
-impl Default for Options {
-    fn default() -> Self {
+impl Options {
+    /// Returns the configured options of a process that has all roles.
+    pub fn of(config: &Config) -> Self {
+        let poll = Duration::from_millis(u64::from(config.engine.poll_ms));
         Self {
             role: Role::All,
             once: false,
             clock: Clock::System,
-            rates: RateSettings::default(),
+            rates: rates(config),
             extra_forges: Vec::new(),
-            tune: |_| {},
             sandbox: None,
             listen: true,
+            is_trial: false,
+            program: std::env::current_exe().ok(),
+            pace: Pace {
+                lease: LEASE,
+                poll,
+                ambiguity_wait: poll * AMBIGUITY_WAIT_POLLS,
+                retry_first: poll * RETRY_FIRST_POLLS,
+                retry_most: Duration::from_secs(300),
+                stop_grace: Duration::from_secs(config.engine.stop_grace.as_seconds()),
+            },
+            rounds: RoundSettings {
+                live: Duration::from_secs(60),
+                idle: Duration::from_secs(15 * 60),
+                missed_event_after_ms: 60_000,
+            },
+            channel_retry: ChannelRetrySettings::default(),
+            partial_clone: true,
         }
     }
 }
 
-impl Options {
-    /// Returns the options with the configured rates of calls to forges.
-    pub fn of(config: &Config) -> Self {
-        let mutation_interval_ms = config.engine.mutation_interval_ms.map(i64::from);
-        Self { rates: RateSettings { mutation_interval_ms, ..RateSettings::default() }, ..Self::default() }
-    }
+/// Returns the configured rates and retries of calls to forges.
+pub fn rates(config: &Config) -> RateSettings {
+    let mutation_interval_ms = config.engine.mutation_interval_ms.map(i64::from);
+    RateSettings { mutation_interval_ms, ..RateSettings::default() }
 }
 
 /// Running service.
@@ -290,15 +316,14 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let host = host::of(config, &data)?;
     let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
     for forge in &config.forges {
-        all.push(connect(forge, options)?);
+        all.push(connect(forge, options.rates, &options.clock)?);
     }
     let account = |forge: Arc<dyn Forge>| {
         let own = configured_id(config, forge.name());
         (forge.name().clone(), ForgeAccount::new(forge, own))
     };
-    let forges: HashMap<ForgeName, ForgeAccount> = all.into_iter().map(account).collect();
+    let accounts: HashMap<ForgeName, ForgeAccount> = all.into_iter().map(account).collect();
     let mut sandbox = sandbox::find(config, env, options).await?;
-    let (path, tools) = programs(env);
     let key = marker_key(&store).await?;
     let mcp_key = mcp_key(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
@@ -307,43 +332,12 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         &built.masker,
         [("the key of markers", &key), ("the key of session memory", &mcp_key)],
     );
-    let workspaces = Workspaces::open(
-        WorkspaceSettings {
-            root: data.clone(),
-            pool: WORK_TREE_POOL,
-            committer_name: "ralph-bot".into(),
-            committer_email: "ralph-bot@users.noreply.localhost".into(),
-            authors: Arc::default(),
-            signing: config.signing.clone(),
-            protected: Vec::new(),
-            outbound: outbound.clone(),
-            submodule_hosts: config.submodule_hosts.clone(),
-        },
-        options.clock.clone(),
-    )?;
+    let workspaces = Workspaces::open(workspace_settings(config, &data, outbound.clone()), options.clock.clone())?;
     workspaces.git_version().await?;
     sandbox.settings.etc = Some(Arc::new(EtcCopies::new(workspaces.folder_of_process()?)));
-    let mut read_only = tools.clone();
-    read_only.extend(config.sandbox.read_only.iter().cloned());
-    let mut check_env = tool_environment(&tools);
-    check_env.push(("PATH".into(), path));
-    check_env.push(("LANG".into(), "C.UTF-8".into()));
-    let checks = CheckRunner {
-        sandboxed: sandbox.on,
-        sandbox: sandbox.settings.clone(),
-        read_only,
-        timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
-        network: Network::all_or_nothing(config.checks.network),
-        env: check_env,
-        masker: built.masker.clone(),
-        ..CheckRunner::new()
-    };
     let metrics = Metrics::new();
     metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
-    let mut settings = settings(config, &data, sandbox, &forges, &built);
-    settings.embedder = embedder(config)?;
-    (options.tune)(&mut settings);
-    let parts = EngineParts {
+    let shared = SharedParts {
         context: engine::ServiceContext {
             store,
             clock: options.clock.clone(),
@@ -352,24 +346,105 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             tracer: tracer(config)?,
             stopping: CancellationToken::new(),
         },
-        forges,
-        channels: channels(config, &outbound)?,
+        forges: forge_settings(config, accounts.keys(), options.is_trial),
+        accounts,
         workspaces,
+        partial_clone: options.partial_clone,
+        calls: calls(config, &built),
         backends: built.agents,
-        assistants: built.assistants,
-        reviewers: built.reviewers,
-        checks,
-        renderer: Renderer::new(config.templates.clone(), outbound.clone())?,
-        outbound,
+        memory: config.memory.clone(),
+        embedder: embedder(config)?,
         mcp_key,
+        checks: check_runner(config, env, &sandbox, built.masker),
+        programs: Programs {
+            instance,
+            settings: ProgramSettings {
+                program: options.program.clone(),
+                scratch: data.join("scratch"),
+                sandbox,
+                agent_egress: egress(config),
+            },
+        },
+        hooks: config.hooks.clone(),
+        renderer: Renderer::new(config.templates.clone(), outbound.clone())?,
         marker_key: MarkerKey::new(key.as_bytes()),
+        dashboard: dashboard::linked_pages(config),
         owner: owner(&host),
         host,
-        instance,
+        workers: host::workers(config),
+        pace: options.pace,
+        outbound: outbound.clone(),
     };
-    let engine = Engine::new(parts, settings);
+    let work = WorkParts {
+        assistants: built.assistants,
+        reviewers: built.reviewers,
+        questions: questions(config),
+        images: config.images.clone(),
+        folders: LoopFolders { logs: data.join("logs"), sessions: data.join("sessions"), images: data.join("images") },
+    };
+    let engine = Engine::new(EngineParts {
+        shared,
+        work,
+        channels: channels(config, &outbound)?,
+        channel_retry: options.channel_retry.clone(),
+        rounds: options.rounds,
+        keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
+    });
     engine.presence.meet_forges().await?;
     Ok(engine)
+}
+
+fn workspace_settings(config: &Config, data: &Path, outbound: OutboundFilter) -> WorkspaceSettings {
+    WorkspaceSettings {
+        root: data.to_owned(),
+        pool: WORK_TREE_POOL,
+        committer_name: "ralph-bot".into(),
+        committer_email: "ralph-bot@users.noreply.localhost".into(),
+        authors: Arc::default(),
+        signing: config.signing.clone(),
+        protected: Vec::new(),
+        outbound,
+        submodule_hosts: config.submodule_hosts.clone(),
+    }
+}
+
+/// Returns the settings of these forges.
+fn forge_settings<'n>(config: &Config, names: impl Iterator<Item = &'n ForgeName>, is_trial: bool) -> ForgeSettings {
+    ForgeSettings {
+        repositories: config.repositories.clone(),
+        updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
+        policies: names.map(|name| (name.clone(), config.policy(name))).collect(),
+        key_sources: config.key_sources.clone(),
+        is_trial,
+    }
+}
+
+fn questions(config: &Config) -> QuestionSettings {
+    QuestionSettings {
+        context: config.context.clone(),
+        answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
+        summary_interval: config.memory.summary_interval,
+    }
+}
+
+/// Creates the runner of checks, which finds the programs of the service's `PATH`.
+fn check_runner(config: &Config, env: &Env, sandbox: &ServiceSandbox, masker: Masker) -> CheckRunner {
+    let (path, tools) = programs(env);
+    let mut check_env = tool_environment(&tools);
+    check_env.push(("PATH".into(), path));
+    check_env.push(("LANG".into(), "C.UTF-8".into()));
+    let mut read_only = tools;
+    read_only.extend(config.sandbox.read_only.iter().cloned());
+    CheckRunner {
+        sandboxed: sandbox.on,
+        sandbox: sandbox.settings.clone(),
+        read_only,
+        timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
+        network: Network::all_or_nothing(config.checks.network),
+        env: check_env,
+        masker,
+        ..CheckRunner::new()
+    }
 }
 
 /// Creates a folder durably: syncs the parents of all created folders, so that the folders survive a power loss.
@@ -390,18 +465,13 @@ fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::mod
 }
 
 /// Creates the adapter of a configured forge.
-pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn Forge>> {
+pub fn connect(forge: &ForgeConfig, rates: RateSettings, clock: &Clock) -> anyhow::Result<Arc<dyn Forge>> {
     let own = forge.own_id.map(|id| User { id, login: String::new(), kind: AccountKind::Bot });
     Ok(match (forge.kind, &forge.auth) {
         (ForgeKind::Gitea, ForgeAuth::Token(token)) => {
-            let settings = GiteaSettings {
-                name: forge.name.clone(),
-                url: forge.url.clone(),
-                token: token.clone(),
-                own,
-                rates: options.rates,
-            };
-            Arc::new(Gitea::new(settings, options.clock.clone())?)
+            let settings =
+                GiteaSettings { name: forge.name.clone(), url: forge.url.clone(), token: token.clone(), own, rates };
+            Arc::new(Gitea::new(settings, clock.clone())?)
         }
         (ForgeKind::Gitea, ForgeAuth::App { .. }) => {
             bail!("forge {}: Gitea does not support Apps; use a token", forge.name)
@@ -418,9 +488,9 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
                 api_url: forge.github_api(),
                 web_url: forge.url.clone(),
                 auth,
-                rates: options.rates,
+                rates,
             };
-            Arc::new(GitHub::new(settings, options.clock.clone())?)
+            Arc::new(GitHub::new(settings, clock.clone())?)
         }
     })
 }
@@ -457,7 +527,7 @@ pub fn channel(channel: &ChannelConfig, outbound: &OutboundFilter) -> Result<Cha
             ca,
         }),
     };
-    Channel::new(settings, outbound.clone()).map_err(Failure::from)
+    Channel::new(settings, outbound.clone())
 }
 
 /// Returns the key of markers, which is generated once.
@@ -472,16 +542,10 @@ async fn mcp_key(store: &Store) -> anyhow::Result<String> {
     Ok(store.write(move |c| installation::get_or_insert(c, "mcp_key", &made)).await?)
 }
 
-fn settings(
-    config: &Config,
-    data: &Path,
-    sandbox: ServiceSandbox,
-    forges: &HashMap<ForgeName, ForgeAccount>,
-    built: &Built,
-) -> EngineSettings {
+/// Returns the settings of model calls. Backends that cannot be used here are disabled.
+fn calls(config: &Config, built: &Built) -> CallSettings {
     let mut choice = config.backends_settings();
     for (name, backend) in &mut choice.backends {
-        // Backends that cannot be used here are disabled.
         backend.roles.retain(|role| built.can(name, *role));
         backend.enabled &= !backend.roles.is_empty();
     }
@@ -490,59 +554,15 @@ fn settings(
     let default_backend = agents.first().map(|name| (*name).to_owned());
     let default_backend = default_backend.or_else(|| configured().map(|(name, _)| name.clone())).unwrap_or_default();
     let backends = || config.backends.iter();
-    let poll = Duration::from_millis(u64::from(config.engine.poll_ms));
-    EngineSettings {
-        forges: ForgeSettings {
-            repositories: config.repositories.clone(),
-            updates: config.forges.iter().map(|forge| (forge.name.clone(), forge.updates)).collect(),
-            policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
-            key_sources: config.key_sources.clone(),
-            is_trial: false,
-        },
-        calls: CallSettings {
-            default_backend,
-            rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
-            prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
-            backends: choice,
-            fingerprints: built.fingerprints.clone(),
-            providers: built.providers.clone(),
-            assistant: config.assistant.clone(),
-            money: config.money,
-        },
-        questions: QuestionSettings {
-            context: config.context.clone(),
-            answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
-            summary_interval: config.memory.summary_interval,
-        },
-        memory: config.memory.clone(),
-        embedder: None,
-        programs: ProgramSettings {
-            program: std::env::current_exe().ok(),
-            scratch: data.join("scratch"),
-            sandbox,
-            agent_egress: egress(config),
-        },
-        hooks: config.hooks.clone(),
-        images: config.images.clone(),
-        folders: LoopFolders { logs: data.join("logs"), sessions: data.join("sessions"), images: data.join("images") },
-        pace: Pace {
-            lease: LEASE,
-            poll,
-            ambiguity_wait: poll * AMBIGUITY_WAIT_POLLS,
-            retry_first: poll * RETRY_FIRST_POLLS,
-            retry_most: Duration::from_secs(300),
-            stop_grace: Duration::from_secs(config.engine.stop_grace.as_seconds()),
-        },
-        channel_retry: ChannelRetrySettings::default(),
-        rounds: RoundSettings {
-            live: Duration::from_secs(60),
-            idle: Duration::from_secs(15 * 60),
-            missed_event_after_ms: 60_000,
-        },
-        keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
-        dashboard: dashboard::linked_pages(config),
-        partial_clone: true,
-        workers: host::workers(config),
+    CallSettings {
+        default_backend,
+        rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
+        prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
+        backends: choice,
+        fingerprints: built.fingerprints.clone(),
+        providers: built.providers.clone(),
+        assistant: config.assistant.clone(),
+        money: config.money,
     }
 }
 

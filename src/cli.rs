@@ -9,6 +9,8 @@ pub mod completions;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod drain;
+mod error;
+mod global;
 mod init;
 pub mod local;
 pub mod loops;
@@ -21,18 +23,19 @@ pub mod sandbox_exec;
 pub mod schema;
 pub mod serve;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
-use ralph_types::failure::Failure;
+use clap::{Parser, Subcommand};
 
 use crate::app;
-use crate::config::{Config, ConfigProblems, ConfigScope, Env, operator_file};
+use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::render::Renderer;
 use crate::store::Store;
+
+pub use error::{CliError, CliResult};
+pub use global::{Color, Global};
 
 /// Turns a labeled issue into a supervised loop of coding-agent runs and a verified pull request.
 #[derive(Debug, Parser)]
@@ -44,31 +47,6 @@ pub struct Cli {
     /// Subcommand.
     #[command(subcommand)]
     pub command: CliCommand,
-}
-
-/// Options of every subcommand.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Global {
-    /// Configuration file [default: RALPH_CONFIG, else ralph-control.yaml]
-    #[arg(long, global = true, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Use of colors; NO_COLOR is respected
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
-}
-
-/// Use of colors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    /// On a terminal, unless `NO_COLOR` is set.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 /// Subcommands.
@@ -116,52 +94,6 @@ pub enum CliCommand {
     /// Print shell completions
     Completions(completions::CompletionsArgs),
 }
-
-/// Error of a subcommand.
-#[derive(Debug, thiserror::Error)]
-pub enum CliError {
-    /// Invalid configuration; exit code 2.
-    #[error(transparent)]
-    Config(#[from] ConfigProblems),
-    /// Invalid arguments; exit code 2.
-    #[error("{0}")]
-    Usage(String),
-    /// Failed operation; exit code 1.
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl CliError {
-    /// Creates the error of invalid arguments.
-    fn usage(problem: impl Into<Failure>) -> Self {
-        Self::Usage(format!("{:#}", problem.into()))
-    }
-
-    /// Creates the error of a failed operation.
-    fn failed(problem: impl Into<Failure>) -> Self {
-        Self::Failed(format!("{:#}", problem.into()))
-    }
-
-    /// Returns the exit code: 1 for failures, 2 for invalid arguments or configuration.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Failed(_) => 1,
-            Self::Config(_) | Self::Usage(_) => 2,
-        }
-    }
-}
-
-impl From<crate::setup::CompleteError> for CliError {
-    fn from(error: crate::setup::CompleteError) -> Self {
-        match error {
-            crate::setup::CompleteError::Usage(what) => Self::Usage(what),
-            crate::setup::CompleteError::Failed(what) => Self::Failed(what),
-        }
-    }
-}
-
-/// Result of a subcommand: its exit code, or an error.
-pub type CliResult = Result<ExitCode, CliError>;
 
 /// Parses the arguments, runs the subcommand, and prints errors to standard error.
 pub fn main() -> ExitCode {

@@ -125,16 +125,16 @@ fn invalid_model_is_reported_with_its_file() {
     ];
     for (tensors, says) in cases {
         let folder = folder(tensors);
-        let error = StaticModel::load(folder.path()).expect_err(says);
+        let error = StaticModel::load(folder.path()).expect_err(says).to_string();
         assert!(error.contains("model.safetensors: ") && error.contains(says), "{error}");
     }
     for (name, text) in [("model.safetensors", "{}"), ("tokenizer.json", "{\"model\":1}"), ("config.json", "[]")] {
         let folder = folder(&[table()]);
         std::fs::write(folder.path().join(name), text).expect("written");
-        let error = StaticModel::load(folder.path()).expect_err(name);
+        let error = StaticModel::load(folder.path()).expect_err(name).to_string();
         assert!(error.contains(name), "{error}");
         std::fs::remove_file(folder.path().join(name)).expect("removed");
-        let error = StaticModel::load(folder.path()).expect_err(name);
+        let error = StaticModel::load(folder.path()).expect_err(name).to_string();
         assert!(error.contains(name) && error.contains("No such file"), "{error}");
     }
 }
@@ -172,7 +172,7 @@ async fn missing_and_broken_model_files_are_reported() {
     let config = config(folder.path()).expect("its files are there");
     let env = Env::of([("PATH", "/usr/bin:/bin")]);
     let error =
-        Application::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
+        Application::start(&config, &env, Options::of(&config)).await.err().expect("it does not start").to_string();
     assert!(
         error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is not a valid tokenizer"),
         "{error}"
@@ -206,8 +206,9 @@ async fn prompts_carry_learnings_near_in_meaning() {
     std::fs::create_dir(&model).expect("made");
     write(&model, &[table()]);
     let env = Env::of([("PATH", "/usr/bin:/bin")]);
-    let options = Options { role: Role::Ingest, ..Options::default() };
-    let app = Application::start(&config(folder.path()).expect("a model"), &env, options).await.expect("it starts");
+    let config = config(folder.path()).expect("a model");
+    let options = Options { role: Role::Ingest, ..Options::of(&config) };
+    let app = Application::start(&config, &env, options).await.expect("it starts");
     let now = app.engine.clock.now();
     let learnt = learnings(now);
     app.engine.store.write(move |c| import(c, &learnt, &MemorySettings::default(), now)).await.expect("imported");

@@ -11,7 +11,7 @@ use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::Loop;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
-use ralph_bot::engine::{Engine, EngineSettings, Role};
+use ralph_bot::engine::{Engine, Role};
 use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::{ProbeSettings, SandboxTier, probe_sandbox};
 use ralph_bot::store::loops;
@@ -74,13 +74,11 @@ impl BenchWorld {
         let config = config.map_err(|problems| anyhow::anyhow!("{problems}"))?;
         // The second between two writes that real forges require would hide the service's overhead.
         let rates = RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() };
-        let tune = |settings: &mut EngineSettings| {
-            settings.partial_clone = false;
-            settings.rounds.idle = ROUND;
-            // The current executable is the benchmark, which lacks the service's subcommands.
-            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
-        };
-        let options = Options { role, rates, sandbox: Some(sandbox), tune, ..Options::default() };
+        let mut options = Options { role, rates, sandbox: Some(sandbox), ..Options::of(&config) };
+        options.partial_clone = false;
+        options.rounds.idle = ROUND;
+        // The current executable is the benchmark, which lacks the service's subcommands.
+        options.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
         let app = Application::start(&config, &env, options).await?;
         let address = app.address.context("the service does not listen")?;
         let url = format!("http://{address}/webhooks/forge");

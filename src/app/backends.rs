@@ -169,7 +169,7 @@ fn agent(
 ) -> Result<Box<dyn Backend>, Failure> {
     let setup = setup(name, backend, programs, (config, masker))?;
     if backend.settings.kind != Some(BackendType::Internal) {
-        return agent::build(name, setup).map_err(Failure::from);
+        return agent::build(name, setup);
     }
     let bounds = bounds(backend.settings.context_window);
     let internal = InternalSettings {
@@ -182,7 +182,7 @@ fn agent(
         // Without a sandbox agents have all rights of this user.
         commands_outside: config.sandbox.required == SandboxRequired::None,
     };
-    agent::build_internal(name, setup, internal).map_err(Failure::from)
+    agent::build_internal(name, setup, internal)
 }
 
 /// Returns the limits of the built-in agent. A small context window leaves less room for a response.
@@ -210,7 +210,7 @@ fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiC
         models: BTreeMap::new(),
         timeout: ANSWER_TIMEOUT,
     };
-    ApiClient::new(settings, clock.clone()).map(Arc::new).map_err(Failure::from)
+    ApiClient::new(settings, clock.clone()).map(Arc::new)
 }
 
 fn setup(

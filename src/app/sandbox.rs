@@ -43,7 +43,7 @@ fn settings(config: &Config, env: &Env) -> SandboxSettings {
 pub fn check_visible(config: &Config, env: &Env) -> Result<(), Failure> {
     let (_, mut shown) = programs(env);
     shown.extend(config.sandbox.read_only.iter().map(|path| real(path)));
-    visible::check(&hidden(config, env), &shown).map_err(Failure::from)
+    visible::check(&hidden(config, env), &shown)
 }
 
 /// Returns the folders outside of the system that sandboxes show.

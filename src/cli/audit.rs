@@ -2,7 +2,9 @@
 
 use clap::Args;
 
-use super::{CliError, CliResult, Global, attach, block_on, load, moment, one_line, print, table};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{attach, block_on, load, moment, one_line, print, table};
 use crate::config::{ConfigScope, Env};
 use crate::domain::model::ids::Timestamp;
 use crate::store::access_audit::{self, AccessRow};

@@ -6,7 +6,9 @@ mod tests;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{CliError, CliResult, Global, attach, block_on, load, moment, one_line, print, table};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{attach, block_on, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
 use crate::domain::loops::{LoopState, TimerKind, WaitReason};

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CliError, CliResult, Global, block_on, load, print};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{block_on, load, print};
 use crate::app;
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};

@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use ralph_types::failure::Failure;
 use serde_json::json;
 
-use super::{CliError, CliResult, Global, block_on, load, one_line, print, table};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{block_on, load, one_line, print, table};
 use crate::app;
 use crate::channels::{Channel, NoticeDelivery, SendOutcome};
 use crate::clock::Clock;

@@ -17,7 +17,9 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
-use super::{CliError, CliResult, Global, block_on, local, print};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{block_on, local, print};
 use crate::app;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::domain::providers::backends::BackendRole;

@@ -3,7 +3,8 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{Cli, CliResult, print};
+use super::error::CliResult;
+use super::{Cli, print};
 
 /// Arguments of `completions`.
 #[derive(Debug, Clone, Args)]

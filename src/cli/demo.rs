@@ -16,14 +16,15 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::print;
 use super::serve::{INTERRUPTED, Signals};
-use super::{CliError, CliResult, Global, print};
 use crate::app::{Application, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, Timestamp, User};
-use crate::engine::EngineSettings;
 use crate::forge::http::RateSettings;
 use crate::process::{ProbeSettings, SandboxTier, probe_sandbox};
 use crate::store::loops;
@@ -243,17 +244,14 @@ backends:
     known.extend(["PATH", "HOME"].iter().filter_map(|name| Some((*name, env.get(name)?))));
     let env = Env::of(known);
     let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env)?;
-    let tune = |settings: &mut EngineSettings| {
-        settings.pace.poll = Duration::from_millis(100);
-        settings.rounds.live = Duration::from_secs(10);
-    };
     let interval = if args.fast { 0 } else { 300 };
-    let options = Options {
+    let mut options = Options {
         rates: RateSettings { mutation_interval_ms: Some(interval), ..RateSettings::default() },
         sandbox: Some(sandbox),
-        tune,
-        ..Options::default()
+        ..Options::of(&config)
     };
+    options.pace.poll = Duration::from_millis(100);
+    options.rounds.live = Duration::from_secs(10);
     Application::start(&config, &env, options).await
 }
 

@@ -11,8 +11,10 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::error::{CliError, CliResult};
+use super::global::Global;
 use super::local::login::{FoundLogin, found, question};
-use super::{CliError, CliResult, Global, block_on, print};
+use super::{block_on, print};
 use crate::agent::presets;
 use crate::config::forge_entry::{EntryAuth, ForgeEntry, quoted};
 use crate::config::webhook_secrets::{ExistingSecret, SECRET_BYTES, random_secret, write_private};

@@ -22,9 +22,11 @@ use std::sync::Arc;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::error::{CliError, CliResult};
+use super::global::Global;
 use super::loops::{dollars, duration, iterations};
 use super::serve::{INTERRUPTED, Signals};
-use super::{CliError, CliResult, Global, block_on, print};
+use super::{block_on, print};
 use crate::agent::presets;
 use crate::app;
 use crate::clock::Clock;

@@ -14,7 +14,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ralph_types::failure::Failure;
 
-use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{attach, block_on, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CliError, CliResult, block_on};
+use super::block_on;
+use super::error::{CliError, CliResult};
 use crate::config::Env;
 use crate::mcp;
 

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{CliError, CliResult, Global, attach, block_on, load, one_line, print};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{attach, block_on, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
 use crate::domain::knowledge::memory::{Learning, LearningFilter, LearningState, MemorySettings, correct};
@@ -306,7 +308,7 @@ impl MemoryShell<'_> {
         }
         let text = std::fs::read_to_string(file).map_err(|error| failed_with(error.to_string()))?;
         // Only text that looks like a secret is masked; the file does not contain this process's tokens.
-        let learnings = memory::parse(&text, &Masker::default()).map_err(failed_with)?;
+        let learnings = memory::parse(&text, &Masker::default()).map_err(|why| failed_with(why.to_string()))?;
         let (settings, now) = (self.settings.clone(), self.now);
         let imported = self.write(move |c| memory::import(c, &learnings, &settings, now)).await?;
         if self.json {

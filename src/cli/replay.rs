@@ -14,7 +14,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::{CliError, CliResult, Global, loops, print};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{loops, print};
 use crate::config::Env;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::SupervisionReview;

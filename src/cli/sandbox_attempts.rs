@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::CliResult;
+use super::error::CliResult;
 use crate::process;
 
 /// Arguments of `sandbox-attempts`.

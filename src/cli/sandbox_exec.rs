@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{CliError, CliResult};
+use super::error::{CliError, CliResult};
 use crate::process;
 
 /// Arguments of `sandbox-exec`.

@@ -3,7 +3,8 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{CliError, CliResult, print};
+use super::error::{CliError, CliResult};
+use super::print;
 use crate::config::{reference, schema};
 use crate::domain::supervision::replay;
 use crate::store::memory;

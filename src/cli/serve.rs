@@ -9,7 +9,9 @@ use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{CliError, CliResult, Global, block_on, block_on_with, load, print};
+use super::error::{CliError, CliResult};
+use super::global::Global;
+use super::{block_on, block_on_with, load, print};
 use crate::app::{Application, Dashboard, Options};
 use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;

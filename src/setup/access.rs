@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn change_from_another_site_is_told_apart() {
+    fn change_from_another_site_is_recognized() {
         assert!(is_own_change(&headers(&[("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:8080")])));
         assert!(is_own_change(&headers(&[("host", "r.example.org"), ("origin", "https://r.example.org")])));
         assert!(!is_own_change(&headers(&[("host", "r.example.org"), ("origin", "https://evil.example")])));

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::delivery_routes::DeliveryRoutes;
 use super::{SetupReport, StepState};
-use crate::app::{self, Options};
+use crate::app;
 use crate::clock::Clock;
 use crate::config::login_clients::{self, LoginClientConfig};
 use crate::config::webhook_secrets::{self, ExistingSecret};
@@ -75,7 +75,7 @@ pub async fn complete(
     options: CompleteOptions<'_>,
 ) -> Result<SetupReport, CompleteError> {
     let mut report = SetupReport::default();
-    let adapter = app::connect(forge, &Options::of(config)).map_err(|e| failed(&format!("{e:#}")))?;
+    let adapter = app::connect(forge, app::rates(config), &Clock::System).map_err(|e| failed(&format!("{e:#}")))?;
     let found = find(&*adapter, options.repositories).await?;
     login_client(config, forge, &*adapter, &mut report).await;
     let labels = label_specs(&config.policy(&forge.name).label_prefix);
@@ -192,7 +192,7 @@ pub async fn create_webhooks(
     if matches!(forge.auth, ForgeAuth::App { .. }) {
         return Ok(WebhookSetup { lines: manifest_steps(forge, public.as_str(), &url), good: true });
     }
-    let adapter = app::connect(forge, &Options::of(config)).map_err(|e| failed(&format!("{e:#}")))?;
+    let adapter = app::connect(forge, app::rates(config), &Clock::System).map_err(|e| failed(&format!("{e:#}")))?;
     let found = find(&*adapter, repositories).await?;
     let steps = WebhookCreation { existing, patience, routes: None }.all(config, forge, &*adapter, &found).await?;
     let good = steps.iter().all(|step| step.state != StepState::Failed);

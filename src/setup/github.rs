@@ -12,12 +12,14 @@ use url::Url;
 
 use super::files::{self, FileCreation};
 use super::{OperatorFileLocation, SetupReport, StepState};
-use crate::app::{self, Options};
+use crate::app;
+use crate::clock::Clock;
 use crate::config::forge_entry::{EntryAuth, ForgeEntry};
 use crate::config::webhook_secrets::{random_secret, write_private};
 use crate::config::{ForgeConfig, ForgeKind, github_api, login_clients};
 use crate::domain::model::ids::ForgeName;
 use crate::forge::github::manifest::{self, AppPlan, ConversionFailure, CreatedApp, is_login};
+use crate::forge::http::RateSettings;
 
 /// Name of the file that stores GitHub's response until it is used.
 const KEPT_ANSWER: &str = "github-app-answer.json";
@@ -333,7 +335,7 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, Failure> 
 /// # Errors
 /// The forge cannot be queried.
 pub async fn installed_on(forge: &ForgeConfig) -> Result<Vec<String>, Failure> {
-    let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
+    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| format!("{error:#}"))?;
     let found = adapter.repositories().await;
     let found = found.map_err(|error| Failure::new(error.to_string()))?;
     Ok(found.into_iter().map(|found| found.repo.full_name()).collect())

@@ -22,9 +22,11 @@ use super::token::{BotTokenRequest, TokenSource};
 use super::trial::{self, TrialRepository};
 use super::{SetupReport, StepState};
 use crate::agent::presets::names as agent_names;
-use crate::app::{self, Options};
+use crate::app;
+use crate::clock::Clock;
 use crate::config::webhook_secrets::random_secret;
 use crate::config::{Config, ConfigProblems, ForgeAuth, ForgeConfig};
+use crate::forge::http::RateSettings;
 use crate::net::serve::PeerAddress;
 use crate::web::stand_alone_page;
 
@@ -315,7 +317,7 @@ async fn of_forge(
 
 /// Returns the address of the page for installing an App, which is derived from the login of its bot.
 async fn installation_page(forge: &ForgeConfig) -> Option<String> {
-    let adapter = app::connect(forge, &Options::default()).ok()?;
+    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).ok()?;
     let own = adapter.own_account().await.ok()?;
     let slug = own.login.strip_suffix("[bot]")?;
     let mut page = forge.url.clone();

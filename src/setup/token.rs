@@ -6,11 +6,13 @@ use secrecy::{ExposeSecret, SecretString};
 use super::files::{self, FileCreation};
 use super::github::{address, forge_name};
 use super::{OperatorFileLocation, SetupReport, StepState};
-use crate::app::{self, Options};
+use crate::app;
+use crate::clock::Clock;
 use crate::config::forge_entry::{EntryAuth, ForgeEntry};
 use crate::config::webhook_secrets::random_secret;
 use crate::config::{ForgeAuth, ForgeConfig, ForgeKind, ForgeUpdates};
 use crate::domain::model::ids::ForgeName;
+use crate::forge::http::RateSettings;
 use crate::forge::{ForgeError, ForgeErrorKind};
 
 /// Source of a token.
@@ -146,7 +148,7 @@ impl BotTokenRequest {
 
 /// Queries the account of the token, and returns a sentence about it.
 async fn whose_token(forge: &ForgeConfig) -> Result<String, Failure> {
-    let adapter = app::connect(forge, &Options::default()).map_err(|error| format!("{error:#}"))?;
+    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| format!("{error:#}"))?;
     // A server that does not accept the token says so about everything.
     let explained = |error: ForgeError| match error.kind {
         ForgeErrorKind::Unauthorized => Failure::new(format!("{} does not accept the token", forge.url))

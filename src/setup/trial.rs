@@ -19,7 +19,7 @@ use crate::config::{Config, ForgeAuth, ForgeConfig};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{ForgeName, Number, RepoRef};
 use crate::domain::trust::outbound::OutboundFilter;
-use crate::engine::{EngineSettings, label_specs};
+use crate::engine::label_specs;
 use crate::forge::{Forge, NewIssue, Repository};
 use crate::store::loops;
 
@@ -185,11 +185,9 @@ async fn trial_config(
 }
 
 fn options(config: &Config, listen: bool) -> Options {
-    let tune = |settings: &mut EngineSettings| {
-        settings.forges.is_trial = true;
-        settings.rounds.live = Duration::from_secs(10);
-    };
-    Options { tune, listen, ..Options::of(config) }
+    let mut options = Options { listen, is_trial: true, ..Options::of(config) };
+    options.rounds.live = Duration::from_secs(10);
+    options
 }
 
 /// Runs a trial: opens an issue, adds the label, and waits until its pull request is ready. `routes` receives
@@ -206,7 +204,7 @@ pub async fn run(
     say: &(dyn Fn(String) + Send + Sync),
 ) -> anyhow::Result<TrialOutcome> {
     let whole = place.config()?;
-    let adapter = app::connect(forge, &Options::of(&whole))?;
+    let adapter = app::connect(forge, app::rates(&whole), &Clock::System)?;
     let (found, created) = repository(&*adapter, wanted).await?;
     let repo = &found.repo;
     say(format!("The trial runs in {}.", repo.full_name()));
@@ -363,7 +361,7 @@ pub async fn clean_up(place: &OperatorFileLocation) -> anyhow::Result<Vec<String
     let Some(record) = recorded(&folder)? else { return Ok(Vec::new()) };
     let forge = whole.forge(&record.forge);
     let forge = forge.ok_or_else(|| anyhow::anyhow!("the forge {} is not configured any more", record.forge))?;
-    let adapter = app::connect(forge, &Options::of(&whole))?;
+    let adapter = app::connect(forge, app::rates(&whole), &Clock::System)?;
     let mut lines = Vec::new();
     if record.own_repository
         && let Some(owned) = adapter.own_repositories()

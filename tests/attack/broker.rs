@@ -621,7 +621,7 @@ async fn references_to_stored_answers_reach_the_model_where_they_are_allowed() {
 ///
 /// See docs/research/threats.md#s17.
 #[tokio::test]
-async fn large_requests_wait_for_those_of_the_same_run() {
+async fn large_requests_wait_for_requests_of_same_run() {
     attack(None, Arc::new(|_| told()), async |place| {
         let head = |length: usize| {
             let request = posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json", "");
@@ -889,7 +889,7 @@ async fn each_cent_is_counted() {
 
 /// An agent that leaves before the answer pays for it.
 #[tokio::test]
-async fn answer_that_nobody_waits_for_is_counted() {
+async fn abandoned_answer_is_counted() {
     let outcome = attack(None, Arc::new(|_| vec![b"HTTP/1.1 200 OK\r\n".to_vec()]), async |place| {
         let request = posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json", MESSAGE);
         let request = request.replace("TOKEN", &place.token).replace("HOST", &place.host);
@@ -1132,7 +1132,7 @@ const CLAIMED: &str = r#"{"type":"result","subtype":"success","is_error":true,"a
 
 /// A refusal keeps the backend from other loops if the model refused a request of the run, not if only the run says so.
 #[tokio::test]
-async fn refusal_is_believed_for_others_only_where_it_was_seen() {
+async fn broker_refusal_affects_other_loops_only_if_observed() {
     for (status, seen) in
         [("429 Too Many Requests", true), ("529 Overloaded", true), ("401 Unauthorized", true), ("200 OK", false)]
     {

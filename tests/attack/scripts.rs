@@ -5,7 +5,7 @@
 //! out if a canary is in what it printed or left, if a file outside changed, if a server was reached, or if a process lives on.
 //!
 //! `scripts_succeed_without_the_defences` leaves defences out (`Defence`) and expects scripts of S1, S3, S5, S11, S13, S16 and G19 to
-//! break out, in each run; `limits::hogs_go_on_without_limits` does so for S10, `git::traps_catch_git_without_the_defences` for G1 to
+//! break out, in each run; `limits::hogs_continue_without_limits` does so for S10, `git::traps_catch_git_without_the_defences` for G1 to
 //! G7, and `converters` for the converters of G2. Other defences cannot be left out in a run; they were taken out of the source once:
 //!
 //! - S2 (descriptors stay open) and S12 (no session of its own, terminal requests allowed): the probe at the start reports it, and

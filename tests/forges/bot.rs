@@ -7,7 +7,7 @@ use fake_forge::Dialect;
 use ralph_bot::app::{Application, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
-use ralph_bot::engine::{EngineSettings, Role};
+use ralph_bot::engine::Role;
 use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::{SandboxProbe, SandboxTier};
 use ralph_bot::store::{inbox, loops, outbox};
@@ -127,29 +127,26 @@ impl Bot {
         let mut known = vec![("SECRET", SECRET), ("TOKEN", self.token.as_str())];
         known.extend(inherited.iter().map(|(name, value)| (*name, value.as_str())));
         let env = Env::of(known);
-        let config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &self.config, &env)
+        let mut config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &self.config, &env)
             .unwrap_or_else(|problems| panic!("{problems}\n{}", self.config));
-        let tune = |settings: &mut EngineSettings| {
-            // The test binary has no subcommand for the session memory; the real one has.
-            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
-            settings.pace.poll = Duration::from_millis(50);
-            for poll in settings.forges.updates.values_mut().filter_map(|updates| updates.poll.as_mut()) {
-                *poll = Duration::from_millis(500);
-            }
-            settings.pace.ambiguity_wait = Duration::from_millis(200);
-            settings.rounds.missed_event_after_ms = 15_000;
-            settings.pace.retry_first = Duration::from_millis(100);
-            settings.pace.retry_most = Duration::from_secs(1);
-            settings.pace.stop_grace = Duration::from_secs(5);
-        };
+        for poll in config.forges.iter_mut().filter_map(|forge| forge.updates.poll.as_mut()) {
+            *poll = Duration::from_millis(500);
+        }
         let bubblewrap = Err("these stories are about forges".into());
-        let options = Options {
+        let mut options = Options {
             role: Role::All,
             rates: RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() },
             sandbox: Some(SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new(), landlock: None }),
-            tune,
-            ..Options::default()
+            // The test binary has no subcommand for the session memory; the real one has.
+            program: Some(env!("CARGO_BIN_EXE_ralph-bot").into()),
+            ..Options::of(&config)
         };
+        options.pace.poll = Duration::from_millis(50);
+        options.pace.ambiguity_wait = Duration::from_millis(200);
+        options.pace.retry_first = Duration::from_millis(100);
+        options.pace.retry_most = Duration::from_secs(1);
+        options.pace.stop_grace = Duration::from_secs(5);
+        options.rounds.missed_event_after_ms = 15_000;
         self.app = Some(Application::start(&config, &env, options).await.expect("the service starts"));
     }
 

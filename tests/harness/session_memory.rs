@@ -12,6 +12,7 @@ use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, To
 use ralph_bot::store::Store;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};
 use ralph_bot::store::sql::{Connection, params};
+use ralph_types::failure::Failure;
 use rmcp::service::{RoleClient, RunningService};
 use tempfile::TempDir;
 use tokio::process::Child;
@@ -28,9 +29,9 @@ struct Strategies;
 
 #[async_trait::async_trait]
 impl Learnings for Strategies {
-    async fn search(&self, query: &str) -> Result<Vec<String>, String> {
+    async fn search(&self, query: &str) -> Result<Vec<String>, Failure> {
         match query {
-            "broken" => Err("the learnings cannot be read just now".to_owned()),
+            "broken" => Err("the learnings cannot be read just now".into()),
             "nothing" => Ok(Vec::new()),
             _ => Ok(vec![format!("strategy: write a test first (asked for {query})")]),
         }

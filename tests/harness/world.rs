@@ -15,7 +15,7 @@ use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
-use ralph_bot::engine::{Engine, EngineSettings, Role};
+use ralph_bot::engine::{Engine, Role};
 use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::{SandboxProbe, SandboxTier};
 use ralph_bot::store::{inbox, loops, outbox};
@@ -135,18 +135,7 @@ impl World {
     /// Starts the service on the existing data.
     pub async fn start(&mut self) {
         let (config, env) = self.config().await;
-        let tune = |settings: &mut EngineSettings| {
-            // The test binary has no subcommand for the session memory; the real one has.
-            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
-            settings.pace.poll = Duration::from_millis(20);
-            settings.pace.ambiguity_wait = Duration::from_millis(10);
-            settings.pace.retry_first = Duration::from_millis(10);
-            settings.pace.stop_grace = Duration::from_secs(5);
-            settings.channel_retry.request_timeout = Duration::from_millis(500);
-            settings.channel_retry.first_wait = Duration::from_millis(50);
-            settings.channel_retry.max_wait = Duration::from_secs(1);
-        };
-        let options = Options {
+        let mut options = Options {
             role: if self.live { Role::All } else { Role::Ingest },
             clock: self.clock.clone(),
             rates: RateSettings {
@@ -157,9 +146,17 @@ impl World {
                 ..RateSettings::default()
             },
             sandbox: Some(self.sandbox_probe().await),
-            tune,
-            ..Options::default()
+            // The test binary has no subcommand for the session memory; the real one has.
+            program: Some(env!("CARGO_BIN_EXE_ralph-bot").into()),
+            ..Options::of(&config)
         };
+        options.pace.poll = Duration::from_millis(20);
+        options.pace.ambiguity_wait = Duration::from_millis(10);
+        options.pace.retry_first = Duration::from_millis(10);
+        options.pace.stop_grace = Duration::from_secs(5);
+        options.channel_retry.request_timeout = Duration::from_millis(500);
+        options.channel_retry.first_wait = Duration::from_millis(50);
+        options.channel_retry.max_wait = Duration::from_secs(1);
         self.app = Some(Application::start(&config, &env, options).await.expect("the service starts"));
     }
 

@@ -202,8 +202,8 @@ async fn attacks_fail_because_of_their_defence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn confined_programs_find_what_they_need() {
-    if !goes_on_confined("landlock::confined_programs_find_what_they_need") {
+async fn confined_programs_find_their_files() {
+    if !goes_on_confined("landlock::confined_programs_find_their_files") {
         return;
     }
     for (part, script) in WORKS {
@@ -377,8 +377,8 @@ async fn hidden_paths_in_shown_folders_are_not_read() {
 
 /// The probe says what holds without namespaces and what does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probe_tells_what_does_not_hold() {
-    if !goes_on_confined("landlock::probe_tells_what_does_not_hold") {
+async fn probe_reports_missing_defences() {
+    if !goes_on_confined("landlock::probe_reports_missing_defences") {
         return;
     }
     let probe = async |without: &[Defence]| {
@@ -421,6 +421,6 @@ async fn service_that_is_root_has_no_such_sandbox() {
     }
     let settings =
         ProbeSettings { folder: std::env::temp_dir(), program: Some(PROGRAM.into()), ..ProbeSettings::default() };
-    let why = probe_landlock(&settings).await.expect_err("no sandbox");
+    let why = probe_landlock(&settings).await.expect_err("no sandbox").to_string();
     assert!(why.contains("run the service as a user other than root"), "{why}");
 }

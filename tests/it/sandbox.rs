@@ -112,7 +112,7 @@ async fn attacks_from_inside_fail() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn programs_find_what_they_need() {
+async fn sandboxed_programs_find_their_files() {
     for (part, script) in WORKS {
         let folder = tempfile::tempdir().expect("a folder");
         let Some(finished) = run(folder.path(), script, &[]).await else { return };

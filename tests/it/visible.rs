@@ -76,7 +76,7 @@ async fn start_fails_where_own_paths_cannot_be_hidden() {
         let home = root.join("home").display().to_string();
         let env = Env::of([("PATH", path.as_str()), ("HOME", home.as_str())]);
         let config = Config::load_for(ConfigScope::Local, &file, &env).expect("valid");
-        let options = Options { listen: false, ..Options::default() };
+        let options = Options { listen: false, ..Options::of(&config) };
         let Err(error) = Application::start(&config, &env, options).await else { panic!("{name}: it started") };
         let error = format!("{error:#}");
         assert!(error.contains(words) && error.contains("move one of them"), "{name}: {error}");
@@ -133,7 +133,7 @@ async fn libraries_are_loaded_by_programs_only_and_not_as_root() {
 ///
 /// See docs/research/threats.md#s16.
 #[tokio::test]
-async fn machines_without_a_sandbox_are_told_apart() {
+async fn machines_without_sandbox_are_recognized() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }

@@ -27,7 +27,7 @@ fn done_by_bot(world: &World, kind: OpKind) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn token_that_is_not_known_yet_delays_and_loses_nothing() {
+async fn unknown_new_token_loses_no_delivery() {
     for status in [401, 404] {
         let unknown = |world: &mut World| {
             as_app(world);
@@ -64,7 +64,7 @@ const REFUSED_PUSHES: [(&str, [&str; 2]); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_push_pauses_with_its_reason_and_goes_on_when_allowed() {
+async fn refused_push_pauses_with_reason_and_continues_when_allowed() {
     for (printed, words) in REFUSED_PUSHES {
         story(Setup::new(Dialect::GitHub), async |world| {
             world.forge.refuse_pushes(world.repo, Some(printed)).expect("a rule");

@@ -236,7 +236,7 @@ async fn workflow_of_the_pull_request_is_awaited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn merge_that_somebody_ends_on_github_is_told_and_not_asked_for_again() {
+async fn merge_disabled_on_github_is_reported_and_not_requested_again() {
     for (queue, words) in
         [(false, "mira disabled auto-merge (too early)"), (true, "mira removed it from the merge queue (too early)")]
     {
@@ -354,7 +354,7 @@ async fn missing_permission_of_the_bot_is_told(dialect: Dialect) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn repository_that_does_not_allow_auto_merge_is_told_how_to_allow_it() {
+async fn repository_without_auto_merge_gets_advice() {
     story(Setup::new(Dialect::GitHub), async |world| {
         ci_ran_on_base(world).await;
         world.forge.require_for_merge(world.repo, "main", &["build"], 1).expect("required");

@@ -324,7 +324,7 @@ fn dumped() -> Setup {
 /// The forge is in the state in which that of the dump was; the service gets the database that an earlier build wrote. What is made anew
 /// in each world (the loop's id, commits, comments, addresses, the key of markers) is replaced by this world's. See docs/research/faults.md#d11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loop_in_a_database_that_an_earlier_build_wrote_goes_on() {
+async fn loop_in_database_of_earlier_build_continues() {
     let mut files: Vec<_> = std::fs::read_dir(dumps()).expect("dumps").flatten().map(|entry| entry.path()).collect();
     files.sort();
     assert!(files.len() >= 2, "{files:?}");
@@ -425,7 +425,7 @@ async fn message(manager: &UnixDatagram) -> String {
 
 /// systemd is told when the service listens, that it lives, and that it stops.
 #[tokio::test]
-async fn service_manager_is_told_about_start_life_and_stop() {
+async fn service_manager_is_notified_of_start_watchdog_and_stop() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
     manager.set_nonblocking(true).expect("set");

@@ -226,9 +226,9 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
 /// See docs/research/threats.md#s5.
 async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
-    let why = "user namespaces are not allowed here".to_owned();
+    let why = "user namespaces are not allowed here";
     setup.sandbox =
-        Some(SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(why.clone()), escapes: Vec::new(), landlock: None });
+        Some(SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(why.into()), escapes: Vec::new(), landlock: None });
     story(setup, async |world| {
         let mark = world.folder.path().join("an-agent-ran");
         world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));
@@ -237,7 +237,7 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
         assert!(failed.why.contains(&format!("there is no sandbox ({why}); `ralph-bot check`")), "{}", failed.why);
         assert_eq!(world.state_labels(), ["failed"]);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        assert!(world.issue_of(escalation).body.contains(&why), "{}", world.issue_of(escalation).body);
+        assert!(world.issue_of(escalation).body.contains(why), "{}", world.issue_of(escalation).body);
         assert!(failed.checks.baseline.is_none() && world.prompts().await.is_empty() && !mark.exists());
     })
     .await;

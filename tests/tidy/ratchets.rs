@@ -11,12 +11,12 @@ use crate::source::{SourceFile, library, report, source, sources, texts};
 /// Ceiling of each count. Lower it when the count falls; never raise it.
 const CEILINGS: [(&str, usize); 9] = [
     ("files in circles of one type's methods", 31),
-    ("children that use a parent which uses them", 242),
+    ("children that use a parent which uses them", 148),
     ("tuple parameters", 118),
     ("tuple lets", 506),
     ("types with methods in several folders", 15),
     ("conditions on message text", 25),
-    ("errors that are texts", 138),
+    ("errors that are texts", 0),
     ("dialect in comments and messages", 470),
     ("dialect in documents", 15),
 ];
@@ -183,4 +183,4 @@ fn test_names_are_read_once() {
 }
 
 /// Ceiling for test names in dialect.
-const NAMES_OF_TESTS: usize = 55;
+const NAMES_OF_TESTS: usize = 0;

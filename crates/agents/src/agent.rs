@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -171,7 +172,7 @@ pub trait RunTools: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// A message for the model.
-    async fn call(&self, name: &str, arguments: &str) -> Result<String, String>;
+    async fn call(&self, name: &str, arguments: &str) -> Result<String, Failure>;
 }
 
 /// Cost limits that several runs share.
@@ -181,7 +182,7 @@ pub trait CostGuard: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// A sentence that names the limit that would be exceeded.
-    async fn admit(&self, committed: Money) -> Result<(), String>;
+    async fn admit(&self, committed: Money) -> Result<(), Failure>;
 
     /// Records that the run's cost is `committed`, including the maximum cost of its open requests, although less was
     /// reserved. This happens if a request had more input tokens than its length suggested.
@@ -433,7 +434,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// A sentence with the reason and advice.
-    async fn probe(&self) -> Result<String, String>;
+    async fn probe(&self) -> Result<String, Failure>;
 }
 
 /// Kind of a backend.
@@ -500,12 +501,14 @@ impl BackendSetup {
 ///
 /// # Errors
 /// A message for the operator: unknown preset, no command, program missing or not executable.
-pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, String> {
+pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, Failure> {
     let preset = match &settings.kind {
         BackendKind::Script => &script::PRESET,
         BackendKind::Acp => &acp::PRESET,
         BackendKind::Internal => {
-            return Err(format!("backend {name}: an internal agent needs a model; create it with `build_internal`"));
+            return Err(Failure::new(format!(
+                "backend {name}: an internal agent needs a model; create it with `build_internal`"
+            )));
         }
         BackendKind::Preset(preset) => presets::find(preset).ok_or_else(|| {
             format!("backend {name}: there is no preset {preset:?}; there are: {}", presets::names().join(", "))
@@ -513,5 +516,5 @@ pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, Str
     };
     command::CommandBackend::new(name, preset, settings)
         .map(|backend| Box::new(backend) as Box<dyn Backend>)
-        .map_err(|reason| format!("backend {name}: {reason}"))
+        .map_err(|reason| Failure::new(format!("backend {name}: {reason}")))
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures::future::BoxFuture;
+use ralph_types::failure::Failure;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -84,7 +85,7 @@ impl ApiClient {
     /// # Errors
     /// A message for the operator without secrets: invalid address, invalid characters in the key, no TLS root
     /// certificates.
-    pub fn new(settings: ApiSettings, clock: Clock) -> Result<Self, String> {
+    pub fn new(settings: ApiSettings, clock: Clock) -> Result<Self, Failure> {
         let ApiSettings { name, url, key, wire, models, timeout } = settings;
         let base = base(&url).map_err(|problem| format!("backend {name}: `url`: {problem}"))?;
         let headers = headers(wire, key.as_ref()).map_err(|problem| format!("backend {name}: {problem}"))?;
@@ -304,7 +305,7 @@ fn limit_headers(headers: &HeaderMap, masker: &Masker) -> Vec<(String, String)> 
         .collect()
 }
 
-fn headers(wire: WireName, key: Option<&SecretString>) -> Result<HeaderMap, String> {
+fn headers(wire: WireName, key: Option<&SecretString>) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
     if wire == WireName::Messages {
         headers.insert("anthropic-version", HeaderValue::from_static(MESSAGES_VERSION));
@@ -323,13 +324,13 @@ fn headers(wire: WireName, key: Option<&SecretString>) -> Result<HeaderMap, Stri
 }
 
 /// Parses and checks the configured address. Errors do not contain the address, because it may include a password.
-fn base(url: &str) -> Result<Url, String> {
+fn base(url: &str) -> Result<Url, Failure> {
     let base = Url::parse(url.trim()).map_err(|error| format!("it is not a valid address ({error})"))?;
     if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
-        return Err("an address with http:// or https:// is needed".to_owned());
+        return Err(Failure::new("an address with http:// or https:// is needed"));
     }
     if !base.username().is_empty() || base.password().is_some() {
-        return Err("it contains a user or a password; configure the key separately".to_owned());
+        return Err(Failure::new("it contains a user or a password; configure the key separately"));
     }
     Ok(base)
 }

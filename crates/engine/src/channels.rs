@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use reqwest::RequestBuilder;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use secrecy::{ExposeSecret, SecretString};
@@ -143,7 +144,7 @@ impl Channel {
     ///
     /// # Errors
     /// The address is invalid, or the system's TLS roots cannot be used. The message contains no secrets.
-    pub fn new(settings: ChannelSettings, outbound: OutboundFilter) -> Result<Self, String> {
+    pub fn new(settings: ChannelSettings, outbound: OutboundFilter) -> Result<Self, Failure> {
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
         let client = client()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -161,7 +162,9 @@ impl Channel {
             _ => String::new(),
         };
         let mail = match (service.transport, settings.mail) {
-            (NoticeTransport::Mail, None) => return Err("the sender and the recipients of mail are not set".to_owned()),
+            (NoticeTransport::Mail, None) => {
+                return Err(Failure::new("the sender and the recipients of mail are not set"));
+            }
             (NoticeTransport::Mail, Some(of)) => Some(mail::Mail::new(of, &url, settings.secret.as_ref())?),
             _ => None,
         };
@@ -218,12 +221,12 @@ impl Channel {
     ///
     /// # Errors
     /// A sentence, if the channel has no such address.
-    pub async fn addresses(&self) -> Result<Vec<IpAddr>, String> {
+    pub async fn addresses(&self) -> Result<Vec<IpAddr>, Failure> {
         match self.url.host() {
             Some(Host::Domain(name)) => {
-                resolve(name, self.allow_private, PRIVATE_HINT).await.map_err(|error| error.to_string())
+                resolve(name, self.allow_private, PRIVATE_HINT).await.map_err(|error| Failure::new(error.to_string()))
             }
-            _ => self.literal().map(|address| vec![address]).map_err(|refused| refused.to_string()),
+            _ => self.literal().map(|address| vec![address]).map_err(|refused| Failure::new(refused.to_string())),
         }
     }
 
@@ -283,7 +286,7 @@ impl Channel {
     ///
     /// # Errors
     /// A sentence without secrets, if the service rejects the request or does not respond.
-    pub async fn probe(&self, now: Timestamp) -> Result<Option<String>, String> {
+    pub async fn probe(&self, now: Timestamp) -> Result<Option<String>, Failure> {
         let probed = match self.transport() {
             NoticeTransport::SlackMessage => self.probe_slack(now).await,
             NoticeTransport::DiscordMessage => self.probe_discord(now).await,
@@ -293,8 +296,8 @@ impl Channel {
             }
         };
         probed.map(Some).map_err(|outcome| match outcome {
-            SendOutcome::Retry { why, .. } | SendOutcome::Rejected { why } => why,
-            SendOutcome::Delivered { .. } | SendOutcome::Nothing { .. } => String::new(),
+            SendOutcome::Retry { why, .. } | SendOutcome::Rejected { why } => Failure::new(why),
+            SendOutcome::Delivered { .. } | SendOutcome::Nothing { .. } => Failure::new(""),
         })
     }
 

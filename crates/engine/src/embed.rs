@@ -15,6 +15,8 @@ pub use absent::StaticModel;
 mod absent {
     use std::path::Path;
 
+    use ralph_types::failure::Failure;
+
     use crate::domain::knowledge::memory::{Embedding, NO_EMBEDDINGS};
 
     /// Placeholder for builds without the feature `embeddings`.
@@ -26,8 +28,8 @@ mod absent {
         ///
         /// # Errors
         /// Always; the message names the required build.
-        pub fn load(_: &Path) -> Result<Self, String> {
-            Err(NO_EMBEDDINGS.to_owned())
+        pub fn load(_: &Path) -> Result<Self, Failure> {
+            Err(Failure::new(NO_EMBEDDINGS))
         }
 
         /// Returns the name for stored vectors.

@@ -51,7 +51,7 @@ use std::sync::Arc;
 
 pub use changes::LoopPatch;
 pub use channel_effects::Channels;
-pub use composition::EngineParts;
+pub use composition::{EngineParts, SharedParts, WorkParts};
 pub use context::{ServiceContext, Wake};
 pub use executor::Executor;
 pub use forge_effects::{ForgeEffects, label_specs};
@@ -63,13 +63,14 @@ pub use intake::{CommandPath, DashboardAnswer, DashboardAuthor, DashboardCommand
 pub use leases::{LeaseOwner, Leases};
 pub use look_schedule::QUIET_AT_ONCE;
 pub use presence::Presence;
+pub use programs::Programs;
 pub use prompt_memory::{PromptMemory, Recall};
 pub use providers::Calls;
 pub use reconcile::Reconciler;
 pub use respondent::Respondent;
 pub use settings::{
-    CallSettings, ChannelRetrySettings, EngineSettings, ForgeSettings, LoopFolders, Pace, ProgramSettings,
-    QuestionSettings, RoundSettings, ServiceSandbox,
+    CallSettings, ChannelRetrySettings, ForgeSettings, LoopFolders, Pace, ProgramSettings, QuestionSettings,
+    RoundSettings, ServiceSandbox,
 };
 pub use supervisor::{Duty, OnceEnd, Role, run};
 pub use work::{Runs, Verification, Work};

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
+use ralph_types::failure::Failure;
 use sha2::Sha256;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Mutex;
@@ -89,7 +90,7 @@ pub trait Learnings: Send + Sync {
     ///
     /// # Errors
     /// A message for the agent.
-    async fn search(&self, query: &str) -> Result<Vec<String>, String>;
+    async fn search(&self, query: &str) -> Result<Vec<String>, Failure>;
 }
 
 /// Data available to one agent run.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::finding::CheckFinding;
-use crate::app::{self, Options};
+use crate::app;
+use crate::clock::Clock;
 use crate::config::{Config, ForgeConfig};
+use crate::forge::http::RateSettings;
 use crate::forge::http::{ReqwestTransport, Timeouts, Transport};
 use crate::forge::login::{CodeExchange, LoginClient, LoginFailure, account_of_code};
 
@@ -33,7 +35,7 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
     let client = LoginClient { id: client.id.clone(), secret: client.secret.clone() };
     let redirect = public.join(&format!("/login/callback/{}", forge.name)).ok()?;
     // Reported with the forge.
-    let adapter = app::connect(forge, &Options::default()).ok()?;
+    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).ok()?;
     let addresses = adapter.login()?.login_addresses();
     let transport: Arc<dyn Transport> = match ReqwestTransport::new(Timeouts::USUAL) {
         Ok(transport) => Arc::new(transport),
@@ -69,7 +71,6 @@ mod tests {
 
     use super::*;
     use crate::cli::check::finding::FindingStatus;
-    use crate::clock::Clock;
     use crate::config::Env;
 
     fn config(forge: &FakeForge, kind: &str, login: &str, public: &str) -> Config {
@@ -115,7 +116,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     }
 
     #[tokio::test]
-    async fn dashboard_without_login_is_told() {
+    async fn dashboard_without_login_is_reported() {
         let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
         let told = without(&config(&forge, "gitea", "", "")).expect("a finding");
         assert!(told.status == FindingStatus::Ok && told.detail.contains("only on this machine"), "{told:?}");

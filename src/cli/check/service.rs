@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
+
 use super::finding::{CheckFinding, refused};
-use crate::app::{self, Options};
+use crate::app;
 use crate::clock::Clock;
 use crate::config::{AgentNetwork, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::model::ids::User;
@@ -172,8 +174,8 @@ async fn learnings(store: &Store) -> Option<CheckFinding> {
 
 async fn ask_forge(config: &Config, forge: &ForgeConfig, store: Option<&Store>) -> Vec<CheckFinding> {
     let name = format!("forge {}", forge.name);
-    let options = Options { rates: RateSettings { attempts: 1, ..RateSettings::default() }, ..Options::default() };
-    let adapter = match app::connect(forge, &options) {
+    let rates = RateSettings { attempts: 1, ..RateSettings::default() };
+    let adapter = match app::connect(forge, rates, &Clock::System) {
         Ok(adapter) => adapter,
         Err(error) => return vec![CheckFinding::fail(name, format!("{error:#}"), "fix its entry in `forges`")],
     };
@@ -327,7 +329,7 @@ fn open_folder(folder: &Path) -> Option<CheckFinding> {
 }
 
 /// Describes how the limits of runs are enforced.
-fn limits(enforced: Result<(), &str>) -> CheckFinding {
+fn limits(enforced: Result<(), Failure>) -> CheckFinding {
     let detail = match enforced {
         Ok(()) => "memory and processes enforced by a control group, disk space measured".to_owned(),
         Err(reason) => format!(
@@ -402,11 +404,14 @@ fn sandbox(found: &SandboxProbe, required: SandboxRequired) -> Vec<CheckFinding>
             let fix = format!("fix the failures below, or {NO_SANDBOX}");
             (vec![CheckFinding::fail(NAME, why(), fix)], &found.escapes)
         }
-        (_, Err(why), _) => (vec![CheckFinding::fail(NAME, why, format!("do that, or {NO_SANDBOX}"))], &found.escapes),
+        (_, Err(why), _) => {
+            (vec![CheckFinding::fail(NAME, why.to_string(), format!("do that, or {NO_SANDBOX}"))], &found.escapes)
+        }
     };
     let without = match &found.landlock {
         Some(Err(why)) => {
-            Some(CheckFinding::warn("sandbox of tier B", why, "it is needed only where bubblewrap does not work"))
+            let fix = "it is needed only where bubblewrap does not work";
+            Some(CheckFinding::warn("sandbox of tier B", why.to_string(), fix))
         }
         _ => None,
     };

@@ -1,9 +1,11 @@
 //! Creates the OAuth client with which people log in to the dashboard.
 
-use crate::app::{self, Options};
+use crate::app;
 use crate::cli::CliError;
+use crate::clock::Clock;
 use crate::config::login_clients::{self, LoginClientConfig};
 use crate::config::{Config, ForgeAuth, ForgeConfig};
+use crate::forge::http::RateSettings;
 
 /// Creates the OAuth client of a forge and stores it in the data folder. On GitHub, only explains where it can be
 /// created. Returns lines for the operator.
@@ -17,7 +19,8 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     };
     let failed = |what: &dyn std::fmt::Display| CliError::Failed(what.to_string());
     let redirect = public.join(&format!("/login/callback/{}", forge.name)).map_err(|error| failed(&error))?;
-    let adapter = app::connect(forge, &Options::default()).map_err(|error| failed(&format!("{error:#}")))?;
+    let adapter =
+        app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| failed(&format!("{error:#}")))?;
     let Some(login) = adapter.login() else {
         return Err(failed(&format!("nobody can log in with forge {}", forge.name)));
     };
@@ -80,7 +83,6 @@ mod tests {
     use secrecy::ExposeSecret;
 
     use super::*;
-    use crate::clock::Clock;
     use crate::config::Env;
     use crate::domain::model::ids::AccountKind;
 

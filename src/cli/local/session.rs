@@ -74,7 +74,7 @@ async fn restored(store: &Store, forge: &Local) -> Result<Vec<Loop>, CliError> {
 impl IdleEngine {
     /// Builds the engine and restores the issues and branches of earlier runs.
     pub(super) async fn build(config: &Config, env: &Env, forge: &Arc<Local>) -> Result<Self, CliError> {
-        let options = Options { listen: false, extra_forges: vec![forge.clone()], ..Options::default() };
+        let options = Options { listen: false, extra_forges: vec![forge.clone()], ..Options::of(config) };
         let engine = app::build(config, env, &options).await;
         let engine = engine.map_err(|error| CliError::Failed(format!("could not start: {error:#}")))?;
         let known = restored(&engine.store, forge).await?;

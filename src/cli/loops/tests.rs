@@ -244,7 +244,7 @@ fn planned_and_read(current: &mut Loop) -> OpinionRun {
 }
 
 #[test]
-fn show_tells_health_alarms_and_each_judgement() {
+fn show_prints_health_alarms_and_judgements() {
     let mut current = samples::stuck();
     let judged = current.iterations.iter_mut().rev().find_map(|one| one.judged.as_mut()).expect("judged");
     judged.control = Some(ControlFigures {
@@ -281,7 +281,7 @@ fn show_tells_health_alarms_and_each_judgement() {
 }
 
 #[tokio::test]
-async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
+async fn show_prints_plan_with_state_wishes_and_approval() {
     let setup = setup().await;
     let mut current = state(&setup).await;
     assert!(!text::details(&current, current.created_at).contains("Plan:"), "no plan is wanted");
@@ -307,7 +307,7 @@ async fn show_tells_the_plan_with_its_state_wishes_and_approval() {
 }
 
 #[tokio::test]
-async fn show_tells_second_opinions_with_findings_and_cost() {
+async fn show_prints_second_opinions_with_findings_and_cost() {
     let setup = setup().await;
     let mut current = state(&setup).await;
     assert_eq!(opinion_lines(&current, &opinions(&current, &[])), "");

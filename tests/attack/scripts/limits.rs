@@ -285,7 +285,7 @@ async fn pages_of_pipes_are_refused_or_counted() {
 
 /// Without limits the same scripts go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hogs_go_on_without_limits() {
+async fn hogs_continue_without_limits() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }

@@ -8,7 +8,7 @@ use fake_forge::Dialect;
 use ralph_bot::app::{Application, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
-use ralph_bot::engine::{EngineSettings, Role};
+use ralph_bot::engine::Role;
 use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::SandboxTier;
 use ralph_bot::store::{inbox, loops, outbox};
@@ -46,18 +46,16 @@ impl RealService {
         let env = Env::of(known);
         let config = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &env)
             .unwrap_or_else(|problems| panic!("{problems}\n{text}"));
-        let tune = |settings: &mut EngineSettings| {
-            // What runs here is a test, which opens no sandbox to its model.
-            settings.programs.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
-            settings.pace.poll = Duration::from_millis(50);
-            settings.pace.ambiguity_wait = Duration::from_millis(50);
-            settings.pace.retry_first = Duration::from_millis(50);
-            // What happens, webhooks have to tell.
-            settings.rounds.live = Duration::from_secs(3600);
-            settings.rounds.idle = Duration::from_secs(3600);
-        };
         let rates = RateSettings { mutation_interval_ms: Some(0), ..RateSettings::default() };
-        let options = Options { role: Role::All, rates, sandbox: Some(sandbox), tune, ..Options::default() };
+        let mut options = Options { role: Role::All, rates, sandbox: Some(sandbox), ..Options::of(&config) };
+        // The test binary has no subcommand for the session memory; the real one has.
+        options.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+        options.pace.poll = Duration::from_millis(50);
+        options.pace.ambiguity_wait = Duration::from_millis(50);
+        options.pace.retry_first = Duration::from_millis(50);
+        // Only webhooks report changes, because no reconciliation is due during a test.
+        options.rounds.live = Duration::from_secs(3600);
+        options.rounds.idle = Duration::from_secs(3600);
         let app = Application::start(&config, &env, options).await.expect("the service starts");
         Self { app, folder }
     }

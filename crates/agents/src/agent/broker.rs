@@ -28,6 +28,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -160,7 +161,7 @@ fn each_text(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
 pub(super) struct ModelClients(Mutex<Vec<(Url, reqwest::Client)>>);
 
 impl ModelClients {
-    fn of(&self, model: &Url) -> Result<reqwest::Client, String> {
+    fn of(&self, model: &Url) -> Result<reqwest::Client, Failure> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = known.iter().find(|(at, _)| at == model) {
             return Ok(client.clone());
@@ -202,7 +203,7 @@ impl Broker {
         settings: &BackendSetup,
         parts: &BrokerParts<'_>,
         meter: &Arc<RunMeter>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Failure> {
         let mut broker = Self { variables: settings.env.clone(), _serving: JoinSet::new() };
         for hidden in parts.hidden {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -69,7 +70,7 @@ pub(super) struct CommandBackend {
 }
 
 impl CommandBackend {
-    pub(super) fn new(name: &str, preset: &'static AgentPreset, mut settings: BackendSetup) -> Result<Self, String> {
+    pub(super) fn new(name: &str, preset: &'static AgentPreset, mut settings: BackendSetup) -> Result<Self, Failure> {
         settings.path = run_environment::path(&settings);
         let program = match settings.config.command.first() {
             Some(program) => program.clone(),
@@ -83,9 +84,9 @@ impl CommandBackend {
         if preset.prompt == PromptDelivery::Stdin && !settings.prompt_on_stdin {
             let named = ["{prompt}", "{prompt_file}"];
             if !settings.config.args.iter().any(|argument| named.iter().any(|name| argument.contains(name))) {
-                return Err("it would be started without its prompt: remove `stdin: none`, or add {prompt} or {prompt_file} to \
-                            `args`"
-                    .to_owned());
+                return Err(Failure::new(
+                    "it would be started without its prompt: remove `stdin: none`, or add {prompt} or {prompt_file} to `args`",
+                ));
             }
         }
         let program =
@@ -248,13 +249,13 @@ impl Backend for CommandBackend {
         };
         let servers = match run.mcp_config.as_deref().map(mcp::read).transpose() {
             Ok(servers) => servers.unwrap_or_default(),
-            Err(reason) => return not_started(AgentStatus::Unavailable { reason }),
+            Err(failure) => return not_started(AgentStatus::Unavailable { reason: failure.to_string() }),
         };
         let meter = RunMeter::new(run.max_cost, run.guard.clone(), self.prices.clone());
         let parts = BrokerParts { hidden: &self.hidden_keys, clients: &self.model_clients, forms: &self.key_forms };
         let broker = match Broker::open(&self.settings, &parts, &meter).await {
             Ok(broker) => broker,
-            Err(reason) => return not_started(AgentStatus::Failed { reason }),
+            Err(failure) => return not_started(AgentStatus::Failed { reason: failure.to_string() }),
         };
         let call = self.call(&run, &folders, &servers, &broker.variables);
         if let Err(e) = folders.write((self.preset.files)(&call)) {
@@ -264,7 +265,7 @@ impl Backend for CommandBackend {
         let secrets = self.secrets.with(&Masker::new(self.login_secrets()));
         let login = match self.settings.login.as_ref().map(|login| login.place(&folders.home)).transpose() {
             Ok(login) => login,
-            Err(reason) => return not_started(AgentStatus::Unavailable { reason }),
+            Err(failure) => return not_started(AgentStatus::Unavailable { reason: failure.to_string() }),
         };
         if let Err(error) = self.restore_session(&run, &folders) {
             let reason = format!("the files of its session could not be copied: {error}");
@@ -317,7 +318,7 @@ impl Backend for CommandBackend {
         with_brokered(outcome, &meter, cancel)
     }
 
-    async fn probe(&self) -> Result<String, String> {
+    async fn probe(&self) -> Result<String, Failure> {
         let Some(arguments) = self.preset.version else { return Ok("no version".to_owned()) };
         let home = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let mut spec = ProcessSpec::new(&self.program, home.path())
@@ -329,12 +330,12 @@ impl Backend for CommandBackend {
         let output = finished.stdout.text();
         match output.trim().lines().next() {
             Some(version) if finished.success() => Ok(shortened(version, 100)),
-            _ => Err(format!(
+            _ => Err(Failure::new(format!(
                 "{} {} did not answer: {}",
                 self.program.display(),
                 arguments.join(" "),
                 describe_end(&finished.ended, &finished)
-            )),
+            ))),
         }
     }
 }
@@ -414,7 +415,7 @@ impl CommandBackend {
         match login.write_back(Clock::System.now()) {
             Ok(true) => tracing::info!(backend = self.name, "the program refreshed its login, which was written back"),
             Ok(false) => {}
-            Err(why) => tracing::warn!(backend = self.name, why, "the login file stays as it is"),
+            Err(why) => tracing::warn!(backend = self.name, %why, "the login file stays as it is"),
         }
     }
 

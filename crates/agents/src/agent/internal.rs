@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSetup, ToolCalls, run_environment};
@@ -97,14 +98,14 @@ pub fn build_internal(
     name: &str,
     settings: BackendSetup,
     internal: InternalSettings,
-) -> Result<Box<dyn Backend>, String> {
+) -> Result<Box<dyn Backend>, Failure> {
     let bounds = &internal.bounds;
     if bounds.context_window < 4 * u64::from(bounds.answer_tokens).max(1_000) {
-        return Err(format!(
+        return Err(Failure::new(format!(
             "backend {name}: a context window of {} tokens is too small for answers of {}: it needs four times as many, \
              and at least 4000",
             bounds.context_window, bounds.answer_tokens
-        ));
+        )));
     }
     let path = run_environment::path(&settings);
     let shell = ["bash", "sh"]
@@ -142,7 +143,7 @@ impl Backend for InternalAgent {
         run::run(self, &run, cancel, on_event).await
     }
 
-    async fn probe(&self) -> Result<String, String> {
+    async fn probe(&self) -> Result<String, Failure> {
         Ok(format!("internal {} with {}", env!("CARGO_PKG_VERSION"), self.shell.display()))
     }
 }

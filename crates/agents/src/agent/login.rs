@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use data_encoding::BASE64URL_NOPAD;
+use ralph_types::failure::Failure;
 use serde_json::Value;
 
 use crate::domain::model::ids::Timestamp;
@@ -69,7 +70,7 @@ impl LoginFile {
     ///
     /// # Errors
     /// A message that names the file and what to do.
-    pub(super) fn place(&self, home: &Path) -> Result<PlacedLogin<'_>, String> {
+    pub(super) fn place(&self, home: &Path) -> Result<PlacedLogin<'_>, Failure> {
         let shown = self.source.display();
         let before =
             self.read().map_err(|error| format!("the login in {shown} cannot be read: {error}; log in again"))?;
@@ -90,7 +91,7 @@ impl PlacedLogin<'_> {
     ///
     /// # Errors
     /// A message for the log: the copy is not a refreshed login, or the file cannot be written.
-    pub(super) fn write_back(self, now: Timestamp) -> Result<bool, String> {
+    pub(super) fn write_back(self, now: Timestamp) -> Result<bool, Failure> {
         let after = untrusted::read_text(&self.copy, MOST_BYTES).unwrap_or_default();
         if after.is_empty() || after == self.before {
             return Ok(false);
@@ -101,14 +102,14 @@ impl PlacedLogin<'_> {
             return Ok(false);
         }
         if !is_refresh("", &old, &new) {
-            return Err(
-                "the run changed its copy of the login by more than other tokens; the change is dropped".to_owned()
-            );
+            return Err(Failure::new(
+                "the run changed its copy of the login by more than other tokens; the change is dropped",
+            ));
         }
         if valid_until(&old).is_some_and(|until| until > now.0 + EARLY_MS) {
-            return Err(
-                "the run changed its copy of the login although no refresh was due; the change is dropped".to_owned()
-            );
+            return Err(Failure::new(
+                "the run changed its copy of the login although no refresh was due; the change is dropped",
+            ));
         }
         let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         if self.of.read().ok().as_deref() != Some(self.before.as_str()) {
@@ -208,8 +209,8 @@ mod tests {
         format!("eyJhbGciOiJub25lIn0.{}.signature", BASE64URL_NOPAD.encode(payload.as_bytes()))
     }
 
-    /// Places `before` in a home, has the run write `after`, and returns the result and the user's file.
-    fn written_back(before: &str, after: &str, meanwhile: Option<&str>) -> (Result<bool, String>, String) {
+    /// Places `before` in a home, has the run write `after`, and returns the result, `None` for an error, and the user's file.
+    fn written_back(before: &str, after: &str, meanwhile: Option<&str>) -> (Option<bool>, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let source = folder.path().join("auth.json");
         private::write(&source, before).expect("written");
@@ -224,7 +225,7 @@ mod tests {
         }
         let result = placed.write_back(NOW);
         assert_eq!(fs::metadata(&source).expect("there").permissions().mode() & 0o777, 0o600);
-        (result, fs::read_to_string(&source).expect("there"))
+        (result.ok(), fs::read_to_string(&source).expect("there"))
     }
 
     fn claude(access: &str, until: i64) -> String {
@@ -235,13 +236,13 @@ mod tests {
 
     /// See docs/research/threats.md#s18.
     #[test]
-    fn refreshed_tokens_are_written_back_and_nothing_else() {
+    fn only_refreshed_tokens_are_written_back() {
         let (old, new) = (claude("old", NOW.0 - 1), claude("new", NOW.0 + 3_600_000));
-        assert_eq!(written_back(&old, &new, None), (Ok(true), new.clone()));
-        assert_eq!(written_back(&old, &old, None), (Ok(false), old.clone()));
-        assert_eq!(written_back(&old, "", None).0, Ok(false));
+        assert_eq!(written_back(&old, &new, None), (Some(true), new.clone()));
+        assert_eq!(written_back(&old, &old, None), (Some(false), old.clone()));
+        assert_eq!(written_back(&old, "", None).0, Some(false));
         let other = claude("other", NOW.0 + 1);
-        assert_eq!(written_back(&old, &new, Some(&other)), (Ok(false), other), "the user's own refresh stays");
+        assert_eq!(written_back(&old, &new, Some(&other)), (Some(false), other), "the user's own refresh stays");
         for changed in [
             new.replace("\"max\"", "\"pro\""),
             new.replace("\"scopes\":[\"a\"],", ""),
@@ -249,10 +250,10 @@ mod tests {
             "no JSON".to_owned(),
         ] {
             let (result, left) = written_back(&old, &changed, None);
-            assert!(result.is_err() && left == old, "{changed}");
+            assert!(result.is_none() && left == old, "{changed}");
         }
         let valid = claude("old", NOW.0 + 4 * 3_600_000);
-        assert!(written_back(&valid, &new, None).0.is_err(), "no refresh was due");
+        assert!(written_back(&valid, &new, None).0.is_none(), "no refresh was due");
     }
 
     /// See docs/research/threats.md#s18.
@@ -266,9 +267,9 @@ mod tests {
         };
         let old = codex("me", "a", NOW.0 / 1000 - 5);
         let refreshed = codex("me", "a", NOW.0 / 1000 + 864_000);
-        assert_eq!(written_back(&old, &refreshed, None), (Ok(true), refreshed));
-        assert!(written_back(&old, &codex("evil", "a", NOW.0 / 1000 + 9), None).0.is_err());
-        assert!(written_back(&old, &codex("me", "b", NOW.0 / 1000 + 9), None).0.is_err());
+        assert_eq!(written_back(&old, &refreshed, None), (Some(true), refreshed));
+        assert!(written_back(&old, &codex("evil", "a", NOW.0 / 1000 + 9), None).0.is_none());
+        assert!(written_back(&old, &codex("me", "b", NOW.0 / 1000 + 9), None).0.is_none());
     }
 
     #[test]
@@ -282,6 +283,6 @@ mod tests {
             ["r-sk-ant-oat01-0123456789", "sk-ant-oat01-0123456789"]
         );
         let error = LoginFile { source: "/nonexistent/auth.json".into(), ..login }.place(folder.path()).map(drop);
-        assert!(error.expect_err("missing").contains("/nonexistent/auth.json cannot be read"));
+        assert!(error.expect_err("missing").to_string().contains("/nonexistent/auth.json cannot be read"));
     }
 }

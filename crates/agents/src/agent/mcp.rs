@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ralph_types::failure::Failure;
 use serde_json::{Map, Value, json};
 
 /// Maximum size of the file, in bytes.
@@ -29,25 +30,25 @@ pub(super) enum McpTransport {
 ///
 /// # Errors
 /// A sentence with the file and the problem.
-pub(super) fn read(file: &Path) -> Result<Vec<McpServer>, String> {
-    let wrong = |what: String| format!("the MCP configuration {}: {what}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("it cannot be read: {e}")))?;
+pub(super) fn read(file: &Path) -> Result<Vec<McpServer>, Failure> {
+    let wrong = |what: Failure| Failure::new(format!("the MCP configuration {}: {what}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("it cannot be read: {e}").into()))?;
     parse(&text).map_err(wrong)
 }
 
-fn parse(text: &str) -> Result<Vec<McpServer>, String> {
+fn parse(text: &str) -> Result<Vec<McpServer>, Failure> {
     if text.len() > MAX_BYTES {
-        return Err(format!("it is longer than {} KiB", MAX_BYTES / 1024));
+        return Err(Failure::new(format!("it is longer than {} KiB", MAX_BYTES / 1024)));
     }
     let config: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON ({e})"))?;
     let servers = config["mcpServers"].as_object().ok_or("it has no object `mcpServers`")?;
     servers.iter().map(|(name, server)| parse_server(name, server)).collect()
 }
 
-fn parse_server(name: &str, server: &Value) -> Result<McpServer, String> {
+fn parse_server(name: &str, server: &Value) -> Result<McpServer, Failure> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || !name.chars().all(plain) {
-        return Err(format!("the name {name:?} of a server may have letters, digits, `-` and `_` only"));
+        return Err(Failure::new(format!("the name {name:?} of a server may have letters, digits, `-` and `_` only")));
     }
     let transport = if let Some(url) = server["url"].as_str() {
         McpTransport::Address {
@@ -60,7 +61,7 @@ fn parse_server(name: &str, server: &Value) -> Result<McpServer, String> {
         let words = std::iter::once(command).chain(arguments).map(str::to_owned).collect();
         McpTransport::Program { words, variables: pairs(&server["env"]) }
     } else {
-        return Err(format!("the server {name:?} has neither `command` nor `url`"));
+        return Err(Failure::new(format!("the server {name:?} has neither `command` nor `url`")));
     };
     Ok(McpServer { name: name.to_owned(), transport })
 }

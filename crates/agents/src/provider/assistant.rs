@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -111,7 +112,7 @@ pub enum AssistantFault {
 }
 
 /// Check in addition to the schema. Returns the answer, or a description of the problem.
-pub type AnswerRule<'a, T> = &'a (dyn Fn(T) -> Result<T, String> + Sync);
+pub type AnswerRule<'a, T> = &'a (dyn Fn(T) -> Result<T, Failure> + Sync);
 
 /// Asks a question and checks the answer. If it is invalid, asks once more with a description of the problem.
 ///
@@ -163,7 +164,7 @@ pub async fn ask<T: DeserializeOwned>(
         }
         problem = match read::<T>(&question.schema.schema, &answer).and_then(rule) {
             Ok(value) => return Ok(AssistantAnswer { value, spent }),
-            Err(problem) => problem,
+            Err(problem) => problem.to_string(),
         };
         let echo: String = answer.turn.text.chars().take(MAX_ECHO).collect();
         let echo = if echo.trim().is_empty() { "(nothing)".to_owned() } else { echo };
@@ -213,25 +214,25 @@ impl Spent {
     }
 }
 
-fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, String> {
+fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, Failure> {
     let cut = matches!(answer.stop, ModelStop::MaxTokens | ModelStop::ContextFull);
     let cut = if cut { "; it was cut at its maximum length: be brief" } else { "" };
     let found = json_in(&answer.turn.text, schema).map_err(|problem| format!("{problem}{cut}"))?;
-    serde_json::from_value(found).map_err(|error| format!("it does not match: {error}{cut}"))
+    serde_json::from_value(found).map_err(|error| Failure::new(format!("it does not match: {error}{cut}")))
 }
 
 /// Reads an answer from a model's text.
 ///
 /// # Errors
 /// The problem, as the end of a sentence.
-pub fn read_answer<T: DeserializeOwned>(schema: &Value, text: &str) -> Result<T, String> {
+pub fn read_answer<T: DeserializeOwned>(schema: &Value, text: &str) -> Result<T, Failure> {
     let found = json_in(text, schema).map_err(|problem| format!("its answer is unusable: {problem}"))?;
-    serde_json::from_value(found).map_err(|error| format!("its answer is unusable: {error}"))
+    serde_json::from_value(found).map_err(|error| Failure::new(format!("its answer is unusable: {error}")))
 }
 
 /// Returns the first JSON value in a text that matches the schema. Tries the whole text, then code fences, then any
 /// position in the text.
-fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
+fn json_in(text: &str, schema: &Value) -> Result<Value, Failure> {
     let text = text.trim().trim_start_matches('\u{feff}');
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];
     let mut problem = None;
@@ -262,10 +263,10 @@ fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
     }
     // Reports the error of the whole text, which should have been the value.
     let whole = serde_json::from_str::<Value>(text).err();
-    Err(problem.unwrap_or_else(|| match whole {
+    Err(Failure::new(problem.unwrap_or_else(|| match whole {
         Some(error) => format!("it contains no JSON ({error})"),
         None => "there is no JSON in it".to_owned(),
-    }))
+    })))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! `oneOf`, `allOf`, `$ref` within the document. Other keywords are ignored and left to serde. A complete validator
 //! would add thirty crates.
 
+use ralph_types::failure::Failure;
 use serde_json::{Map, Value};
 
 /// Maximum nesting of schemas, because a schema can refer to itself.
@@ -12,11 +13,12 @@ const MAX_DEPTH: usize = 64;
 
 /// Describes the first problem of `value`, with its position as a JSON pointer; `None` if it is valid.
 pub(super) fn fault(schema: &Value, value: &Value) -> Option<String> {
-    check(schema, schema, value, "", 0).err()
+    check(schema, schema, value, "", 0).err().map(|failure| failure.to_string())
 }
 
-fn check(root: &Value, schema: &Value, value: &Value, place: &str, depth: usize) -> Result<(), String> {
-    let wrong = |what: &str| Err(format!("{}: {what}", if place.is_empty() { "the value" } else { place }));
+fn check(root: &Value, schema: &Value, value: &Value, place: &str, depth: usize) -> Result<(), Failure> {
+    let wrong =
+        |what: &str| Err(Failure::new(format!("{}: {what}", if place.is_empty() { "the value" } else { place })));
     let rules = match schema {
         Value::Bool(false) => return wrong("no value is allowed here"),
         Value::Object(rules) => rules,
@@ -42,7 +44,7 @@ fn check(root: &Value, schema: &Value, value: &Value, place: &str, depth: usize)
     if let Some(only) = rules.get("const").filter(|only| !same(only, value)) {
         return wrong(&format!("{only} is needed, there is {}", short(value)));
     }
-    sizes(rules, value).or_else(|what| wrong(&what))?;
+    sizes(rules, value).or_else(|what| wrong(&what.to_string()))?;
     inside(root, rules, value, place, depth)?;
     joined(root, rules, value, place, depth)
 }
@@ -76,15 +78,15 @@ fn same(one: &Value, other: &Value) -> bool {
 }
 
 /// Checks lengths and numeric limits.
-fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
+fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), Failure> {
     let rule = |name: &str| rules.get(name).and_then(Value::as_f64);
     let count = |length: usize, unit: &str, least: &str, most: &str| {
         let length = length as f64;
         if let Some(least) = rule(least).filter(|least| length < *least) {
-            return Err(format!("at least {least} {unit} are needed, there are {length}"));
+            return Err(Failure::new(format!("at least {least} {unit} are needed, there are {length}")));
         }
         match rule(most).filter(|most| length > *most) {
-            Some(most) => Err(format!("at most {most} {unit} are allowed, there are {length}")),
+            Some(most) => Err(Failure::new(format!("at most {most} {unit} are allowed, there are {length}"))),
             None => Ok(()),
         }
     };
@@ -100,7 +102,7 @@ fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
                 rule("exclusiveMaximum").filter(|b| number >= *b).map(|b| format!("less than {b}")),
             ];
             match outside.into_iter().flatten().next() {
-                Some(bound) => Err(format!("{bound} is needed, there is {number}")),
+                Some(bound) => Err(Failure::new(format!("{bound} is needed, there is {number}"))),
                 None => Ok(()),
             }
         }
@@ -109,12 +111,12 @@ fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
 }
 
 /// Checks the fields of an object and the entries of a list.
-fn inside(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), String> {
+fn inside(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), Failure> {
     match value {
         Value::Object(fields) => {
             let needed = rules.get("required").and_then(Value::as_array).into_iter().flatten();
             if let Some(missing) = needed.filter_map(Value::as_str).find(|name| !fields.contains_key(*name)) {
-                return Err(format!("{place}/{missing} is missing"));
+                return Err(Failure::new(format!("{place}/{missing} is missing")));
             }
             let known = rules.get("properties").and_then(Value::as_object);
             for (name, field) in fields {
@@ -135,7 +137,7 @@ fn inside(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, 
 }
 
 /// Checks `allOf`, `anyOf` and `oneOf`.
-fn joined(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), String> {
+fn joined(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), Failure> {
     let each = |name: &str| rules.get(name).and_then(Value::as_array).map(Vec::as_slice);
     for schema in each("allOf").unwrap_or_default() {
         check(root, schema, value, place, depth + 1)?;
@@ -145,9 +147,12 @@ fn joined(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, 
         let tried: Vec<_> = choices.iter().map(|schema| check(root, schema, value, place, depth + 1)).collect();
         let fits = tried.iter().filter(|result| result.is_ok()).count();
         let problem = match fits {
-            0 => tried.into_iter().find_map(Result::err).unwrap_or_else(|| format!("{place}: no choice is given")),
+            0 => tried
+                .into_iter()
+                .find_map(Result::err)
+                .unwrap_or_else(|| Failure::new(format!("{place}: no choice is given"))),
             1 => continue,
-            _ if only_one => format!("{place}: it fits more than one of the choices"),
+            _ if only_one => Failure::new(format!("{place}: it fits more than one of the choices")),
             _ => continue,
         };
         return Err(problem);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn file_of_the_environment_is_found() {
+    fn password_file_of_environment_is_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let home = folder.path().display().to_string();
         assert_eq!(path(&Env::of([("HOME", home.as_str())])), None);

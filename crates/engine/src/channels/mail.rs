@@ -11,6 +11,7 @@ use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -38,9 +39,10 @@ impl Mail {
     ///
     /// # Errors
     /// A sentence: an address is malformed, or the certificates cannot be used.
-    pub(super) fn new(settings: MailSettings, url: &Url, password: Option<&SecretString>) -> Result<Self, String> {
-        let mailbox =
-            |text: &String| text.parse::<Mailbox>().map_err(|error| format!("`{text}`: {}", error_chain(&error)));
+    pub(super) fn new(settings: MailSettings, url: &Url, password: Option<&SecretString>) -> Result<Self, Failure> {
+        let mailbox = |text: &String| {
+            text.parse::<Mailbox>().map_err(|error| Failure::new(format!("`{text}`: {}", error_chain(&error))))
+        };
         let from = mailbox(&settings.from)?;
         let to = settings.to.iter().map(mailbox).collect::<Result<Vec<_>, _>>()?;
         let implicit = url.scheme() == "smtps";

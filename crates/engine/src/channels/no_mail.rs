@@ -1,5 +1,6 @@
 //! Mail in a program built without the feature `mail`: the configuration rejects mail channels, and no sender exists.
 
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use url::Url;
 
@@ -14,8 +15,8 @@ pub(super) use NoMail as Mail;
 pub(super) enum NoMail {}
 
 impl NoMail {
-    pub(super) fn new(_: MailSettings, _: &Url, _: Option<&SecretString>) -> Result<Self, String> {
-        Err(ABSENT.to_owned())
+    pub(super) fn new(_: MailSettings, _: &Url, _: Option<&SecretString>) -> Result<Self, Failure> {
+        Err(Failure::new(ABSENT))
     }
 }
 

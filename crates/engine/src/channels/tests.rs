@@ -162,7 +162,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn private_address_is_not_connected_to() {
+async fn private_address_gets_no_connection() {
     let mut server = server().await;
     let port = server.address.port();
     let hosts = ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "0.0.0.0"];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
+use ralph_types::failure::Failure;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
@@ -45,12 +46,12 @@ impl StaticModel {
     ///
     /// # Errors
     /// A sentence with the missing or invalid file and the reason.
-    pub fn load(folder: &Path) -> Result<Self, String> {
+    pub fn load(folder: &Path) -> Result<Self, Failure> {
         let mut hash = Sha256::new();
         let mut files = Vec::new();
         for name in EMBEDDING_FILES {
             let path = folder.join(name);
-            let wrong = |why: String| format!("{}: {why}", path.display());
+            let wrong = |why: String| Failure::new(format!("{}: {why}", path.display()));
             let size = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?.len();
             if size > MAX_FILE {
                 return Err(wrong(format!("it has {size} bytes; at most {MAX_FILE} are allowed")));
@@ -60,44 +61,54 @@ impl StaticModel {
             hash.update(&bytes);
             files.push(bytes);
         }
-        let [table, tokenizer, config] = &files[..] else { return Err("a model has three files".to_owned()) };
+        let [table, tokenizer, config] = &files[..] else { return Err(Failure::new("a model has three files")) };
         let name = HEXLOWER.encode(&hash.finalize()[..8]);
-        let wrong = |file: usize, why: String| format!("{}: {why}", folder.join(EMBEDDING_FILES[file]).display());
+        let wrong = |file: usize, why: Failure| {
+            Failure::new(format!("{}: {why}", folder.join(EMBEDDING_FILES[file]).display()))
+        };
         let tokenizer = tokenizer_of(tokenizer).map_err(|why| wrong(1, why))?;
         // Vectors are compared by cosine, so the model's normalization does not matter.
         serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(config)
-            .map_err(|error| wrong(2, format!("it is not a JSON object: {error}")))?;
+            .map_err(|error| wrong(2, format!("it is not a JSON object: {error}").into()))?;
         Self::of(name, tokenizer, table).map_err(|why| wrong(0, why))
     }
 
-    fn of(name: String, tokenizer: Tokenizer, file: &[u8]) -> Result<Self, String> {
+    fn of(name: String, tokenizer: Tokenizer, file: &[u8]) -> Result<Self, Failure> {
         let tensors = SafeTensors::deserialize(file).map_err(|error| error.to_string())?;
         let table = TABLES.iter().find_map(|name| tensors.tensor(name).ok());
         let table = table.ok_or_else(|| format!("it has none of the tensors {}", TABLES.join(", ")))?;
         let [count, dimensions] = *table.shape() else {
-            return Err(format!("its table has the shape {:?}; it must have two dimensions", table.shape()));
+            return Err(Failure::new(format!(
+                "its table has the shape {:?}; it must have two dimensions",
+                table.shape()
+            )));
         };
         if count == 0 || dimensions == 0 {
-            return Err("its table is empty".to_owned());
+            return Err(Failure::new("its table is empty"));
         }
         let vocabulary = tokenizer.get_vocab_size(true);
         let optional = |name: &str| match tensors.tensor(name) {
             Ok(tensor) if tensor.shape() == [vocabulary] => numbers(&tensor),
-            Ok(tensor) => {
-                Err(format!("{name} has the shape {:?}; the tokenizer knows {vocabulary} tokens", tensor.shape()))
-            }
+            Ok(tensor) => Err(Failure::new(format!(
+                "{name} has the shape {:?}; the tokenizer knows {vocabulary} tokens",
+                tensor.shape()
+            ))),
             Err(_) => Ok(Vec::new()),
         };
         let (weights, rows) = (optional("weights")?, optional("mapping")?);
         if rows.is_empty() && count < vocabulary {
-            return Err(format!("its table has {count} vectors; the tokenizer knows {vocabulary} tokens"));
+            return Err(Failure::new(format!(
+                "its table has {count} vectors; the tokenizer knows {vocabulary} tokens"
+            )));
         }
         if rows.iter().any(|row| !(0.0..count as f32).contains(row)) {
-            return Err(format!("its mapping names vectors that its table, which has {count}, does not have"));
+            return Err(Failure::new(format!(
+                "its mapping names vectors that its table, which has {count}, does not have"
+            )));
         }
         let table = numbers(&table)?;
         if !table.iter().chain(&weights).all(|number| number.is_finite()) {
-            return Err("it holds what is no number".to_owned());
+            return Err(Failure::new("it holds what is no number"));
         }
         let unknown = ["[UNK]", "<unk>"].iter().find_map(|token| tokenizer.token_to_id(token));
         Ok(Self { name, tokenizer, table, dimensions, weights, rows, unknown })
@@ -130,7 +141,7 @@ impl StaticModel {
 }
 
 /// Loads the tokenizer with padding and truncation disabled.
-fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, String> {
+fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, Failure> {
     let mut tokenizer =
         Tokenizer::from_bytes(bytes).map_err(|error| format!("it is not a valid tokenizer: {error}"))?;
     tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
@@ -139,7 +150,7 @@ fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, String> {
 }
 
 /// Returns a tensor's numbers as `f32`; integers are exact up to 2^24.
-fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
+fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, Failure> {
     fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f32) -> Vec<f32> {
         bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk)).collect()
     }
@@ -152,7 +163,7 @@ fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
         Dtype::I8 => each(bytes, |chunk| f32::from(i8::from_le_bytes(chunk))),
         Dtype::I32 => each(bytes, |chunk| i32::from_le_bytes(chunk) as f32),
         Dtype::I64 => each(bytes, |chunk| i64::from_le_bytes(chunk) as f32),
-        other => return Err(format!("its numbers have the type {other:?}, which is not supported")),
+        other => return Err(Failure::new(format!("its numbers have the type {other:?}, which is not supported"))),
     })
 }
 

@@ -2,16 +2,22 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::agent::Backend;
 use crate::channels::Channel;
 use crate::checks::CheckRunner;
 use crate::clock::ClockWatch;
+use crate::config::HookProgram;
+use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::host::Host;
 use crate::domain::model::ids::ForgeName;
+use crate::domain::report::dashboard_links::DashboardPages;
 use crate::domain::report::notice::Audience;
+use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::limits::Limits;
 use crate::domain::trust::outbound::OutboundFilter;
+use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::engine::channel_effects::Channels;
 use crate::engine::claim::HeldLeases;
@@ -34,7 +40,9 @@ use crate::engine::prompt_memory::Recall;
 use crate::engine::providers::Calls;
 use crate::engine::reconcile::{Reconciler, Rounds};
 use crate::engine::respondent::Respondent;
-use crate::engine::settings::{EngineSettings, ForgeSettings};
+use crate::engine::settings::{
+    CallSettings, ChannelRetrySettings, ForgeSettings, LoopFolders, Pace, QuestionSettings, RoundSettings,
+};
 use crate::engine::work::assist::Assistants;
 use crate::engine::work::handover::Handover;
 use crate::engine::work::images::Images;
@@ -47,38 +55,80 @@ use crate::store::loops::Slots;
 use crate::store::memory::StepMemory;
 use crate::workspace::Workspaces;
 
-/// Adapters and identities that the engine is composed of.
+/// Adapters and resolved sections of the configuration that the engine is composed of.
 pub struct EngineParts {
+    /// Parts of the services that other services use.
+    pub shared: SharedParts,
+    /// Parts of the services of work effects.
+    pub work: WorkParts,
+    /// Notification channels.
+    pub channels: Vec<Channel>,
+    /// Retry settings for messages to channels.
+    pub channel_retry: ChannelRetrySettings,
+    /// Intervals of the reconciliation.
+    pub rounds: RoundSettings,
+    /// Time for which logs and the session memory are kept after a loop's end, and processed deliveries after their receipt.
+    pub keep: Duration,
+}
+
+/// Parts of the services that other services use.
+pub struct SharedParts {
     /// Database, clock, metrics, traces and signals.
     pub context: ServiceContext,
     /// Accounts on forges by configured name.
-    pub forges: HashMap<ForgeName, ForgeAccount>,
-    /// Notification channels.
-    pub channels: Vec<Channel>,
+    pub accounts: HashMap<ForgeName, ForgeAccount>,
+    /// Watched repositories and the operator's policies.
+    pub forges: ForgeSettings,
     /// Git mirrors and work trees.
     pub workspaces: Workspaces,
+    /// Whether fetches omit blobs if the forge supports it.
+    pub partial_clone: bool,
     /// Agent backends by configured name.
     pub backends: HashMap<String, Arc<dyn Backend>>,
-    /// Backends that answer questions of the service, by configured name.
-    pub assistants: HashMap<String, Respondent>,
-    /// Backends that give second opinions, by configured name.
-    pub reviewers: HashMap<String, Respondent>,
+    /// Backends, their models and spending limits.
+    pub calls: CallSettings,
+    /// Settings of memory.
+    pub memory: MemorySettings,
+    /// Embedding model for looking up learnings, in addition to full-text search.
+    pub embedder: Option<Arc<StaticModel>>,
+    /// Key from which the tokens of session memory servers are derived.
+    pub mcp_key: String,
     /// Runner of checks.
     pub checks: CheckRunner,
+    /// Name of this installation; sandbox, network and folders of programs.
+    pub programs: Programs,
+    /// Hooks of the operator.
+    pub hooks: Vec<HookProgram>,
     /// Renderer of templates.
     pub renderer: Renderer,
     /// Filter that every text passes before it leaves the service.
     pub outbound: OutboundFilter,
-    /// Key from which the tokens of session memory servers are derived.
-    pub mcp_key: String,
     /// Key that signs the markers in the bot's comments.
     pub marker_key: MarkerKey,
+    /// Pages of the dashboard that comments link to; `None` if only this machine can reach the dashboard.
+    pub dashboard: Option<DashboardPages>,
     /// Identity of this process as an owner of leases.
     pub owner: LeaseOwner,
     /// Host of this process.
     pub host: Host,
-    /// Random name of this installation.
-    pub instance: String,
+    /// Maximum number of work effects that this process executes at the same time.
+    pub workers: usize,
+    /// Durations of leases, waits and retries.
+    pub pace: Pace,
+}
+
+/// Parts of the services of work effects.
+pub struct WorkParts {
+    /// Backends that answer questions of the service, by configured name.
+    pub assistants: HashMap<String, Respondent>,
+    /// Backends that give second opinions, by configured name.
+    pub reviewers: HashMap<String, Respondent>,
+    /// Settings of questions to assistants.
+    pub questions: QuestionSettings,
+    /// Settings of images in issues and comments.
+    pub images: ImageSettings,
+    /// Folders with one subfolder per loop.
+    pub folders: LoopFolders,
 }
 
 /// Services that other services use.
@@ -97,23 +147,23 @@ struct Foundation {
 }
 
 impl Foundation {
-    fn new(parts: EngineParts, audiences: Vec<Audience>, settings: &EngineSettings) -> Self {
-        let EngineParts { context, outbound, .. } = parts;
+    fn new(parts: SharedParts, audiences: Vec<Audience>) -> Self {
+        let SharedParts { context, outbound, pace, .. } = parts;
         let workspaces = Arc::new(parts.workspaces);
         let renderer = Arc::new(parts.renderer);
         let leases = Arc::new(Leases {
             context: context.clone(),
             owner: parts.owner,
-            workers: settings.workers,
+            workers: parts.workers,
             host: parts.host,
             held: HeldLeases::default(),
-            pace: settings.pace,
+            pace,
             watch: tokio::sync::Mutex::new(ClockWatch::new(context.clock.clone())),
         });
         let forges = Arc::new(Forges {
             context: context.clone(),
-            accounts: parts.forges,
-            settings: settings.forges.clone(),
+            accounts: parts.accounts,
+            settings: parts.forges,
             confirmed: ConfirmedRepositories::default(),
         });
         let mut backends: Vec<String> = parts.backends.keys().cloned().collect();
@@ -123,49 +173,49 @@ impl Foundation {
                 context: context.clone(),
                 leases: leases.clone(),
                 audiences,
-                memory: StepMemory { settings: settings.memory.clone(), masker: parts.checks.masker.clone() },
-                slots: slots(&settings.forges),
+                memory: StepMemory { settings: parts.memory.clone(), masker: parts.checks.masker.clone() },
+                slots: slots(&forges.settings),
             }),
             git: ForgeGit {
                 workspaces: workspaces.clone(),
                 outbound: outbound.clone(),
-                partial_clone: settings.partial_clone,
+                partial_clone: parts.partial_clone,
             },
             comments: Arc::new(Comments {
                 context: context.clone(),
                 renderer: renderer.clone(),
                 marker_key: parts.marker_key,
-                dashboard: settings.dashboard.clone(),
+                dashboard: parts.dashboard,
                 started_at: context.clock.now(),
-                default_backend: settings.calls.default_backend.clone(),
+                default_backend: parts.calls.default_backend.clone(),
             }),
             calls: Arc::new(Calls {
                 context: context.clone(),
-                settings: settings.calls.clone(),
+                settings: parts.calls,
                 backends: parts.backends,
                 outbound: outbound.clone(),
-            }),
-            recall: Arc::new(Recall {
-                context: context.clone(),
-                settings: settings.memory.clone(),
-                embedder: settings.embedder.clone(),
-                outbound,
-                mcp_key: parts.mcp_key,
             }),
             intake: Arc::new(Intake {
                 context: context.clone(),
                 forges: forges.clone(),
-                pace: settings.pace,
+                pace,
                 limits: ConcurrencyLimits::of_calls(INTAKE),
                 backends,
-                learns: settings.memory.learns(),
+                learns: parts.memory.learns(),
+            }),
+            recall: Arc::new(Recall {
+                context: context.clone(),
+                settings: parts.memory,
+                embedder: parts.embedder,
+                outbound,
+                mcp_key: parts.mcp_key,
             }),
             verification: Arc::new(Verification {
                 context: context.clone(),
                 workspaces,
                 checks: parts.checks,
-                programs: Arc::new(Programs { instance: parts.instance, settings: settings.programs.clone() }),
-                hooks: settings.hooks.clone(),
+                programs: Arc::new(parts.programs),
+                hooks: parts.hooks,
             }),
             context,
             leases,
@@ -175,7 +225,7 @@ impl Foundation {
     }
 
     /// Composes the services of work effects.
-    fn work(&self, respondents: Respondents, settings: &EngineSettings) -> Work {
+    fn work(&self, parts: WorkParts) -> Work {
         let Self { context, forges, calls, verification, .. } = self;
         let program_runs =
             ProgramRuns { context: context.clone(), calls: calls.clone(), programs: verification.programs.clone() };
@@ -183,9 +233,9 @@ impl Foundation {
             context: context.clone(),
             calls: calls.clone(),
             program_runs: program_runs.clone(),
-            respondents: respondents.assistants,
+            respondents: parts.assistants,
             masker: verification.checks.masker.clone(),
-            settings: settings.questions.clone(),
+            settings: parts.questions,
         };
         let prompts = Prompts {
             context: context.clone(),
@@ -195,18 +245,14 @@ impl Foundation {
             recall: self.recall.clone(),
             renderer: self.renderer.clone(),
         };
-        let images = Images {
-            forges: forges.clone(),
-            settings: settings.images.clone(),
-            folder: settings.folders.images.clone(),
-        };
+        let images = Images { forges: forges.clone(), settings: parts.images, folder: parts.folders.images.clone() };
         let runs = Arc::new(Runs {
             context: context.clone(),
             calls: calls.clone(),
             verification: verification.clone(),
             prompts,
             images,
-            folders: settings.folders.clone(),
+            folders: parts.folders,
         });
         Work {
             executor: self.executor.clone(),
@@ -226,7 +272,7 @@ impl Foundation {
                 calls: calls.clone(),
                 verification: verification.clone(),
                 program_runs,
-                reviewers: respondents.reviewers,
+                reviewers: parts.reviewers,
             },
             handover: Handover {
                 context: context.clone(),
@@ -238,23 +284,13 @@ impl Foundation {
     }
 }
 
-/// Backends that answer questions, and backends that give second opinions, by configured name.
-struct Respondents {
-    assistants: HashMap<String, Respondent>,
-    reviewers: HashMap<String, Respondent>,
-}
-
 impl Engine {
     /// Composes the services.
-    pub fn new(mut parts: EngineParts, settings: EngineSettings) -> Self {
-        let respondents = Respondents {
-            assistants: std::mem::take(&mut parts.assistants),
-            reviewers: std::mem::take(&mut parts.reviewers),
-        };
-        let channels = std::mem::take(&mut parts.channels);
+    pub fn new(parts: EngineParts) -> Self {
+        let EngineParts { channels, channel_retry, rounds, keep, .. } = parts;
         let audiences = channels.iter().map(|channel| channel.audience().clone()).collect();
-        let foundation = Foundation::new(parts, audiences, &settings);
-        let work = foundation.work(respondents, &settings);
+        let foundation = Foundation::new(parts.shared, audiences);
+        let work = foundation.work(parts.work);
         let Foundation {
             context, leases, executor, forges, git, comments, calls, recall, intake, verification, ..
         } = foundation;
@@ -264,8 +300,8 @@ impl Engine {
             leases: leases.clone(),
             workspaces: workspaces.clone(),
             recall: recall.clone(),
-            folders: settings.folders,
-            keep: settings.keep,
+            folders: work.runs.folders.clone(),
+            keep,
         };
         Self {
             store: context.store.clone(),
@@ -275,15 +311,15 @@ impl Engine {
                 context: context.clone(),
                 leases: leases.clone(),
                 channels,
-                retry: settings.channel_retry,
-                dashboard: settings.dashboard,
+                retry: channel_retry,
+                dashboard: comments.dashboard.clone(),
                 instance: verification.programs.instance.clone(),
             }),
             presence: Arc::new(Presence {
                 context: context.clone(),
                 forges: forges.clone(),
                 workspaces: workspaces.clone(),
-                pace: settings.pace,
+                pace: leases.pace,
             }),
             forge_effects: Arc::new(ForgeEffects {
                 context: context.clone(),
@@ -299,7 +335,7 @@ impl Engine {
                 comments,
                 intake: intake.clone(),
                 housekeeping,
-                rounds: Rounds { settings: settings.rounds, looks: Mutex::new(LookSchedule::default()) },
+                rounds: Rounds { settings: rounds, looks: Mutex::new(LookSchedule::default()) },
             }),
             runs: work.runs.clone(),
             work: Arc::new(work),

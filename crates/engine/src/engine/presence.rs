@@ -148,8 +148,10 @@ impl Presence {
             None if before.is_some() => {
                 tracing::info!(forge = %name, "the forge answers again; its loops continue")
             }
-            Some(absence) if before.as_ref() != Some(&absence) => tracing::error!("{absence}"),
-            _ => {}
+            Some(absence) if before.as_ref() == Some(&absence) => {}
+            Some(absence) if absence.refused => tracing::error!("{absence}"),
+            Some(absence) => tracing::warn!("{absence}"),
+            None => {}
         }
         Ok(failure.is_none())
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 
 use crate::clock::Clock;
@@ -222,7 +223,7 @@ struct RepositoryLearnings {
 
 #[async_trait]
 impl mcp::Learnings for RepositoryLearnings {
-    async fn search(&self, query: &str) -> Result<Vec<String>, String> {
+    async fn search(&self, query: &str) -> Result<Vec<String>, Failure> {
         let embedding = self.embedder.as_ref().map(|model| model.embed(query));
         let (task_type, repository) = (self.task_type, self.repository.clone());
         let query = LearningQuery { text: query.to_owned(), task_type, repository, embedding };

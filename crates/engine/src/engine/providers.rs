@@ -352,7 +352,7 @@ impl Calls {
             match change {
                 BackendChange::Parked { backend, kind, until, reason } => {
                     self.context.metrics.parked(backend, &kind.to_string().replace(' ', "_"));
-                    tracing::warn!(backend, %kind, until_ms = until.0, reason, "a backend cools down");
+                    tracing::info!(backend, %kind, until_ms = until.0, reason, "a backend cools down");
                 }
                 BackendChange::Disabled { backend, kind, reason } => {
                     tracing::error!(backend, %kind, reason, "a backend is disabled until a person acts; see `ralph-bot backends`");
@@ -360,7 +360,7 @@ impl Calls {
                 BackendChange::Claimed { backend, loop_id, until, reason } => {
                     let until_ms = until.map(|until| until.0);
                     self.context.metrics.parked(backend, "claimed");
-                    tracing::warn!(
+                    tracing::info!(
                         backend,
                         loop_id,
                         until_ms,

@@ -87,7 +87,7 @@ mod tests {
     use crate::domain::model::ids::Timestamp;
 
     #[test]
-    fn only_deliveries_that_never_arrived_are_asked_for() {
+    fn only_missed_deliveries_are_requested() {
         let attempt = |id: i64, delivery: &str, at: i64, succeeded: bool| AttemptedDelivery {
             id,
             delivery: delivery.to_owned(),

@@ -2,64 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{AssistantChoice, ForgeUpdates, HookProgram, KeySources, MoneyLimits, RepoPattern};
+use crate::config::{AssistantChoice, ForgeUpdates, KeySources, MoneyLimits, RepoPattern};
 use crate::domain::knowledge::intelligence::ContextSettings;
-use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, RepoRef};
 use crate::domain::providers::backends::{BackendModels, BackendsSettings};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::ModelRules;
-use crate::domain::report::dashboard_links::DashboardPages;
 use crate::domain::trust::egress::Egress;
-use crate::domain::trust::images::ImageSettings;
 use crate::domain::trust::policy::Policy;
-use crate::embed::StaticModel;
 use crate::forge::http::jitter;
 use crate::process::SandboxTier;
 use crate::process::sandbox::SandboxSettings;
 
 /// Wait after a failed step, so that a failing store is not called in a tight loop.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_secs(1);
-
-/// Sections of all services. [`Engine::new`](super::Engine::new) gives each service its own.
-#[derive(Debug, Clone)]
-pub struct EngineSettings {
-    /// Watched repositories and the operator's policies.
-    pub forges: ForgeSettings,
-    /// Backends, their models and spending limits.
-    pub calls: CallSettings,
-    /// Questions to assistants.
-    pub questions: QuestionSettings,
-    /// Memory.
-    pub memory: MemorySettings,
-    /// Embedding model for looking up learnings, in addition to full-text search.
-    pub embedder: Option<Arc<StaticModel>>,
-    /// Programs: sandbox, network and scratch folder.
-    pub programs: ProgramSettings,
-    /// Hooks of the operator.
-    pub hooks: Vec<HookProgram>,
-    /// Images in issues and comments.
-    pub images: ImageSettings,
-    /// Folders with one subfolder per loop.
-    pub folders: LoopFolders,
-    /// Durations of leases, waits and retries.
-    pub pace: Pace,
-    /// Retry settings for messages to channels.
-    pub channel_retry: ChannelRetrySettings,
-    /// Intervals of the reconciliation.
-    pub rounds: RoundSettings,
-    /// Time for which logs and the session memory are kept after a loop's end, and processed deliveries after their receipt.
-    pub keep: Duration,
-    /// Pages of the dashboard that comments link to; `None` if only this machine can reach the dashboard.
-    pub dashboard: Option<DashboardPages>,
-    /// Whether fetches omit blobs if the forge supports it.
-    pub partial_clone: bool,
-    /// Maximum number of work effects that a process executes at the same time.
-    pub workers: usize,
-}
 
 /// Watched repositories and the operator's policies.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation, JsonObject,
@@ -86,8 +87,8 @@ impl Tools {
     pub async fn call(&self, name: &str, arguments: &str) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
         let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
         let answer = match serde_json::from_str(arguments) {
-            Ok(arguments) => self.answer(name, arguments).await.unwrap_or_else(|| Err(self.unknown(name))),
-            Err(error) => Err(format!("the arguments are wrong: {error}")),
+            Ok(arguments) => self.answer(name, arguments).await.unwrap_or_else(|| Err(self.unknown(name).into())),
+            Err(error) => Err(Failure::new(format!("the arguments are wrong: {error}"))),
         };
         self.passed(answer)
     }
@@ -126,14 +127,14 @@ impl Tools {
         tools
     }
 
-    fn passed(&self, answer: Result<String, String>) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
+    fn passed(&self, answer: Result<String, Failure>) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
         let outbound = &self.session.outbound;
-        answer.map(|text| outbound.answer(&text)).map_err(|text| outbound.answer(&text))
+        answer.map(|text| outbound.answer(&text)).map_err(|failure| outbound.answer(&failure.to_string()))
     }
 
     /// Returns a tool's answer or an error for the agent; `None` if the tool does not exist. Answers one question of a run
     /// at a time, across its connections.
-    async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, String>> {
+    async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, Failure>> {
         let _turn = self.session.turn.lock().await;
         Some(match (name, &self.session.learnings) {
             ("search", _) => self.search(arguments).await,
@@ -144,7 +145,7 @@ impl Tools {
         })
     }
 
-    async fn search(&self, arguments: JsonObject) -> Result<String, String> {
+    async fn search(&self, arguments: JsonObject) -> Result<String, Failure> {
         let query: SessionQuery = read(arguments)?;
         let id = self.session.loop_id.clone();
         let found = self
@@ -156,14 +157,14 @@ impl Tools {
         Ok(session::found_text(&found, self.session.answer_tokens))
     }
 
-    async fn list_summaries(&self, arguments: JsonObject) -> Result<String, String> {
+    async fn list_summaries(&self, arguments: JsonObject) -> Result<String, Failure> {
         let SummaryArguments { since } = read(arguments)?;
         let id = self.session.loop_id.clone();
         let read = self.session.store.read(move |c| within(c, MAX_TIME, |c| store::session::summaries(c, &id, since)));
         Ok(session::summaries_text(&read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
-    async fn get_turn(&self, arguments: JsonObject) -> Result<String, String> {
+    async fn get_turn(&self, arguments: JsonObject) -> Result<String, Failure> {
         let TurnArguments { iteration } = read(arguments)?;
         let id = self.session.loop_id.clone();
         let turns = move |c: &Connection| store::session::turns(c, &id, iteration..=iteration);
@@ -171,7 +172,7 @@ impl Tools {
         Ok(session::turns_text(iteration, &read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
-    async fn learnings(&self, learnings: &dyn Learnings, arguments: JsonObject) -> Result<String, String> {
+    async fn learnings(&self, learnings: &dyn Learnings, arguments: JsonObject) -> Result<String, Failure> {
         let LearningArguments { query } = read(arguments)?;
         let query: String = query.chars().take(MAX_LEARNINGS_QUERY).collect();
         let found = learnings.search(&query).await?;
@@ -204,7 +205,7 @@ impl ServerHandler for Tools {
     ) -> Result<CallToolResponse, ErrorData> {
         let Ok(_waits) = self.waiting.try_acquire() else {
             let told = format!("more than {MAX_WAITING} questions wait for an answer; ask them one after the other");
-            return Ok(told_back(self.passed(Err(told))));
+            return Ok(told_back(self.passed(Err(told.into()))));
         };
         match self.answer(&request.name, request.arguments.unwrap_or_default()).await {
             Some(answer) => Ok(told_back(self.passed(answer))),
@@ -235,10 +236,10 @@ fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
 }
 
 /// Parses a tool's arguments; the error names invalid ones.
-fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
+fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
     // Null counts as missing, because agents fill in all fields of a schema.
     let given: JsonObject = arguments.into_iter().filter(|(_, value)| !value.is_null()).collect();
-    serde_json::from_value(given.into()).map_err(|error| format!("the arguments are wrong: {error}"))
+    serde_json::from_value(given.into()).map_err(|error| Failure::new(format!("the arguments are wrong: {error}")))
 }
 
 /// Returns the message for the agent after a store failure, and logs the cause.

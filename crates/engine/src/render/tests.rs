@@ -467,7 +467,7 @@ fn titles_contain_no_mentions() {
 }
 
 #[test]
-fn hidden_teams_are_named_with_what_to_do() {
+fn hidden_teams_are_named_with_advice() {
     let view = View::WhoMay(WhoMayView {
         who: "member".into(),
         label: "ralph:run".into(),

@@ -642,7 +642,7 @@ mod tests {
 
     /// Rules about a counter's increase would miss its first count if the series did not exist before.
     #[test]
-    fn counters_whose_increase_alerts_ask_for_start_at_zero() {
+    fn alerted_counters_start_at_zero() {
         let text = Metrics::new().encode_plain();
         let increase = regex::Regex::new(r"\bincrease\((\w+)(?:\{([^}]*)\})?\[").expect("a pattern");
         let mut asked = 0;

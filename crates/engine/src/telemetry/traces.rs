@@ -21,6 +21,7 @@ mod otlp;
 use absent::NoExporter as Exporter;
 #[cfg(feature = "traces")]
 use otlp::OtlpExporter as Exporter;
+use ralph_types::failure::Failure;
 
 /// Span of finished work.
 #[derive(Debug, Clone)]
@@ -88,7 +89,7 @@ impl Tracer {
     ///
     /// # Errors
     /// A sentence: the client cannot start, or the program was built without traces.
-    pub fn start(endpoint: &Url, runtime: Handle) -> Result<Self, String> {
+    pub fn start(endpoint: &Url, runtime: Handle) -> Result<Self, Failure> {
         Exporter::start(endpoint, runtime).map(|exporter| Self { exporter: Some(Arc::new(exporter)) })
     }
 
@@ -110,7 +111,7 @@ impl Tracer {
         // The call blocks its thread.
         let last = tokio::task::spawn_blocking(move || exporter.stop());
         if let Ok(Err(error)) = last.await {
-            tracing::debug!(error, "the last spans were not sent");
+            tracing::debug!(%error, "the last spans were not sent");
         }
     }
 }

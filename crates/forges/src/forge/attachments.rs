@@ -120,7 +120,7 @@ impl Downloader {
         credential: Option<&HeaderValue>,
         limits: &DownloadLimits,
     ) -> Result<reqwest::Response, DownloadFailure> {
-        let access = self.addresses.access(address, &limits.hosts).map_err(Final)?;
+        let access = self.addresses.access(address, &limits.hosts).map_err(|why| Final(why.to_string()))?;
         let client = if access == ServerAccess::Public { &self.public } else { &self.own };
         let mut request = client.get(address.clone());
         if let Some(credential) = credential.filter(|_| access == ServerAccess::Forge) {

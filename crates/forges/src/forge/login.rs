@@ -242,7 +242,7 @@ mod tests {
 
     /// The example of RFC 7636, appendix B.
     #[test]
-    fn challenge_is_that_of_the_standard() {
+    fn challenge_matches_the_standard() {
         let verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
         assert_eq!(challenge(verifier), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
     }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_are_told_apart() {
+    async fn login_refusals_are_classified() {
         use LoginFailure::{Client, Refused, Unavailable};
         let kind = |failure: &LoginFailure| match failure {
             Refused(_) => "refused",

@@ -10,6 +10,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use ralph_types::failure::Failure;
+
 use super::stat::ProcessStat;
 use crate::domain::trust::limits::SandboxLimits;
 
@@ -44,21 +46,23 @@ struct GroupFacts {
 }
 
 /// Returns the folder of the service's own group, or the reason why runs get no control groups.
-fn decide(facts: &GroupFacts) -> Result<PathBuf, String> {
-    let Some(folder) = &facts.folder else { return Err("the machine has no control groups of version 2".to_owned()) };
+fn decide(facts: &GroupFacts) -> Result<PathBuf, Failure> {
+    let Some(folder) = &facts.folder else {
+        return Err(Failure::new("the machine has no control groups of version 2"));
+    };
     if facts.is_root {
-        return Err("the service is in the root group".to_owned());
+        return Err(Failure::new("the service is in the root group"));
     }
     let missing: Vec<&str> =
         NEEDED.into_iter().filter(|name| !facts.controllers.iter().any(|found| found == name)).collect();
     if !missing.is_empty() {
-        return Err(format!("its control group has no controller for {}", missing.join(" and ")));
+        return Err(Failure::new(format!("its control group has no controller for {}", missing.join(" and "))));
     }
     if !facts.writable {
-        return Err("it may not create control groups (systemd: `Delegate=yes`)".to_owned());
+        return Err(Failure::new("it may not create control groups (systemd: `Delegate=yes`)"));
     }
     if facts.others > 0 {
-        return Err("other programs are in its control group".to_owned());
+        return Err(Failure::new("other programs are in its control group"));
     }
     Ok(folder.clone())
 }
@@ -101,14 +105,14 @@ fn folder_of(cgroup: &str, mountinfo: &str) -> Option<PathBuf> {
 
 /// Returns the folder in which groups of runs are created, or the reason why there is none. Determined once per
 /// process.
-pub(super) fn parent() -> Result<&'static Path, &'static str> {
-    static PARENT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+pub(super) fn parent() -> Result<&'static Path, Failure> {
+    static PARENT: OnceLock<Result<PathBuf, Failure>> = OnceLock::new();
     let found = PARENT.get_or_init(|| {
         let folder = decide(&GroupFacts::here())?;
         take_over(&folder).map_err(|error| format!("its control group cannot be used: {error}"))?;
         Ok(folder)
     });
-    found.as_deref().map_err(String::as_str)
+    found.as_deref().map_err(Clone::clone)
 }
 
 /// Moves the processes of a group into a child group, enables controllers for other child groups, and removes groups
@@ -252,7 +256,7 @@ mod tests {
             controllers: ["cpu", "memory", "pids"].map(str::to_owned).into(),
             others: 0,
         };
-        assert_eq!(decide(&good), Ok("/sys/fs/cgroup/x".into()));
+        assert_eq!(decide(&good).ok(), Some("/sys/fs/cgroup/x".into()));
         for (facts, words) in [
             (GroupFacts { folder: None, ..good.clone() }, "no control groups of version 2"),
             (GroupFacts { is_root: true, ..good.clone() }, "root group"),
@@ -260,13 +264,13 @@ mod tests {
             (GroupFacts { controllers: vec!["cpu".to_owned()], ..good.clone() }, "no controller for memory and pids"),
             (GroupFacts { others: 1, ..good.clone() }, "other programs"),
         ] {
-            assert!(decide(&facts).unwrap_err().contains(words), "{facts:?}");
+            assert!(decide(&facts).unwrap_err().to_string().contains(words), "{facts:?}");
         }
     }
 
     /// Uses a folder with files like the kernel's, which enforces nothing.
     #[tokio::test]
-    async fn group_of_a_run_has_its_limits_and_tells_what_was_reached() {
+    async fn run_group_enforces_limits_and_reports_reached_limit() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();

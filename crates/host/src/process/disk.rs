@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_told() {
+    fn too_deep_folder_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut deep = folder.path().to_owned();
         for _ in 0..MOST_DEPTH + 1 {

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn score_of_children_is_higher_than_that_of_the_service() {
+    fn children_have_higher_memory_score_than_service() {
         assert_eq!([-1000, -100, 0, 600, 1000].map(score), [-500, 400, 500, 1000, 1000]);
     }
 

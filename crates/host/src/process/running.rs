@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdout};
@@ -62,7 +63,8 @@ pub async fn run(
     let sandbox = match &spec.sandbox {
         Sandbox::None => None,
         Sandbox::View(view) => {
-            let failed = |reason| ProcessError::Sandbox { program: spec.program.clone(), reason };
+            let failed =
+                |reason: Failure| ProcessError::Sandbox { program: spec.program.clone(), reason: reason.to_string() };
             let builder = match &view.settings.mechanism {
                 SandboxMechanism::Bubblewrap => {
                     SandboxBuilder::Bubblewrap(installed_bubblewrap().await.map_err(failed)?)

@@ -49,6 +49,7 @@ pub(super) use failure::setup_failure;
 pub(super) use landlock::END_ALL;
 pub use landlock::confined_exec;
 pub(super) use mounts::Mounts;
+use ralph_types::failure::Failure;
 pub use tools::{tool_environment, tools};
 pub use user::SandboxUser;
 pub(super) use user::{UserLease, pipe_of};
@@ -247,7 +248,7 @@ impl SandboxView {
         program: (&Path, &Path),
         environment: &[(OsString, OsString)],
         ports: &[u16],
-    ) -> Result<Prepared, String> {
+    ) -> Result<Prepared, Failure> {
         match builder {
             SandboxBuilder::Bubblewrap(bubblewrap) => self.in_namespaces(bubblewrap, program, environment),
             SandboxBuilder::Landlock(helper) => self.confine(helper, program, environment, ports),
@@ -259,7 +260,7 @@ impl SandboxView {
         bubblewrap: &Bubblewrap,
         (program, cwd): (&Path, &Path),
         environment: &[(OsString, OsString)],
-    ) -> Result<Prepared, String> {
+    ) -> Result<Prepared, Failure> {
         let user = self.settings.user.where_root().filter(|_| self.settings.has(Defence::User));
         let user = user.map(SandboxUser::lease).transpose()?;
         let id = user.as_ref().map(UserLease::user);
@@ -272,7 +273,7 @@ impl SandboxView {
         };
         let mut numbers = DATA_FDS;
         let mut files = Vec::new();
-        let mut add = |options: &[&str], content: &[u8], path: Option<&str>| -> Result<(), String> {
+        let mut add = |options: &[&str], content: &[u8], path: Option<&str>| -> Result<(), Failure> {
             let number = numbers.next().ok_or(TOO_MANY_FILES)?;
             let file = readable(content).map_err(no_memory)?;
             files.push((number, rustix::io::fcntl_dupfd_cloexec(&file, number).map_err(no_memory)?));

@@ -7,6 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
@@ -114,12 +115,12 @@ pub struct SandboxProbe {
     /// Level of isolation.
     pub tier: SandboxTier,
     /// Version of bubblewrap, or the reason why the sandbox cannot be used, with advice.
-    pub bubblewrap: Result<String, String>,
+    pub bubblewrap: Result<String, Failure>,
     /// Attempts in a sandbox of bubblewrap; empty if bubblewrap does not run.
     pub escapes: Vec<EscapeTest>,
     /// Attempts in a sandbox without namespaces, or the reason why Landlock cannot confine programs; `None` if this
     /// was not tested, because bubblewrap isolates.
-    pub landlock: Option<Result<Vec<EscapeTest>, String>>,
+    pub landlock: Option<Result<Vec<EscapeTest>, Failure>>,
 }
 
 impl SandboxProbe {
@@ -130,7 +131,7 @@ impl SandboxProbe {
                 let failed: Vec<_> = self.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
                 format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
             }
-            Err(why) => why.clone(),
+            Err(why) => why.to_string(),
         }
     }
 }
@@ -150,7 +151,7 @@ const READ_KERNEL: &str = "read data of the kernel";
 
 /// Checks that the kernel enforces the limits of runs on this machine. The error is the reason why they are only
 /// measured.
-pub fn enforces_limits() -> Result<(), &'static str> {
+pub fn enforces_limits() -> Result<(), Failure> {
     cgroup::parent().map(drop)
 }
 
@@ -204,14 +205,14 @@ pub async fn probe_sandbox(settings: &ProbeSettings) -> SandboxProbe {
 ///
 /// # Errors
 /// The reason why programs cannot be confined, with advice.
-pub async fn probe_landlock(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, String> {
+pub async fn probe_landlock(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, Failure> {
     let program = settings.program.clone().ok_or("the path of this program is unknown")?;
     let mut settings = settings.clone();
     settings.settings.mechanism = SandboxMechanism::Landlock(program);
     attempts(&settings).await
 }
 
-async fn attempts(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, String> {
+async fn attempts(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, Failure> {
     let existing = settings.folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
     let folder = tempfile::tempdir_in(existing).map_err(|e| format!("no temporary folder for the test: {e}"))?;
     let folder_path = folder.path().canonicalize().map_err(|e| e.to_string())?;
@@ -281,7 +282,7 @@ impl EscapeSetup {
     }
 
     /// Runs the script that tries to escape in the sandbox, while a process outside has a canary in its environment.
-    async fn inside(&self) -> Result<Vec<EscapeTest>, String> {
+    async fn inside(&self) -> Result<Vec<EscapeTest>, Failure> {
         let port = self.listener.local_addr().map_err(|e| e.to_string())?.port();
         let udp_port = self.datagrams.local_addr().map_err(|e| e.to_string())?.port();
         let in_environment = format!("environment-{}", self.canary);
@@ -297,7 +298,7 @@ impl EscapeSetup {
         };
         let mut holder = Box::pin(super::run(holder, &stop, Some(&mut lines)));
         tokio::select! {
-            ended = &mut holder => return Err(format!("the test of the sandbox ended early: {ended:?}")),
+            ended = &mut holder => return Err(Failure::new(format!("the test of the sandbox ended early: {ended:?}"))),
             () = up.cancelled() => {}
         }
         let program = self.program.clone().unwrap_or_default();
@@ -316,7 +317,11 @@ impl EscapeSetup {
         let ran = self.tree.join("ran").is_file() && seen.trim_end().ends_with("end");
         let called = program.as_os_str().is_empty() || (seen.contains(BEGIN) && seen.contains(END));
         if !ran || !called {
-            return Err(format!("a script in the sandbox did not run: {:?}, {}", tried.ended, tried.stderr.text()));
+            return Err(Failure::new(format!(
+                "a script in the sandbox did not run: {:?}, {}",
+                tried.ended,
+                tried.stderr.text()
+            )));
         }
         let reached = tokio::time::timeout(ARRIVAL_TIMEOUT, self.listener.accept()).await.is_ok();
         let reached = reached || tokio::time::timeout(ARRIVAL_TIMEOUT, self.datagrams.recv(&mut [0])).await.is_ok();
@@ -354,7 +359,7 @@ impl EscapeSetup {
 
     /// Starts a daemon inside and kills only bubblewrap, after which all processes must end. Also checks that no
     /// program has the uid of the host's root.
-    async fn survival(&self) -> Result<Vec<EscapeTest>, String> {
+    async fn survival(&self) -> Result<Vec<EscapeTest>, Failure> {
         let script = "setsid sh -c 'sleep 300 & sleep 300' & echo up; sleep 300";
         let mut spec = self.spec(script, Sandbox::of(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
         spec.limits.grace = Duration::ZERO;

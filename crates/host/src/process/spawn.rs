@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
@@ -119,7 +120,8 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let mut prepared = match sandbox {
         None => None,
         Some((view, builder)) => {
-            let failed = |reason| ProcessError::Sandbox { program: program.clone(), reason };
+            let failed =
+                |reason: Failure| ProcessError::Sandbox { program: program.clone(), reason: reason.to_string() };
             let here = matches!(builder, SandboxBuilder::Landlock(_)).then(|| spec.egress()).flatten();
             let (proxy, port) = here.map(|_| egress_proxy::listen_here()).transpose().map_err(no_proxy)?.unzip();
             let ports: Vec<u16> =

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_are_read_and_nothing_is_waited_for() {
+    fn only_regular_files_are_read_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "a text").unwrap();

@@ -16,6 +16,8 @@ pub mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ralph_types::failure::Failure;
+
 pub use attribution::{LoopCredit, carried, credit_iteration, credit_loop, uplift};
 pub use recall::{LearningSearchResult, Lookup, recall, search};
 pub use reflections::{ReflectionRef, add_reflection, edit_reflection, reflections, remove_reflection};
@@ -80,10 +82,10 @@ impl StoredLearning {
     }
 
     /// Verifies the row; returns its learning, or the problem.
-    fn open(&self) -> Result<Learning, String> {
+    fn open(&self) -> Result<Learning, Failure> {
         let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
         if learning.checksum() != self.checksum || learning.id != self.id {
-            return Err("its checksum does not hold".to_owned());
+            return Err(Failure::new("its checksum does not hold"));
         }
         Ok(learning)
     }
@@ -399,7 +401,7 @@ fn opened(rows: Vec<StoredLearning>) -> (Vec<Learning>, Vec<DamagedLearning>) {
     for stored in rows {
         match stored.open() {
             Ok(learning) => learnings.push(learning),
-            Err(reason) => damaged.push(DamagedLearning { id: stored.id, row: stored.row, reason }),
+            Err(reason) => damaged.push(DamagedLearning { id: stored.id, row: stored.row, reason: reason.to_string() }),
         }
     }
     (learnings, damaged)

@@ -15,6 +15,8 @@ mod words;
 
 use std::ops::RangeInclusive;
 
+use ralph_types::failure::Failure;
+
 use super::{StoreError, StoreResult};
 use crate::domain::knowledge::intelligence::ToolUse;
 use crate::domain::knowledge::session::{EventKind, RunningTurn, SessionEvent, SessionSummary, SessionTurn, TurnRole};
@@ -224,7 +226,7 @@ pub(super) fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
     let kind: String = row.get(1)?;
     Ok(SessionEvent {
         iteration: row.get(0)?,
-        kind: kind.parse().map_err(|detail| StoreError::Bug { detail })?,
+        kind: kind.parse().map_err(|why: Failure| StoreError::Bug { detail: why.to_string() })?,
         tool: row.get(2)?,
         path: row.get(3)?,
         text: packed::text(row.get_ref(4)?)?,

@@ -67,7 +67,7 @@ pub(super) fn write_loop(
                 error = outcome.as_ref().err().map(ToString::to_string),
                 "the database cannot be written now; outcomes are kept in memory and stored later"
             ),
-            (1.., 0) => tracing::warn!("the outcomes that were kept in memory are stored"),
+            (1.., 0) => tracing::info!("the outcomes that were kept in memory are stored"),
             _ => {}
         }
     }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn complete_bodies_are_waited_for() {
+    async fn server_waits_for_complete_bodies() {
         let room = BodyRoom::default();
         let (complete, late) = (room.enter(), room.enter());
         complete.add(DELIVERIES_BYTES).await;

@@ -27,14 +27,13 @@ use axum::Router;
 use axum::extract::OriginalUri;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::MethodRouter;
 use serde::Serialize;
 use tower_http::timeout::TimeoutLayer;
 
 use super::WebState;
 use super::markup::beside_tasks;
-use openapi::Operation;
-use problem::ApiProblem;
+use openapi::ApiRoute;
+use problem::{ApiProblem, ApiResult};
 
 /// Path of the API.
 pub const ROOT: &str = "/api/v1";
@@ -42,21 +41,6 @@ pub const ROOT: &str = "/api/v1";
 pub const VERSION_HEADER: HeaderName = HeaderName::from_static("ralph-bot-version");
 /// Time limit of a request other than a stream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Result of a handler.
-type ApiResult = Result<Response, ApiProblem>;
-
-/// Route with its description.
-struct ApiRoute {
-    operation: Operation,
-    handler: MethodRouter<Arc<WebState>>,
-}
-
-impl ApiRoute {
-    fn new(operation: Operation, handler: MethodRouter<Arc<WebState>>) -> Self {
-        Self { operation, handler }
-    }
-}
 
 /// Returns all routes.
 fn table() -> Vec<ApiRoute> {

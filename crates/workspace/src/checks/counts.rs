@@ -55,7 +55,7 @@ use crate::domain::model::task::{MAX_TEST_NAMES, TestCounts, TestResults};
 
 pub use json::read_json;
 pub use junit::read_junit;
-use runs::TestRun;
+use runs::{Runner, TestOutcome, TestRun};
 
 /// Defines a constant pattern in which `^` and `$` match at line ends.
 macro_rules! pattern {
@@ -70,22 +70,6 @@ use pattern;
 const MAX_NAME: usize = 200;
 /// Maximum number of prefixes before one line.
 const MAX_PREFIXES: u8 = 2;
-
-/// Test runner, or a family of runners with the same output. Its texts appear in `docs/reference/runners.md`, which a test
-/// generates.
-#[cfg_attr(not(test), allow(dead_code, reason = "only the generated page has the texts"))]
-struct Runner {
-    /// Names, for people.
-    name: &'static str,
-    /// Versions whose recorded output is a fixture; empty if the format is taken from documentation and issues.
-    versions: &'static str,
-    /// Prefix of the names of its fixtures.
-    fixtures: &'static str,
-    /// Description of the lines that are read, for people.
-    reads: &'static str,
-    /// Finds the runner's runs in an output whose escape sequences were removed.
-    read: fn(&str) -> Vec<TestRun>,
-}
 
 /// Runners with code of their own. `table` has those that are read by patterns alone.
 static RUNNERS: [Runner; 33] = [
@@ -289,14 +273,6 @@ fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Optio
         *field = field.saturating_add(number);
     }
     counts
-}
-
-/// Kind of count that a runner's word belongs to.
-#[derive(Clone, Copy)]
-enum TestOutcome {
-    Passing,
-    Failing,
-    Skipped,
 }
 
 /// Returns the number in a group of a match; 0 if it is missing or too large.

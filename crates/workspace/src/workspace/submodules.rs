@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use url::Url;
 
 use super::git::{GitCommand, GitUrl};
@@ -49,13 +50,14 @@ impl Workspaces {
                 let by_address = |url: &String| access_of(&from, url, &self.settings.submodule_hosts);
                 let listed = copy.or_else(|| module.url.as_ref().map(by_address));
                 let outcome = match listed {
-                    _ if seen > MOST_SUBMODULES => Err(format!("there are more than {MOST_SUBMODULES} submodules")),
-                    None => Err("it has no address in `.gitmodules`".to_owned()),
-                    Some(None) if from.url.starts_with("file:") => {
-                        Err("the repository has no copy of it; run `git submodule update --init --recursive`"
-                            .to_owned())
+                    _ if seen > MOST_SUBMODULES => {
+                        Err(Failure::new(format!("there are more than {MOST_SUBMODULES} submodules")))
                     }
-                    Some(None) => Err("its host is neither the repository's nor in `submodules.hosts`".to_owned()),
+                    None => Err(Failure::new("it has no address in `.gitmodules`")),
+                    Some(None) if from.url.starts_with("file:") => {
+                        Err("the repository has no copy of it; run `git submodule update --init --recursive`".into())
+                    }
+                    Some(None) => Err(Failure::new("its host is neither the repository's nor in `submodules.hosts`")),
                     Some(Some(access)) => {
                         self.fetch_submodule(guard, tree_paths, &access, &module.commit).await.map(|()| access)
                     }
@@ -76,7 +78,7 @@ impl Workspaces {
         tree_paths: &TreePaths,
         access: &GitUrl,
         commit: &Sha,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let fetch = async {
             if !self.has_commit(&tree_paths.mirror, commit).await? {
                 self.fetch_commit(guard, &tree_paths.mirror, access, commit).await?;
@@ -87,7 +89,7 @@ impl Workspaces {
         };
         fetch.await.map_err(|error: WorkspaceError| {
             tracing::warn!(%error, commit = %commit, "a submodule could not be fetched");
-            format!("the bot cannot fetch its commit {}", commit.short())
+            Failure::new(format!("the bot cannot fetch its commit {}", commit.short()))
         })
     }
 

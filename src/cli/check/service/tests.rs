@@ -326,7 +326,7 @@ fn each_sandbox_escape_attempt_is_listed() {
 
 /// A weaker sandbox is named as such, with everything that it does not prevent.
 #[test]
-fn tier_b_is_reported_by_what_is_required() {
+fn tier_b_report_depends_on_required_sandbox() {
     let escape = |name, held| EscapeTest { name, held, detail: "seen".into(), fix: "update" };
     let kernel = "read data of the kernel";
     let found = SandboxProbe {
@@ -541,7 +541,7 @@ backends: {{ there: {{ type: script, command: [sh] }} }}
 }
 
 fn connect_app(config: &Config) -> std::sync::Arc<dyn Forge> {
-    app::connect(&config.forges[0], &Options::default()).expect("connected")
+    app::connect(&config.forges[0], RateSettings::default(), &Clock::System).expect("connected")
 }
 
 fn reference(id: RepoId) -> RepoRef {

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
+use ralph_types::failure::Failure;
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -122,7 +123,7 @@ impl RequestBody {
     ///
     /// # Errors
     /// The reason, without the text.
-    pub(super) fn read(format: &'static WireFormat, body: &[u8]) -> Result<Self, String> {
+    pub(super) fn read(format: &'static WireFormat, body: &[u8]) -> Result<Self, Failure> {
         let mut reader = serde_json::Deserializer::from_slice(body);
         let request = RequestSeed { format }.deserialize(&mut reader).map_err(|error| error.to_string())?;
         reader.end().map_err(|error| error.to_string())?;

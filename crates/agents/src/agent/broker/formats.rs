@@ -3,15 +3,15 @@
 //! formats are refused.
 
 mod chat;
+mod definition;
 mod gemini;
 mod messages;
 mod responses;
 
 use axum::http::Method;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::usage::ReadUsage;
-use crate::domain::providers::prices::Vendor;
+pub(super) use definition::{AuthHeader, EndpointPurpose, WireFormat};
 
 /// Name of a wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,107 +39,6 @@ impl FormatName {
             Self::Gemini => &gemini::FORMAT,
         }
     }
-}
-
-/// Header that authenticates a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AuthHeader {
-    /// `x-api-key: KEY`.
-    ApiKey,
-    /// `authorization: Bearer KEY`.
-    Bearer,
-    /// `x-goog-api-key: KEY`.
-    GoogleKey,
-}
-
-impl AuthHeader {
-    /// Name of the header.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::ApiKey => "x-api-key",
-            Self::Bearer => "authorization",
-            Self::GoogleKey => "x-goog-api-key",
-        }
-    }
-
-    /// Returns the token in a value of the header; `None` if the value has another form.
-    pub(super) fn token(self, value: &str) -> Option<&str> {
-        match self {
-            Self::ApiKey | Self::GoogleKey => Some(value),
-            Self::Bearer => {
-                let (scheme, token) = value.split_once(' ')?;
-                scheme.eq_ignore_ascii_case("bearer").then_some(token)
-            }
-        }
-    }
-
-    /// Returns the value of the header for a key.
-    pub(super) fn value(self, key: &str) -> String {
-        match self {
-            Self::ApiKey | Self::GoogleKey => key.to_owned(),
-            Self::Bearer => format!("Bearer {key}"),
-        }
-    }
-}
-
-/// Purpose of an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndpointPurpose {
-    /// Response of the model, which costs money.
-    Answer,
-    /// Count of tokens, which is free.
-    Count,
-    /// Descriptions of models.
-    Models,
-}
-
-/// Method and path of an endpoint, relative to the model's address.
-pub(super) struct Endpoint {
-    pub(super) method: Method,
-    /// Path after the version; `{}` is a placeholder for the name of a model.
-    pub(super) path: &'static str,
-    pub(super) purpose: EndpointPurpose,
-}
-
-impl Endpoint {
-    const fn post(path: &'static str, purpose: EndpointPurpose) -> Self {
-        Self { method: Method::POST, path, purpose }
-    }
-
-    const fn get(path: &'static str) -> Self {
-        Self { method: Method::GET, path, purpose: EndpointPurpose::Models }
-    }
-}
-
-/// Definition of a wire format.
-pub(super) struct WireFormat {
-    pub(super) name: &'static str,
-    /// Headers that can authenticate a request, in order of preference.
-    pub(super) auth: &'static [AuthHeader],
-    /// Versions with which a path can begin, unless the model's address already contains one.
-    pub(super) versions: &'static [&'static str],
-    pub(super) endpoints: &'static [Endpoint],
-    /// Query parameters with their allowed values. An empty list allows any text of letters, digits and `._-`.
-    pub(super) query: &'static [(&'static str, &'static [&'static str])],
-    /// Allowed fields of a request for a response or a token count. Other fields are features that the operator must
-    /// allow by name.
-    pub(super) fields: &'static [&'static str],
-    /// Returns the name of the feature for a tool that the provider runs; `None` for a tool that the agent runs. The
-    /// value has the tool's fields without what is nested in them.
-    pub(super) server_tool: fn(&Value) -> Option<String>,
-    /// Returns the names of the features that the request's settings ask for.
-    pub(super) features: fn(&Map<String, Value>) -> Vec<&'static str>,
-    /// Returns the maximum number of tokens of a response, if the request limits it, and the number of responses.
-    pub(super) output: fn(&Map<String, Value>) -> (Option<u64>, u64),
-    /// Sets the maximum number of tokens of a response.
-    pub(super) limit_output: fn(&mut Map<String, Value>, u64),
-    /// Changes a request so that its response reports the usage.
-    pub(super) ask_usage: fn(&mut Map<String, Value>),
-    /// Function that reads the usage from a response.
-    pub(super) usage: ReadUsage,
-    /// Vendor whose highest price is used for models without a known price; `None` for the highest price of all
-    /// vendors.
-    pub(super) vendor: Option<Vendor>,
 }
 
 /// Endpoint that matches a request.

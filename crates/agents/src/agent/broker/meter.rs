@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ralph_types::failure::Failure;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -313,7 +314,7 @@ impl RunMeter {
     ///
     /// # Errors
     /// A sentence with the reason if the budget does not suffice.
-    pub(super) async fn reserve(self: &Arc<Self>, quote: &Quote) -> Result<(OpenCall, Option<u64>), String> {
+    pub(super) async fn reserve(self: &Arc<Self>, quote: &Quote) -> Result<(OpenCall, Option<u64>), Failure> {
         let (id, granted) = loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -322,8 +323,8 @@ impl RunMeter {
             match self.attempt(quote) {
                 ReserveOutcome::Granted(id, granted) => break (id, granted),
                 ReserveOutcome::Wait => freed.await,
-                ReserveOutcome::Exhausted(why) => return Err(self.exhaust(why)),
-                ReserveOutcome::Ended => return Err("the run has ended".to_owned()),
+                ReserveOutcome::Exhausted(why) => return Err(self.exhaust(why).into()),
+                ReserveOutcome::Ended => return Err(Failure::new("the run has ended")),
             }
         };
         let call = OpenCall { meter: self.clone(), id, is_sent: false };
@@ -331,7 +332,7 @@ impl RunMeter {
             let committed = self.state().committed();
             if let Err(why) = guard.admit(committed).await {
                 drop(call);
-                return Err(self.exhaust(why));
+                return Err(self.exhaust(why.to_string()).into());
             }
             let mut state = self.state();
             state.published = state.published.max(committed);

@@ -247,7 +247,7 @@ fn invalid_setups_are_refused_with_reason() {
     let with = |kind: BackendKind, command: &[&str]| {
         let mut settings = place.settings(kind);
         settings.config.command = command.iter().map(|c| (*c).to_owned()).collect();
-        build("mine", settings).err().unwrap_or_default()
+        build("mine", settings).err().map(|error| error.to_string()).unwrap_or_default()
     };
     for (kind, command, words) in [
         (BackendKind::Script, vec![], "`command` is missing"),
@@ -272,7 +272,7 @@ async fn claude_gets_its_arguments_and_is_parsed() {
     );
     let mut settings = place.settings(BackendKind::Preset("claude".into()));
     settings.config.args = vec!["--max-turns".into(), "5".into()];
-    assert_eq!(build("c", settings.clone()).unwrap().probe().await, Ok("2.1.197 (Claude Code)".into()));
+    assert_eq!(build("c", settings.clone()).unwrap().probe().await.unwrap(), "2.1.197 (Claude Code)");
 
     let run = AgentRun { max_cost: Some(Money(1_250_000)), ..place.run() };
     let (done, _) = outcome(settings, run).await;
@@ -432,7 +432,7 @@ async fn budget_of_the_agent_differs_from_the_budget_of_the_run() {
 async fn missing_version_is_reported() {
     let place = CommandFixture::new("echo broken >&2; exit 5");
     let backend = build("c", place.settings(BackendKind::Preset("claude".into()))).unwrap();
-    assert!(backend.probe().await.unwrap_err().contains("exited with 5: broken"));
+    assert!(backend.probe().await.unwrap_err().to_string().contains("exited with 5: broken"));
 }
 
 /// Returns a program that writes its arguments, environment and home into the tree and prints `said`.
@@ -544,7 +544,7 @@ async fn setup_without_prompt_is_refused() {
 
     let mut settings = place.settings(BackendKind::Preset("codex".into()));
     settings.prompt_on_stdin = false;
-    assert!(build("c", settings.clone()).err().is_some_and(|said| said.contains("without its prompt")));
+    assert!(build("c", settings.clone()).err().is_some_and(|said| said.to_string().contains("without its prompt")));
     settings.config.args = vec!["{prompt_file}".into()];
     assert!(build("c", settings).is_ok());
 }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn last_results_are_shortened_if_nothing_else_is_left() {
+    fn last_results_are_shortened_as_last_resort() {
         let mut messages = conversation(&[50_000, 90_000]);
         assert!(trim(&mut messages, 12_000));
         assert!(size(&messages) <= 8_000, "{}", size(&messages));

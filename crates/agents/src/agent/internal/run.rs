@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 use super::bash::{AgentShell, BashCommand, BashOutcome};
@@ -324,12 +325,10 @@ impl InternalRun<'_> {
             let done = if number < MAX_CALLS {
                 self.use_tool(call).await?
             } else {
-                Err(format!("more than {MAX_CALLS} calls in one turn; this one was not made"))
+                Err(Failure::new(format!("more than {MAX_CALLS} calls in one turn; this one was not made")))
             };
             let failed = done.is_err();
-            let text = match done {
-                Ok(text) | Err(text) => text,
-            };
+            let text = done.unwrap_or_else(|failure| failure.to_string());
             let masked = self.agent.secrets.mask(&text).into_owned();
             let asked = self.agent.secrets.mask(&call.arguments).into_owned();
             self.transcript.add(&format!("> {name} {asked}\n{masked}"));
@@ -346,14 +345,15 @@ impl InternalRun<'_> {
     }
 
     /// Runs a tool call. Returns the text for the model, as an error if the call failed.
-    async fn use_tool(&mut self, call: &ToolCall) -> Result<Result<String, String>, AgentStatus> {
-        let wrong = |error: serde_json::Error| format!("the arguments of {} are invalid: {error}", call.name);
+    async fn use_tool(&mut self, call: &ToolCall) -> Result<Result<String, Failure>, AgentStatus> {
+        let wrong =
+            |error: serde_json::Error| Failure::new(format!("the arguments of {} are invalid: {error}", call.name));
         Ok(match call.name.as_str() {
-            "bash" if !self.commands => Err("commands cannot run: there is no sandbox here".to_owned()),
+            "bash" if !self.commands => Err(Failure::new("commands cannot run: there is no sandbox here")),
             "bash" => match serde_json::from_str::<BashCommand>(&call.arguments).map_err(wrong) {
                 Ok(bash) => match self.shell.run(bash, self.remaining()?, self.cancel).await {
                     BashOutcome::Completed { text, failed: false } => Ok(text),
-                    BashOutcome::Completed { text, failed: true } => Err(text),
+                    BashOutcome::Completed { text, failed: true } => Err(text.into()),
                     BashOutcome::Cancelled => return Err(AgentStatus::Cancelled),
                     BashOutcome::Impossible(reason) => return Err(AgentStatus::Unavailable { reason }),
                 },
@@ -366,16 +366,16 @@ impl InternalRun<'_> {
                 Some(tools) => tools.call(other, &call.arguments).await,
                 None => {
                     let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
-                    Err(format!("there is no tool {other:?}; the tools are {}", known.join(", ")))
+                    Err(Failure::new(format!("there is no tool {other:?}; the tools are {}", known.join(", "))))
                 }
             },
         })
     }
 
-    fn edit(&mut self, edit: EditCommand) -> Result<String, String> {
+    fn edit(&mut self, edit: EditCommand) -> Result<String, Failure> {
         let changed = edit.changes().map(str::to_owned);
         if !self.run.purpose.changes_tree() && changed.is_some() {
-            return Err("the files are read-only in this run".to_owned());
+            return Err(Failure::new("the files are read-only in this run"));
         }
         let text = Tree { top: &self.run.tree, read_only: &self.run.read_only }
             .edit(edit)

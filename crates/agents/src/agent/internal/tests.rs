@@ -550,11 +550,11 @@ async fn invalid_settings_are_refused() {
         takes_images: false,
     };
     let error = build_internal("own", settings("/nowhere"), internal(InternalAgentLimits::default())).err().unwrap();
-    assert!(error.contains("neither bash nor sh"), "{error}");
+    assert!(error.to_string().contains("neither bash nor sh"), "{error}");
     let small = InternalAgentLimits { context_window: 20_000, ..InternalAgentLimits::default() };
     let error = build_internal("own", settings("/bin"), internal(small)).err().unwrap();
-    assert!(error.contains("too small"), "{error}");
-    assert!(crate::agent::build("own", settings("/bin")).err().unwrap().contains("needs a model"));
+    assert!(error.to_string().contains("too small"), "{error}");
+    assert!(crate::agent::build("own", settings("/bin")).err().unwrap().to_string().contains("needs a model"));
 }
 
 /// Tool that repeats its arguments, or fails.
@@ -572,7 +572,7 @@ impl crate::agent::RunTools for EchoTools {
         }]
     }
 
-    async fn call(&self, name: &str, arguments: &str) -> Result<String, String> {
+    async fn call(&self, name: &str, arguments: &str) -> Result<String, Failure> {
         if arguments.contains("broken") { Err("not now".into()) } else { Ok(format!("{name} {arguments}")) }
     }
 }
@@ -633,7 +633,7 @@ async fn images_are_shown_with_the_prompt_and_others_are_named() {
 }
 
 #[tokio::test]
-async fn model_without_images_is_told_that_they_are_not_shown() {
+async fn prompt_notes_hidden_images_for_model_without_images() {
     let place = InternalFixture { takes_images: false, ..InternalFixture::new() };
     let (outcome, _) = place.outcome_of(place.agent([says("done")]).as_ref(), with_images(&place)).await;
     assert_eq!(outcome.status, AgentStatus::Finished);

@@ -45,10 +45,10 @@ fn invalid_configuration_is_reported_in_a_sentence() {
         (r#"{"mcpServers": {"a.b": {"command": "x"}}}"#, "letters, digits"),
         (r#"{"mcpServers": {"a": {}}}"#, "neither `command` nor `url`"),
     ] {
-        let error = parse(text).unwrap_err();
+        let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(words), "{text}: {error}");
     }
-    let missing = read(Path::new("/nowhere/mcp.json")).unwrap_err();
+    let missing = read(Path::new("/nowhere/mcp.json")).unwrap_err().to_string();
     assert!(missing.contains("/nowhere/mcp.json") && missing.contains("cannot be read"), "{missing}");
-    assert!(parse(&" ".repeat(MAX_BYTES + 1)).unwrap_err().contains("256 KiB"));
+    assert!(parse(&" ".repeat(MAX_BYTES + 1)).unwrap_err().to_string().contains("256 KiB"));
 }

@@ -131,7 +131,7 @@ fn context_fill_is_read_from_the_newest_line() {
 }
 
 #[test]
-fn session_is_unknown_if_run_did_nothing_and_error_says_so() {
+fn session_is_unknown_after_idle_run_with_such_error() {
     let reading = |status: AgentStatus, words: &str| {
         let signals = LimitSignals { messages: vec![words.to_owned()], ..LimitSignals::default() };
         ParsedOutput { signals, ..ParsedOutput::only(status) }

@@ -155,7 +155,7 @@ async fn refusal_and_timeout_are_failures() {
 #[tokio::test]
 async fn answer_that_violates_a_rule_is_requested_again() {
     let no_steps = |plan: AnswerPlan| match plan.steps.is_empty() {
-        true => Err("`steps` is empty".to_owned()),
+        true => Err("`steps` is empty".into()),
         false => Ok(AnswerPlan { approach: plan.approach.to_uppercase(), ..plan }),
     };
     let empty = r#"{"approach":"pivot","steps":[]}"#;

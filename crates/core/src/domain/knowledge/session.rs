@@ -16,6 +16,7 @@ mod tree_roots;
 use std::fmt;
 use std::str::FromStr;
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -154,13 +155,13 @@ impl fmt::Display for EventKind {
 }
 
 impl FromStr for EventKind {
-    type Err = String;
+    type Err = Failure;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, Failure> {
         Self::ALL
             .into_iter()
             .find(|kind| kind.as_str() == name)
-            .ok_or_else(|| format!("{name:?} is not a kind of event"))
+            .ok_or_else(|| Failure::new(format!("{name:?} is not a kind of event")))
     }
 }
 

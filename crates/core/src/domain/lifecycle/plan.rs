@@ -1,5 +1,7 @@
 //! Outcomes of agent runs that make a plan before the first iteration.
 
+use ralph_types::failure::Failure;
+
 use super::next_iteration::next_iteration;
 use super::schedule::{self, RefusalHandling};
 use super::waits::{declined, wait, wait_for_backend};
@@ -24,7 +26,7 @@ pub(super) fn ended(turn: &mut StepContext, run: AgentRunFacts) {
     let reason = match run.end {
         AgentEnd::Finished => match plan {
             Ok(plan) => return proposed(turn, plan),
-            Err(problem) => problem,
+            Err(problem) => problem.to_string(),
         },
         AgentEnd::Unavailable { reason } => {
             let advice = "check that the agent is installed and logged in (`ralph-bot check`), then `/ralph plan`";
@@ -79,12 +81,12 @@ fn proposed(turn: &mut StepContext, plan: TaskPlan) {
 }
 
 /// Returns the plan of a run without text that its comment would not display. The error is the reason why there is no valid plan.
-fn plan_of(run: &AgentRunFacts) -> Result<TaskPlan, String> {
+fn plan_of(run: &AgentRunFacts) -> Result<TaskPlan, Failure> {
     let reported = run.report.as_ref().and_then(|report| report.plan.clone());
     let plan = reported.or_else(|| TaskPlan::in_message(&run.message));
     let plan = plan.ok_or("the agent wrote no `plan` to its report")?;
     let plan = plan.cleaned(|text| outbound::for_people(&sanitize::without_comments(text).0), sanitize::visible);
-    plan.problem().map_or(Ok(plan), Err)
+    plan.problem().map_or(Ok(plan), |problem| Err(Failure::new(problem)))
 }
 
 fn planning(turn: &mut StepContext) -> &mut Planning {

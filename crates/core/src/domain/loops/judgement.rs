@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn detection_stored_without_a_basis_has_that_of_its_kind() {
+    fn detection_stored_without_basis_takes_basis_of_its_kind() {
         let stored = serde_json::json!({
             "kind": "deviation", "severity": "high", "level": "redirect", "fresh": true, "evidence": "x", "recommendations": []
         });
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn redirect_by_words_is_told_by_the_measured_cause() {
+    fn redirect_by_words_is_reported_by_measured_cause() {
         let words = found(DetectionKind::Deviation, Basis::Words, DetectionSeverity::High, InterventionLevel::Redirect);
         let measured =
             found(DetectionKind::NoChange, Basis::Measured, DetectionSeverity::High, InterventionLevel::Warn);

@@ -229,7 +229,7 @@ error: GH013: Repository rule violations found for refs/heads/ralph/1-x.
            path: .env:1";
 
     #[test]
-    fn refusals_are_told_apart_by_what_git_prints() {
+    fn push_refusals_are_classified_by_git_output() {
         let workflow = "refusing to allow a GitHub App to create or update workflow `.github/workflows/ci.yml` without `workflows` permission";
         let large = "pre-receive hook declined\nerror: Trace: 1f\nerror: See https://gh.io/lfs for more information.\nerror: File data/big.bin is 123.00 MB; this exceeds GitHub's file size limit of 100.00 MB\nerror: GH001: Large files detected. You may want to try Git Large File Storage - https://git-lfs.github.com.";
         let of = PushRefusal::of;

@@ -1,5 +1,6 @@
 //! Suggested changes: replacements of lines that people propose in review comments, and their application to a file.
 
+use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::iteration::Guidance;
@@ -71,17 +72,16 @@ pub fn suggested_text(comment: &Document) -> Option<String> {
 ///
 /// # Errors
 /// The change cannot be applied. The error is the reason, a sentence without a full stop.
-pub fn with_suggestion(commented: &str, now: &str, change: &SuggestedChange) -> Result<String, String> {
+pub fn with_suggestion(commented: &str, now: &str, change: &SuggestedChange) -> Result<String, Failure> {
     let (first, last) = (change.lines.first, change.lines.last);
     let index = |line: u64| usize::try_from(line).unwrap_or(usize::MAX);
     let (first, last) = (index(first), index(last));
     let before: Vec<&str> = commented.split_inclusive('\n').collect();
     if first == 0 || first > last || last > before.len() {
-        return Err(format!("the file has no lines {first} to {last}"));
+        return Err(Failure::new(format!("the file has no lines {first} to {last}")));
     }
     let lines: Vec<&str> = now.split_inclusive('\n').collect();
-    let range = moved(&before, &lines, first - 1, last)
-        .ok_or_else(|| "the lines changed since the comment was written".to_owned())?;
+    let range = moved(&before, &lines, first - 1, last).ok_or("the lines changed since the comment was written")?;
     let ends_with_return = lines[range.clone()].iter().any(|line| line.ends_with("\r\n"));
     let mut text = change.text.replace("\r\n", "\n");
     if ends_with_return {
@@ -96,7 +96,7 @@ pub fn with_suggestion(commented: &str, now: &str, change: &SuggestedChange) -> 
         text.push('\n');
     }
     let changed = [&lines[..range.start].concat(), &text, &lines[range.end..].concat()].map(String::as_str).concat();
-    if changed == now { Err("the lines are as the suggestion has them".to_owned()) } else { Ok(changed) }
+    if changed == now { Err(Failure::new("the lines are as the suggestion has them")) } else { Ok(changed) }
 }
 
 /// Returns the range in `now` of the lines `first..last` of `before`. `None` unless everything before the end of these lines, or
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn lines_that_moved_are_found_and_changed_ones_are_not_replaced() {
         let apply = |now: &str, line| with_suggestion(FILE, now, &change(line, line, "X\n"));
-        assert_eq!(apply("zero\none\ntwo\nthree\nfour\n", 3).as_deref(), Ok("zero\none\ntwo\nX\nfour\n"));
-        assert_eq!(apply("one\ntwo\nthree\n4\n", 2).as_deref(), Ok("one\nX\nthree\n4\n"));
-        assert!(apply("one\n2\nthree\nfour\n", 2).unwrap_err().contains("changed since"));
+        assert_eq!(apply("zero\none\ntwo\nthree\nfour\n", 3).ok().as_deref(), Some("zero\none\ntwo\nX\nfour\n"));
+        assert_eq!(apply("one\ntwo\nthree\n4\n", 2).ok().as_deref(), Some("one\nX\nthree\n4\n"));
+        assert!(apply("one\n2\nthree\nfour\n", 2).unwrap_err().to_string().contains("changed since"));
         // Changes on both sides: the place of equal lines is not certain.
         assert!(apply("0\none\ntwo\nthree\n4\n", 2).is_err());
     }
@@ -177,15 +177,17 @@ mod tests {
         for (first, last) in [(0, 1), (3, 2), (4, 5), (u64::MAX, u64::MAX)] {
             assert!(with_suggestion(FILE, FILE, &change(first, last, "x\n")).is_err(), "{first} to {last}");
         }
-        assert!(with_suggestion(FILE, FILE, &change(2, 2, "two\n")).unwrap_err().contains("as the suggestion"));
+        assert!(
+            with_suggestion(FILE, FILE, &change(2, 2, "two\n")).unwrap_err().to_string().contains("as the suggestion")
+        );
         assert!(with_suggestion("", "", &change(1, 1, "x\n")).is_err());
     }
 
     #[test]
     fn line_ends_of_the_file_are_kept() {
         let dos = "a\r\nb\r\n";
-        assert_eq!(with_suggestion(dos, dos, &change(2, 2, "c\nd\n")).as_deref(), Ok("a\r\nc\r\nd\r\n"));
-        assert_eq!(with_suggestion("a\nb", "a\nb", &change(2, 2, "c\n")).as_deref(), Ok("a\nc"));
-        assert_eq!(with_suggestion("a\nb", "a\nb", &change(1, 1, "c")).as_deref(), Ok("c\nb"));
+        assert_eq!(with_suggestion(dos, dos, &change(2, 2, "c\nd\n")).ok().as_deref(), Some("a\r\nc\r\nd\r\n"));
+        assert_eq!(with_suggestion("a\nb", "a\nb", &change(2, 2, "c\n")).ok().as_deref(), Some("a\nc"));
+        assert_eq!(with_suggestion("a\nb", "a\nb", &change(1, 1, "c")).ok().as_deref(), Some("c\nb"));
     }
 }

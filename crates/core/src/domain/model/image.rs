@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn image_whose_fetch_failed_is_fetched_again_a_limited_number_of_times() {
+    fn failed_image_is_fetched_again_a_limited_number_of_times() {
         let header = ImageHeader { format: ImageFormat::Png, width: 800, height: 600 };
         let tried = |tries| TaskImage {
             number: 1,

@@ -25,7 +25,7 @@ use crate::domain::report;
 use crate::domain::report::view::{CommandHint, DetectionLine, EscalationView};
 use crate::domain::supervision::oversight::{EscalationLevel, InterventionLevel};
 
-pub use definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport};
+pub use definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 pub use generic::VERSION as GENERIC_VERSION;
 pub use message::{MessageStep, PostedMessage};
 pub use text::level as level_name;
@@ -104,28 +104,6 @@ pub struct Audience {
     pub kind: ChannelKind,
     /// Levels sent to the channel.
     pub levels: Vec<EscalationLevel>,
-}
-
-/// Occasion of a notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Occasion {
-    /// The loop needs a person.
-    Raised,
-    /// Repetition of a notice without a reply.
-    Reminder,
-    /// The loop continues or has ended. Sent only to services that display this.
-    Resolved,
-}
-
-impl Occasion {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Raised => "raised",
-            Self::Reminder => "reminder",
-            Self::Resolved => "resolved",
-        }
-    }
 }
 
 /// Notice of an escalation. Its texts are not escaped; `body` escapes them.

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn different_error_is_a_step_if_nothing_is_counted() {
+    fn different_error_is_a_step_without_counts() {
         let errors = |errors: &[&str]| {
             let failing = |at: usize, record: &mut Record| {
                 record.checks = vec![CheckFact { name: "all".into(), passed: false, baseline: Some(false) }];

@@ -10,6 +10,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -51,7 +52,7 @@ impl Trace {
         let text = text.trim_start_matches('\u{feff}');
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         for (nth, (index, line)) in lines.enumerate() {
-            let at = |reason| TraceError { line: index + 1, reason };
+            let at = |reason: Failure| TraceError { line: index + 1, reason: reason.to_string() };
             let fields = object(line).map_err(at)?;
             if nth == 0 && is_header(&fields) {
                 trace.facts = read(fields).map_err(at)?;
@@ -92,18 +93,18 @@ impl Trace {
 }
 
 /// Parses a line as an object and removes null values.
-fn object(line: &str) -> Result<Map<String, Value>, String> {
+fn object(line: &str) -> Result<Map<String, Value>, Failure> {
     let value = serde_json::from_str(line).map_err(|error| {
         let place = format!(" at line {} column {}", error.line(), error.column());
-        format!("column {}: {}", error.column(), error.to_string().trim_end_matches(&place))
+        Failure::new(format!("column {}: {}", error.column(), error.to_string().trim_end_matches(&place)))
     })?;
     match value {
         Value::Object(mut fields) => {
             fields.retain(|_, field| !field.is_null());
             Ok(fields)
         }
-        Value::Array(_) => Err("this is a list; an object is needed".to_owned()),
-        _ => Err("this is a single value; an object is needed".to_owned()),
+        Value::Array(_) => Err(Failure::new("this is a list; an object is needed")),
+        _ => Err(Failure::new("this is a single value; an object is needed")),
     }
 }
 
@@ -132,13 +133,13 @@ fn is_header(fields: &Map<String, Value>) -> bool {
 }
 
 /// Converts an object to a record or to the facts. The error names the invalid key.
-fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
+fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, Failure> {
     let of = |fields: Map<String, Value>| serde_json::from_value::<T>(Value::Object(fields));
     of(fields.clone()).map_err(|error| {
         let alone = |(key, field): (String, Value)| Some((of(Map::from_iter([(key.clone(), field)])).err()?, key));
         match fields.into_iter().find_map(alone) {
-            Some((error, key)) => format!("`{key}`: {error}"),
-            None => error.to_string(),
+            Some((error, key)) => Failure::new(format!("`{key}`: {error}")),
+            None => Failure::new(error.to_string()),
         }
     })
 }

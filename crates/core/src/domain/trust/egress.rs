@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
+use ralph_types::failure::Failure;
 use regex::Regex;
 use url::{Host, Url};
 
@@ -91,11 +92,13 @@ impl fmt::Display for Target {
 
 impl Hosts {
     /// Parses a list of entries. The error names the first invalid entry and the reason.
-    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, String> {
+    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, Failure> {
         let entry = |text: S| {
             let text = text.as_ref();
             HostEntry::parse(text).ok_or_else(|| {
-                format!("`{text}` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`")
+                Failure::new(format!(
+                    "`{text}` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`"
+                ))
             })
         };
         entries.into_iter().map(entry).collect::<Result<_, _>>().map(Self)
@@ -234,7 +237,7 @@ mod tests {
             "user@example.org",
         ] {
             let why = Hosts::parse([text]).expect_err(text);
-            assert!(why.contains(&format!("`{text}`")), "{why}");
+            assert!(why.to_string().contains(&format!("`{text}`")), "{why}");
         }
         for text in ["", ":443", "example.org", "[::1]", "a:b:443"] {
             assert_eq!(Target::parse(text, None), None, "{text}");

@@ -5,6 +5,8 @@ mod addresses;
 
 use std::collections::BTreeSet;
 
+use ralph_types::failure::Failure;
+
 pub use addresses::{AttachmentAddresses, ServerAccess};
 
 use crate::domain::model::image::{ImageOutcome, TaskImage, TaskImages};
@@ -119,14 +121,14 @@ pub fn plan(
     let (mut untrusted, mut too_many, mut not_looked_at) = (0_usize, 0_usize, 0_usize);
     let mut seen = BTreeSet::new();
     for text in texts {
-        let mut found: Vec<(Result<String, String>, ShownImage)> = text
+        let mut found: Vec<(Result<String, Failure>, ShownImage)> = text
             .images
             .iter()
             .map(|address| {
                 (addresses.attachment(address), ShownImage { address: address.clone(), name: String::new() })
             })
             .collect();
-        let is_shown = |id: &str| found.iter().any(|(named, _)| named.as_deref() == Ok(id));
+        let is_shown = |id: &str| found.iter().any(|(named, _)| named.as_deref().is_ok_and(|named| named == id));
         let may_be_image = |name: &str| {
             let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
             EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
@@ -152,7 +154,7 @@ pub fn plan(
             }
             let refusal = match named {
                 _ if !text.trusted => Some("its author has no write access".to_owned()),
-                Err(why) => Some(why),
+                Err(why) => Some(why.to_string()),
                 Ok(_) if used >= max => {
                     too_many += 1;
                     continue;

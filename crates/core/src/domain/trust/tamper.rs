@@ -22,6 +22,7 @@ mod compiled;
 mod config;
 mod config_files;
 mod diff;
+mod findings;
 mod language;
 mod manifests;
 mod marks;
@@ -38,19 +39,20 @@ mod test_data;
 mod tested;
 mod thresholds;
 
-use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use crate::domain::model::task::{DiffStat, TamperFinding, TamperKind};
 use diff::FileDiff;
+use findings::Findings;
 use program_code::ProgramCode;
 
 pub use answers::{LookedUpFunctions, inline_tests, is_test_source, program_files};
 pub use build_files::{changes_tests, is_build_file, tests_compared};
 pub use build_lists::with_new_sources;
 pub use compiled::is_compiled_cache;
+pub use findings::MAX_FINDINGS;
 pub use manifests::{SettingsMerge, default_features, is_manifest, with_base_settings};
 pub use marks::{ChangeMarks, is_code, is_test_code, is_test_file};
 pub use moved_packages::{moved_packages, with_package};
@@ -60,11 +62,6 @@ pub use role::{has_role_by_content, is_program_use, role_by_content, use_of};
 pub use starts::{CheckStart, ImportedName, found_name, is_missing};
 pub use subjects::{may_be_subject, succeeding};
 pub use test_data::{DataUse, TestData, only_adds_lines};
-
-/// Default maximum number of findings of one diff.
-pub const MAX_FINDINGS: usize = 100;
-/// Maximum length of evidence, in characters.
-const MAX_EVIDENCE: usize = 200;
 
 /// Globs of CI workflows on all forges.
 const WORKFLOWS: [&str; 7] = [
@@ -126,7 +123,7 @@ const MANIFESTS: [&str; 39] = [
 /// run uses the base's version; test files always belong to them. Text that is no diff gives no findings.
 pub fn scan(diff: &str, texts: &ChangedTexts, is_replaced: &dyn Fn(&str) -> bool, most: usize) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
-    let mut findings = Findings { most, ..Findings::default() };
+    let mut findings = Findings::new(most);
     let summary = summary::DiffSummary::of(&files);
     for file in &files {
         compiled::scan(file, &mut findings);
@@ -172,30 +169,6 @@ fn globs(patterns: &[&str]) -> GlobSet {
         builder.add(Glob::new(pattern).expect("constant pattern"));
     });
     builder.build().expect("constant patterns")
-}
-
-/// Distinct findings so far.
-#[derive(Default)]
-struct Findings {
-    list: Vec<TamperFinding>,
-    seen: BTreeSet<(TamperKind, String, String)>,
-    /// Maximum number of findings.
-    most: usize,
-}
-
-impl Findings {
-    /// Adds a finding. `line` is 1-based.
-    fn add(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str) {
-        let finding = TamperFinding { line, ..TamperFinding::new(path, kind, brief(evidence)) };
-        let key = (kind, finding.path.clone(), finding.evidence.clone());
-        if self.list.len() < self.most && self.seen.insert(key) {
-            self.list.push(finding);
-        }
-    }
-}
-
-fn brief(evidence: &str) -> String {
-    evidence.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_EVIDENCE).collect()
 }
 
 #[cfg(test)]

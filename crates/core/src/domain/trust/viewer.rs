@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn change_needs_what_a_command_needs() {
+    fn change_needs_the_permission_of_a_command() {
         use AccessLevel as Level;
         use ViewRight::{None, Read, Write};
         let table = [

@@ -1,6 +1,7 @@
 //! Commands in comments and the permission of their authors.
 
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 
 use super::approved_text::ApprovedText;
 use super::existing_pulls::PullAccess;
@@ -307,7 +308,7 @@ impl Intake {
                 Some((problem, nearest)) => (String::new(), problem, nearest),
                 None => match self.with_proposal(place, command).await? {
                     Ok(command) => return Ok(Ok(command)),
-                    Err(problem) => (String::new(), problem, None),
+                    Err(problem) => (String::new(), problem.to_string(), None),
                 },
             },
         };
@@ -319,11 +320,11 @@ impl Intake {
         &self,
         place: &IssueRef,
         mut command: LoopCommand,
-    ) -> Result<Result<LoopCommand, String>, IntakeError> {
+    ) -> Result<Result<LoopCommand, Failure>, IntakeError> {
         let LoopCommand::Guide(guide) = &mut command else { return Ok(Ok(command)) };
         let Some(number) = guide.proposal else { return Ok(Ok(command)) };
         if !self.learns {
-            return Ok(Err("Loops here do not learn from each other, so there are no proposals.".to_owned()));
+            return Ok(Err(Failure::new("Loops here do not learn from each other, so there are no proposals.")));
         }
         let found = self.context.store.read(move |c| proposals::proposal(c, number)).await?;
         let here = |proposal: &Proposal| {
@@ -334,9 +335,9 @@ impl Intake {
                 guide.text = proposal.text;
                 Ok(command)
             }
-            None => Err(format!(
+            None => Err(Failure::new(format!(
                 "There is no proposal {number} in this repository. To remember a text, write more than a number."
-            )),
+            ))),
         })
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 
 use crate::agent::CostGuard;
 use crate::clock::Clock;
@@ -35,12 +36,12 @@ impl CallGuard {
 
 #[async_trait]
 impl CostGuard for CallGuard {
-    async fn admit(&self, committed: Money) -> Result<(), String> {
+    async fn admit(&self, committed: Money) -> Result<(), Failure> {
         let (caller, now) = (self.caller.clone(), self.clock.now());
         match self.store.write(move |c| calls::commit_cost(c, &caller, committed, now)).await {
             Ok(None) => Ok(()),
-            Ok(Some(reached)) => Err(reached.to_string()),
-            Err(error) => Err(format!("the cost of the request cannot be recorded: {error}")),
+            Ok(Some(reached)) => Err(Failure::new(reached.to_string())),
+            Err(error) => Err(Failure::new(format!("the cost of the request cannot be recorded: {error}"))),
         }
     }
 

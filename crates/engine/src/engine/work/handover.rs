@@ -82,7 +82,7 @@ impl Handover {
         if let Err(error) = self.save_commits(repo, current, lease).await {
             let (EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why }) =
                 error;
-            tracing::error!(loop_id = %current.id, why, "the loop's commits could not be saved for other hosts");
+            tracing::warn!(loop_id = %current.id, why, "the loop's commits could not be saved for other hosts");
         }
     }
 
@@ -99,7 +99,7 @@ impl Handover {
         let packed = self.workspaces.pack_commits(&current.id, repo, refs.clone(), &have).await;
         // Without the pack, other hosts at least know that their trees are old.
         let saved = packed.unwrap_or_else(|error| {
-            tracing::error!(loop_id = %current.id, %error, "the loop's commits could not be packed for other hosts");
+            tracing::warn!(loop_id = %current.id, %error, "the loop's commits could not be packed for other hosts");
             SavedCommits { refs, ..SavedCommits::default() }
         });
         let id = current.id.clone();

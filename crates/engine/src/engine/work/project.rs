@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_tells_its_guide_and_how_it_is_built() {
+    fn tree_yields_guide_and_build_commands() {
         let tree = tempfile::tempdir().expect("a folder");
         assert_eq!(look(tree.path(), "ralph/1"), Project { branch: "ralph/1".into(), ..Project::default() });
         std::fs::write(tree.path().join("Cargo.toml"), "[package]").expect("written");

@@ -328,7 +328,7 @@ mod tests {
     use crate::domain::knowledge::intelligence::SummarySoFar;
 
     #[test]
-    fn news_have_a_budget_of_their_own_within_that_of_the_block() {
+    fn news_have_separate_budget_within_block_budget() {
         let mut context = Context::default();
         context.history.summaries = (0..200)
             .map(|n| SummarySoFar { from: n, to: n, text: format!("Attempt {n} changed the parser in another place.") })

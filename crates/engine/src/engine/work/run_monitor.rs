@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -242,10 +243,10 @@ impl RunTools for SessionTools {
         self.0.described().into_iter().map(named).collect()
     }
 
-    async fn call(&self, name: &str, arguments: &str) -> Result<String, String> {
+    async fn call(&self, name: &str, arguments: &str) -> Result<String, Failure> {
         let own = name.strip_prefix(mcp::NAME).and_then(|name| name.strip_prefix('_')).unwrap_or(name);
         let told = |text: Outbound<AnswerText>| text.as_str().to_owned();
-        self.0.call(own, arguments).await.map(told).map_err(told)
+        self.0.call(own, arguments).await.map(told).map_err(|failure| Failure::new(told(failure)))
     }
 }
 

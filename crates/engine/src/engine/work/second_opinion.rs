@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 use super::program_question::ProgramRun;
@@ -55,7 +56,7 @@ struct OpinionRequest<'a> {
 struct OpinionCall {
     end: CallEnd,
     used: CallUsage,
-    answer: Result<OpinionAnswer, String>,
+    answer: Result<OpinionAnswer, Failure>,
 }
 
 /// Asks reviewers for second opinions.
@@ -144,7 +145,10 @@ impl Opinions {
         question.prompt = self.verification.checks.masker.mask(&question.prompt).into_owned();
         let (caller, model) = match self.begin_opinion(asked, &question).await? {
             Ok(begun) => begun,
-            Err(why) => return Ok(OpinionRun::free(commit.clone(), &review.backend, OpinionEnd::Missing(why))),
+            Err(why) => {
+                let end = OpinionEnd::Missing(why.to_string());
+                return Ok(OpinionRun::free(commit.clone(), &review.backend, end));
+            }
         };
         kill_point("K42");
         let started = self.context.clock.now();
@@ -179,7 +183,7 @@ impl Opinions {
             backend: review.backend.clone(),
             model,
             end: call.answer.map_or_else(
-                |why| OpinionEnd::Missing(reason(&self.verification.checks.masker, &why)),
+                |why| OpinionEnd::Missing(reason(&self.verification.checks.masker, &why.to_string())),
                 OpinionEnd::Answered,
             ),
             cost,
@@ -211,7 +215,7 @@ impl Opinions {
         &self,
         asked: &OpinionRequest<'_>,
         question: &Ask,
-    ) -> Result<Result<(CallContext, Option<String>), String>, EffectError> {
+    ) -> Result<Result<(CallContext, Option<String>), Failure>, EffectError> {
         let OpinionRequest { current, review, ticket, .. } = *asked;
         let model = self
             .calls
@@ -223,7 +227,9 @@ impl Opinions {
         let likely = self.calls.estimated(&review.backend, model.as_deref(), &usage);
         let left = Money(current.limits.cost.0.saturating_sub(current.spent.cost.0));
         if let Some(cost) = likely.filter(|cost| current.limits.cost > Money(0) && *cost > left) {
-            return Ok(Err(format!("it would cost about {cost}, and {left} of the loop's budget are left")));
+            return Ok(Err(Failure::new(format!(
+                "it would cost about {cost}, and {left} of the loop's budget are left"
+            ))));
         }
         let others = self.calls.settings.backends.backends.keys().filter(|name| **name != review.backend);
         let planned = PlannedCall {
@@ -238,7 +244,7 @@ impl Opinions {
         };
         Ok(match self.calls.begin_call(current, planned).await? {
             CallDecision::Call { model, caller, .. } => Ok((*caller, model)),
-            CallDecision::Refused(refusal) => Err(refusal.only_of(&review.backend).to_string()),
+            CallDecision::Refused(refusal) => Err(Failure::new(refusal.only_of(&review.backend).to_string())),
         })
     }
 
@@ -262,7 +268,7 @@ impl Opinions {
                 let usage = TokenUsage::estimated(put.prompt.len(), 0);
                 let cost = self.calls.estimated(&asked.review.backend, name, &usage);
                 let used = CallUsage { usage, cost, estimated: true };
-                return OpinionCall { end: CallEnd::Ended, used, answer: Err("its run was stopped".to_owned()) };
+                return OpinionCall { end: CallEnd::Ended, used, answer: Err(Failure::new("its run was stopped")) };
             }
         };
         let (end, spent, answer) = match outcome {
@@ -276,7 +282,7 @@ impl Opinions {
                         None => CallEnd::Failed(failure.what.clone()),
                     },
                 };
-                (end, failure.spent, Err(failure.what))
+                (end, failure.spent, Err(Failure::new(failure.what)))
             }
         };
         let cost = self.calls.estimated(&asked.review.backend, name, &spent.usage);
@@ -296,7 +302,7 @@ impl Opinions {
         let failed = |why: String| OpinionCall {
             end: CallEnd::Ended,
             used: CallUsage { cost: Some(Money(0)), ..CallUsage::default() },
-            answer: Err(why),
+            answer: Err(Failure::new(why)),
         };
         let current = asked.current;
         let scratch = self.verification.programs.scratch_of(&current.id, "second-opinion");
@@ -332,8 +338,7 @@ impl Opinions {
             tracing::warn!(loop_id = %current.id, %error, "the checkout of a second opinion stays until the reaper comes");
         }
         let read = |message: String| assistant::read_answer(&question.schema, &message);
-        let answer =
-            ended.message.map_err(|failure| failure.to_string()).and_then(read).and_then(|answer| job.checked(answer));
+        let answer = ended.message.and_then(read).and_then(|answer| job.checked(answer));
         let end = if ended.end == CallEnd::Succeeded && answer.is_err() { CallEnd::Unusable } else { ended.end };
         OpinionCall { end, used: ended.used, answer }
     }
@@ -383,7 +388,7 @@ impl Opinions {
             tokens_cached: used.usage.cache_read,
             cost: used.cost.unwrap_or_default(),
             estimated: used.estimated,
-            error: call.answer.as_ref().err().map(|why| mask(why)),
+            error: call.answer.as_ref().err().map(|why| mask(&why.to_string())),
             learnings: Vec::new(),
             started,
             ended: self.context.clock.now(),

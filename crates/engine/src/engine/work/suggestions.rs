@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 use super::git::{host_of, on_top, own_subject};
@@ -33,7 +34,7 @@ impl Branches {
                     files.insert(&change.path, text);
                     applied.push(change);
                 }
-                Err(why) => failed.push((change.comment, why)),
+                Err(why) => failed.push((change.comment, why.to_string())),
             }
         }
         for (path, text) in &files {
@@ -57,10 +58,10 @@ impl Branches {
         current: &Loop,
         files: &BTreeMap<&str, String>,
         change: &SuggestedChange,
-    ) -> Result<Result<String, String>, EffectError> {
-        let Some(head) = &current.branch.head else { return Ok(Err("there is no commit".into())) };
+    ) -> Result<Result<String, Failure>, EffectError> {
+        let Some(head) = &current.branch.head else { return Ok(Err(Failure::new("there is no commit"))) };
         if current.settings.policy.protected.refuses(&change.path) {
-            return Ok(Err("the file is protected".into()));
+            return Ok(Err(Failure::new("the file is protected")));
         }
         let text_at =
             async |commit| self.verification.workspaces.text_at(&current.id, repo, commit, &change.path).await;
@@ -69,7 +70,7 @@ impl Branches {
             None => text_at(head).await?,
         };
         let (Some(now), Some(commented)) = (now, text_at(&change.lines.commit).await?) else {
-            return Ok(Err("the file is not a text file of the branch".into()));
+            return Ok(Err(Failure::new("the file is not a text file of the branch")));
         };
         Ok(with_suggestion(&commented, &now, change))
     }

@@ -1,5 +1,6 @@
 //! Exporter of a program built without the feature `traces`: it never exists.
 
+use ralph_types::failure::Failure;
 use tokio::runtime::Handle;
 use url::Url;
 
@@ -10,7 +11,7 @@ use crate::domain::model::ids::LoopId;
 pub(super) enum NoExporter {}
 
 impl NoExporter {
-    pub(super) fn start(_: &Url, _: Handle) -> Result<Self, String> {
+    pub(super) fn start(_: &Url, _: Handle) -> Result<Self, Failure> {
         Err("this program was built without traces; build it with `--features traces`, or use a released package"
             .into())
     }
@@ -19,7 +20,7 @@ impl NoExporter {
         match *self {}
     }
 
-    pub(super) fn stop(&self) -> Result<(), String> {
+    pub(super) fn stop(&self) -> Result<(), Failure> {
         match *self {}
     }
 }

@@ -12,6 +12,7 @@ use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor};
+use ralph_types::failure::Failure;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use url::Url;
@@ -29,7 +30,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub(super) struct OtlpExporter(BatchSpanProcessor);
 
 impl OtlpExporter {
-    pub(super) fn start(endpoint: &Url, runtime: Handle) -> Result<Self, String> {
+    pub(super) fn start(endpoint: &Url, runtime: Handle) -> Result<Self, Failure> {
         let http = client().connect_timeout(PATIENCE).timeout(PATIENCE).build().map_err(|error| error.to_string())?;
         let collector = Collector { client: http, runtime, away: AtomicBool::new(false) };
         let endpoint = format!("{}/v1/traces", endpoint.as_str().trim_end_matches('/'));
@@ -55,8 +56,8 @@ impl OtlpExporter {
     }
 
     /// Sends the remaining spans, and blocks the thread meanwhile.
-    pub(super) fn stop(&self) -> Result<(), String> {
-        self.0.shutdown_with_timeout(LAST_WORDS).map_err(|error| error.to_string())
+    pub(super) fn stop(&self) -> Result<(), Failure> {
+        self.0.shutdown_with_timeout(LAST_WORDS).map_err(|error| Failure::new(error.to_string()))
     }
 }
 

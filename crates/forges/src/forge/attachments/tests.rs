@@ -215,7 +215,7 @@ async fn slow_or_silent_server_ends_at_the_time_limit() {
 }
 
 #[tokio::test]
-async fn failures_of_the_forge_are_told() {
+async fn forge_failures_are_reported() {
     let status = |status: &str| Answer::Bytes(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").into_bytes());
     assert_eq!(refused(status("404 Not Found")).await, "the forge answered 404 Not Found");
     let broken = Server::start(status("502 Bad Gateway")).await;

@@ -408,7 +408,7 @@ async fn permission_by_teams(version: &str, field: &str, teams: &[(&Value, u16, 
 
 /// Gitea 1.25 answers `none` for members of teams; older versions and Forgejo answer the lowest permission for any part.
 #[tokio::test]
-async fn permission_is_that_of_the_teams_for_the_code() {
+async fn permission_comes_from_teams_with_code_access() {
     const FORGEJO: &str = "11.0.1+gitea-1.22.0";
     let (writers, readers) = (&team(4, "devs", "none", "write"), &team(5, "docs", "none", "read"));
     let owners = &team(3, "Owners", "owner", "owner");

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_the_order_is_told_with_who_and_why() {
+    fn end_of_auto_merge_is_reported_with_actor_and_reason() {
         let of = |merged: bool, queued: bool, enabled: Value, nodes: Value| {
             let pull = json!({ "merged": merged, "isInMergeQueue": queued, "autoMergeRequest": enabled,
                 "timelineItems": { "nodes": nodes } });
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart_by_their_text() {
+    fn auto_merge_refusals_are_classified_by_text() {
         let of = |text: &str| EnableRefusal::of(&error(ForgeErrorKind::Conflict, "x", format!("GraphQL: {text}")));
         assert_eq!(of("Pull request Pull request is in clean status"), EnableRefusal::NothingToWaitFor);
         let unprotected = "Pull request Protected branch rules not configured for this branch";

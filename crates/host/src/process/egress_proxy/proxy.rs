@@ -248,7 +248,7 @@ mod tests {
     /// The list is asked for the server that is connected to, however it is written, and that server is told the same name.
     /// See docs/research/threats.md#s5.
     #[test]
-    fn disguised_servers_are_read_as_what_they_are() {
+    fn disguised_addresses_are_parsed_as_their_real_host() {
         for (address, target) in [
             ("2130706433:443", "127.0.0.1:443"),
             ("0177.0.0.1:443", "127.0.0.1:443"),

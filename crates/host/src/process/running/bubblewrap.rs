@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use ralph_types::failure::Failure;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
@@ -19,12 +20,12 @@ const BUBBLEWRAP_PATHS: [&str; 4] =
 
 /// Looks for bubblewrap once per process; returns the reason if it cannot be used. The future is boxed because the
 /// calls are recursive: a sandboxed run looks for bubblewrap, which runs a program.
-pub(in crate::process) fn installed() -> BoxFuture<'static, Result<&'static Bubblewrap, String>> {
-    static FOUND: OnceCell<Result<Bubblewrap, String>> = OnceCell::const_new();
+pub(in crate::process) fn installed() -> BoxFuture<'static, Result<&'static Bubblewrap, Failure>> {
+    static FOUND: OnceCell<Result<Bubblewrap, Failure>> = OnceCell::const_new();
     Box::pin(async { FOUND.get_or_init(find).await.as_ref().map_err(Clone::clone) })
 }
 
-async fn find() -> Result<Bubblewrap, String> {
+async fn find() -> Result<Bubblewrap, Failure> {
     let own = Some(Path::new(OWN_PATH)).filter(|path| may_execute(path));
     let program = own.or_else(|| BUBBLEWRAP_PATHS.iter().map(Path::new).find(|p| p.is_file())).ok_or(
         "bubblewrap is not installed; install the package `bubblewrap` (available in apt, dnf, apk and pacman)",
@@ -36,7 +37,7 @@ async fn find() -> Result<Bubblewrap, String> {
     if finished.success() && version.starts_with(|c: char| c.is_ascii_digit()) {
         Ok(Bubblewrap { program: program.to_owned(), version })
     } else {
-        Err(format!("{} --version failed: {}", program.display(), finished.stderr.text().trim()))
+        Err(Failure::new(format!("{} --version failed: {}", program.display(), finished.stderr.text().trim())))
     }
 }
 

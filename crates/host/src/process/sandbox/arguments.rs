@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use ralph_types::failure::Failure;
+
 use super::logins::logins_in;
 use super::{
     Bubblewrap, Defence, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
@@ -50,7 +52,7 @@ impl SandboxView {
         user: Option<SandboxUser>,
         program: &Path,
         cwd: &Path,
-    ) -> Result<Arguments, String> {
+    ) -> Result<Arguments, Failure> {
         let sizes = bubblewrap.is_at_least(LIMITS_SIZES);
         let mut arguments = Arguments { user, sizes, ..Arguments::default() };
         let has = |defence| self.settings.has(defence);
@@ -120,7 +122,7 @@ impl SandboxView {
 
     /// Adds the paths of the view and hides paths. Shallow paths come first, so that deeper ones are mounted on top of
     /// them.
-    fn show_paths(&self, arguments: &mut Arguments) -> Result<(), String> {
+    fn show_paths(&self, arguments: &mut Arguments) -> Result<(), Failure> {
         let read_only = || self.read_only.iter().map(PathBuf::as_path);
         let mut paths: Vec<(PathBuf, Shown)> = read_only().map(|path| (path.to_owned(), Shown::ReadOnly)).collect();
         // What a link leads to is shown where it is.
@@ -163,7 +165,7 @@ impl SandboxView {
     }
 
     /// Adds the program itself, and the package that its link leads to.
-    fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), String> {
+    fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), Failure> {
         let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
         if !self.shows(&real) {
             arguments.bind(package(&real), false)?;
@@ -319,13 +321,15 @@ impl Arguments {
     }
 
     /// Mounts a path of the machine at the same path.
-    fn bind(&mut self, path: &Path, writable: bool) -> Result<(), String> {
+    fn bind(&mut self, path: &Path, writable: bool) -> Result<(), Failure> {
         let plain = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
         if !plain || !path.is_absolute() || path.parent().is_none() {
-            return Err(format!("{path:?} cannot be added to it: an absolute path below / without `..` is required"));
+            return Err(Failure::new(format!(
+                "{path:?} cannot be added to it: an absolute path below / without `..` is required"
+            )));
         }
         if !path.exists() {
-            return Err(format!("{path:?} cannot be added to it: it does not exist"));
+            return Err(Failure::new(format!("{path:?} cannot be added to it: it does not exist")));
         }
         if let (Ok(target), false) = (std::fs::read_link(path), writable) {
             // A link in a folder of the system is shown with its folder.

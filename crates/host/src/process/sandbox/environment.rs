@@ -6,6 +6,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use ralph_types::failure::Failure;
+
 use crate::domain::trust::limits::SandboxLimits;
 
 /// Path of the file in the sandbox that contains the environment. Programs can read it, but they have the same
@@ -35,13 +37,13 @@ pub(super) fn before_program(limits: SandboxLimits, own_user: bool) -> [OsString
 ///
 /// # Errors
 /// A variable's name cannot be exported by shells.
-pub(super) fn exports(environment: &[(OsString, OsString)]) -> Result<Vec<u8>, String> {
+pub(super) fn exports(environment: &[(OsString, OsString)]) -> Result<Vec<u8>, Failure> {
     let mut script = Vec::new();
     for (name, value) in environment {
         if !is_name(name) {
-            return Err(format!(
+            return Err(Failure::new(format!(
                 "the environment variable {name:?} cannot be set in it: its name must consist of letters, digits and `_`"
-            ));
+            )));
         }
         script.extend(b"export ");
         script.extend(name.as_bytes());
@@ -76,7 +78,7 @@ mod tests {
         let of = |name: &str, value: &str| exports(&[(name.into(), value.into())]);
         assert_eq!(of("A_1", "it's $x\n\\").unwrap(), b"export A_1='it'\\''s $x\n\\'\n");
         for name in ["", "1a", "a b", "a=b", "npm_config_//host/:_token", "a\n"] {
-            assert!(of(name, "").unwrap_err().contains("letters, digits"), "{name:?}");
+            assert!(of(name, "").unwrap_err().to_string().contains("letters, digits"), "{name:?}");
         }
     }
 

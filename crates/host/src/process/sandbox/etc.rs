@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_have_the_parts_that_others_can_read() {
+    fn copy_contains_world_readable_files() {
         let (_root, copies) = copies();
         let copy = copies.current().unwrap();
         let read = |path: &str| fs::read_to_string(copy.join(path)).ok();

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use ralph_types::failure::Failure;
+
 /// Folders and files with settings.
 const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger"];
 /// Folders and files that appear empty or are not readable.
@@ -78,17 +80,17 @@ pub(super) fn fix_of_hidden_proc() -> &'static str {
 ///
 /// # Errors
 /// Settings are not visible to the service and cannot be made read-only; the message contains advice.
-pub(super) fn arguments() -> Result<Vec<&'static str>, String> {
+pub(super) fn arguments() -> Result<Vec<&'static str>, Failure> {
     arguments_on(&|path| Path::new(path).exists(), &|path| Path::new(path).is_dir())
 }
 
-fn arguments_on(exists: &dyn Fn(&str) -> bool, is_dir: &dyn Fn(&str) -> bool) -> Result<Vec<&'static str>, String> {
+fn arguments_on(exists: &dyn Fn(&str) -> bool, is_dir: &dyn Fn(&str) -> bool) -> Result<Vec<&'static str>, Failure> {
     let [settings, ..] = READ_ONLY;
     if !exists(settings) {
-        return Err(format!(
+        return Err(Failure::new(format!(
             "{settings} cannot be made read-only, because the service does not see it; {}",
             fix_of_hidden_proc()
-        ));
+        )));
     }
     let mut arguments = Vec::new();
     for path in READ_ONLY.into_iter().filter(|path| exists(path)) {
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn unseen_settings_are_an_error_with_a_fix() {
-        let error = arguments_on(&|_| false, &|_| false).unwrap_err();
+        let error = arguments_on(&|_| false, &|_| false).unwrap_err().to_string();
         assert!(
             error.contains("/proc/sys cannot be made read-only") && error.ends_with(fix_of_hidden_proc()),
             "{error}"

@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -69,9 +70,9 @@ impl SandboxView {
         (program, cwd): (&Path, &Path),
         environment: &[(OsString, OsString)],
         ports: &[u16],
-    ) -> Result<Prepared, String> {
+    ) -> Result<Prepared, Failure> {
         if rustix::process::geteuid().is_root() {
-            return Err(AS_ROOT.to_owned());
+            return Err(Failure::new(AS_ROOT));
         }
         let (home, folder) = self.home_on_disk()?;
         let mut environment = environment.to_vec();
@@ -99,7 +100,7 @@ impl SandboxView {
     }
 
     /// Returns the home with a folder for temporary files. A new folder on disk replaces a home in memory.
-    fn home_on_disk(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), String> {
+    fn home_on_disk(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Failure> {
         let failed = |e| format!("its home cannot be created: {e}");
         let (home, folder) = match &self.home {
             ScratchHome::Folder(home) => (home.clone(), None),
@@ -113,7 +114,7 @@ impl SandboxView {
     }
 
     /// Returns the readable paths with links resolved: those of the view, without hidden paths.
-    fn readable(&self, program: &Path) -> Result<Vec<PathBuf>, String> {
+    fn readable(&self, program: &Path) -> Result<Vec<PathBuf>, Failure> {
         let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
         let mut shown: Vec<PathBuf> = SYSTEM.map(PathBuf::from).into();
         shown.extend([arguments::package(&real).to_owned(), PROC.into()]);
@@ -137,19 +138,19 @@ impl SandboxView {
     }
 
     /// Returns the paths that can be changed.
-    fn changeable(&self, home: &Path) -> Result<Vec<PathBuf>, String> {
+    fn changeable(&self, home: &Path) -> Result<Vec<PathBuf>, Failure> {
         let mut found = self.writable.clone();
         found.push(home.to_owned());
         if !self.settings.has(Defence::Writes) {
             found.extend(self.beside());
         }
         if let Some(path) = found.iter().find(|path| !path.exists()) {
-            return Err(format!("{path:?} cannot be added to it: it does not exist"));
+            return Err(Failure::new(format!("{path:?} cannot be added to it: it does not exist")));
         }
         match self.read_only.iter().find(|path| found.iter().any(|folder| path.starts_with(folder))) {
-            Some(path) if self.settings.has(Defence::Writes) => {
-                Err(format!("{path:?} cannot be read-only without namespaces, because the folder above is writable"))
-            }
+            Some(path) if self.settings.has(Defence::Writes) => Err(Failure::new(format!(
+                "{path:?} cannot be read-only without namespaces, because the folder above is writable"
+            ))),
             _ => Ok(found),
         }
     }
@@ -172,9 +173,9 @@ fn add_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<PathBuf>) {
 }
 
 /// Returns a descriptor from which these bytes can be read, whose number is that of the policy or higher.
-fn in_memory(bytes: &[u8]) -> Result<OwnedFd, String> {
+fn in_memory(bytes: &[u8]) -> Result<OwnedFd, Failure> {
     let file = readable(bytes).and_then(|file| Ok(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), POLICY_FD)?));
-    file.map_err(|e| format!("a file in memory could not be created: {e}"))
+    file.map_err(|e| Failure::new(format!("a file in memory could not be created: {e}")))
 }
 
 #[cfg(test)]

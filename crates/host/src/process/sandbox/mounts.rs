@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ralph_types::failure::Failure;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree};
 use rustix::process::DumpableBehavior;
@@ -67,7 +68,7 @@ impl Mounts {
     ///
     /// # Errors
     /// The path that could not be mounted, the reason, and advice.
-    pub(super) fn new(user: SandboxUser, binds: &[(PathBuf, bool)]) -> Result<Self, String> {
+    pub(super) fn new(user: SandboxUser, binds: &[(PathBuf, bool)]) -> Result<Self, Failure> {
         let namespace = user_namespace(user)?;
         let mut mounts = BTreeMap::new();
         for (path, writable) in binds {
@@ -79,7 +80,9 @@ impl Mounts {
                     mounts.insert((real.components().count(), target), mount);
                 }
                 Err(_) if !writable => {}
-                Err(error) => return Err(format!("{path:?} cannot be made writable in it: {}", reason(&error))),
+                Err(error) => {
+                    return Err(Failure::new(format!("{path:?} cannot be made writable in it: {}", reason(&error))));
+                }
             }
         }
         Ok(Self::Mapped(mounts.into_iter().map(|((_, target), mount)| (mount, target)).collect()))
@@ -155,7 +158,7 @@ fn reason(error: &io::Error) -> String {
 }
 
 /// Returns a user namespace that maps root to `user`; created once per user.
-fn user_namespace(user: SandboxUser) -> Result<Arc<OwnedFd>, String> {
+fn user_namespace(user: SandboxUser) -> Result<Arc<OwnedFd>, Failure> {
     static KNOWN: Mutex<BTreeMap<u32, Arc<OwnedFd>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(namespace) = known.get(&user.id()) {

@@ -10,6 +10,7 @@ mod without_namespaces;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use ralph_types::failure::Failure;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, sock_filter,
@@ -158,8 +159,8 @@ const WITH_FLAGS: &[(libc::c_long, u8)] = &[
 ///
 /// # Errors
 /// The architecture is not supported.
-pub(super) fn filters() -> Result<&'static [Vec<u8>; 3], String> {
-    static FILTERS: LazyLock<Result<[Vec<u8>; 3], String>> = LazyLock::new(|| Ok(programs()?.map(|one| bytes(&one))));
+pub(super) fn filters() -> Result<&'static [Vec<u8>; 3], Failure> {
+    static FILTERS: LazyLock<Result<[Vec<u8>; 3], Failure>> = LazyLock::new(|| Ok(programs()?.map(|one| bytes(&one))));
     FILTERS.as_ref().map_err(Clone::clone)
 }
 
@@ -187,8 +188,8 @@ const BUFFERS: [libc::c_int; 2] = [libc::SO_SNDBUF, libc::SO_RCVBUF];
 ///
 /// # Errors
 /// The filters cannot be compiled for this architecture.
-pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], String> {
-    static FILTERS: LazyLock<Result<[Vec<u8>; 3], String>> = LazyLock::new(|| {
+pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], Failure> {
+    static FILTERS: LazyLock<Result<[Vec<u8>; 3], Failure>> = LazyLock::new(|| {
         let built = || {
             let large = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Gt, MOST_SEGMENT)?;
             let many = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, MOST_SEMAPHORES)?;
@@ -212,13 +213,13 @@ pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], String> {
 ///
 /// # Errors
 /// The architecture is not supported.
-pub(super) fn programs() -> Result<[BpfProgram; 3], String> {
+pub(super) fn programs() -> Result<[BpfProgram; 3], Failure> {
     let built = || Ok([refused()?, missing(), ignored()?]);
     built().map_err(|error| unknown_here(&error))
 }
 
-fn unknown_here(error: &seccompiler::BackendError) -> String {
-    format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH)
+fn unknown_here(error: &seccompiler::BackendError) -> Failure {
+    Failure::new(format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH))
 }
 
 /// Returns the filter that refuses calls with `EPERM`.

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use ralph_types::failure::Failure;
 use rustix::thread::{Uid, set_thread_res_uid};
 
 use crate::domain::trust::policy::{SANDBOX_USER, SANDBOX_USERS};
@@ -68,7 +69,7 @@ impl SandboxUser {
     ///
     /// # Errors
     /// All users are in use.
-    pub(super) fn lease(self) -> Result<UserLease, String> {
+    pub(super) fn lease(self) -> Result<UserLease, Failure> {
         let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.id().saturating_add(SANDBOX_USERS - 1);
         let free = (self.id()..=last).find(|id| !leased.contains(id)).and_then(Self::new);
@@ -79,7 +80,7 @@ impl SandboxUser {
 
     /// Returns the command line that precedes a program, and that switches to this user without groups and
     /// capabilities.
-    pub(super) fn before_program(self) -> Result<Vec<OsString>, String> {
+    pub(super) fn before_program(self) -> Result<Vec<OsString>, Failure> {
         let program = SETPRIV_PATHS.iter().map(Path::new).find_map(|path| path.canonicalize().ok());
         let program = program.ok_or(
             "setpriv is not installed, which programs need to lose the rights of root; install the package `util-linux`, or \
@@ -173,7 +174,7 @@ mod tests {
         drop(one);
         let rest: Vec<UserLease> = (1..SANDBOX_USERS).map(|_| first.lease().unwrap()).collect();
         assert_eq!(rest[0].user(), first);
-        assert!(first.lease().unwrap_err().contains("limits.loops"));
+        assert!(first.lease().unwrap_err().to_string().contains("limits.loops"));
     }
 
     #[test]

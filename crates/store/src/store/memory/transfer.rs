@@ -1,5 +1,6 @@
 //! Export and import of learnings as JSON Lines.
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,17 +65,17 @@ pub fn export(c: &Connection) -> StoreResult<(String, Vec<DamagedLearning>)> {
 ///
 /// # Errors
 /// Number and problem of the first invalid line.
-pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
+pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, Failure> {
     let mut learnings = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |what: String| format!("line {number}: {what}; nothing was imported");
+        let wrong = |what: Failure| Failure::new(format!("line {number}: {what}; nothing was imported"));
         if line.len() > MAX_LINE {
-            return Err(wrong(format!("it is longer than {MAX_LINE} bytes")));
+            return Err(wrong(format!("it is longer than {MAX_LINE} bytes").into()));
         }
         let ExportLine { checksum, learning } =
-            serde_json::from_str(line).map_err(|error| wrong(format!("it is not a learning: {error}")))?;
+            serde_json::from_str(line).map_err(|error| wrong(format!("it is not a learning: {error}").into()))?;
         if learning.checksum() != checksum {
-            return Err(wrong("its checksum is wrong; export it again from its source".to_owned()));
+            return Err(wrong("its checksum is wrong; export it again from its source".into()));
         }
         learning.check().map_err(wrong)?;
         learnings.push(learning.map_text(&|text| masker.mask(text).into_owned()));

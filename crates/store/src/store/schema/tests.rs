@@ -69,7 +69,7 @@ async fn processes_of_one_version_share_a_database() {
 
 /// A process of the previous version holds the lock on the schema while it runs.
 #[test]
-fn newer_version_waits_for_processes_of_the_version_before() {
+fn newer_version_waits_for_older_processes() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let before = MIGRATIONS.len() - 1;

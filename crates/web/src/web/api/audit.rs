@@ -8,11 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::extract::{ApiQuery, ApiViewer};
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::ok;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::types::time;
 use super::visibility::needs_operator;
-use super::{ApiResult, ApiRoute, ok};
 use crate::domain::model::ids::Timestamp;
 use crate::store::access_audit::{self, AccessRow};
 use crate::web::WebState;

@@ -8,12 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::extract::{ApiBody, ApiViewer};
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::ok;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::tokens::ApiTokenInfo;
 use super::types::{ApiNothing, time};
 use super::visibility::needs_operator;
-use super::{ApiResult, ApiRoute, ok};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::backends::{self, BackendObservation, BackendState, BackendStatus};
 use crate::store::calls;

@@ -6,12 +6,12 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 
+use super::answer;
 use super::extract::{ApiBody, ApiViewer};
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::types::{ApiCommand, ApiCommandResult};
 use super::visibility::{needs_write, visible_loop};
-use super::{ApiResult, ApiRoute, answer};
 use crate::engine::{CommandPath, DashboardAuthor, DashboardCommandError, DashboardOutcome};
 use crate::store::loops;
 use crate::web::WebState;

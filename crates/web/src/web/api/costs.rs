@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::extract::{ApiQuery, ApiViewer};
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::ok;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::types::{ApiCosts, ApiDailyCost};
-use super::{ApiResult, ApiRoute, ok};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::money::{date_of, day_of, day_of_date};
 use crate::store::costs::{CostGroup, daily};

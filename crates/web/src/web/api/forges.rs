@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::extract::ApiViewer;
-use super::openapi::Operation;
-use super::{ApiResult, ApiRoute, ok};
+use super::ok;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::ApiResult;
 use crate::domain::model::ids::ForgeName;
 use crate::web::WebState;
 

@@ -12,14 +12,14 @@ use serde::Deserialize;
 
 use super::extract::{ApiQuery, ApiViewer};
 use super::figures::ApiSupervision;
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::ok;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::types::{
     ApiActivity, ApiAudit, ApiCheck, ApiIteration, ApiIterationDetail, ApiIterationList, ApiLoop, ApiLoopActivity,
     ApiLoopDetail, ApiLoopOutput, ApiLoopPage, ApiStep, ApiTurn, time,
 };
 use super::visibility::{needs_write, visible_loop};
-use super::{ApiResult, ApiRoute, ok};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::LoopId;
 use crate::domain::report::loop_report::LoopReport;

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::extract::{ApiBody, ApiQuery, ApiViewer};
 use super::loops::{limited, repository, words};
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::ok;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::types::{ApiNothing, time};
 use super::visibility::{needs_write, visible_loop};
-use super::{ApiResult, ApiRoute, ok};
 use crate::domain::knowledge::memory::{
     Learning, LearningFilter, Proposal, ProposalState, Reflection, ReflectionChange, ReflectionOutcome, correct,
 };
@@ -276,8 +276,8 @@ fn filter_of(query: &MemoryQuery) -> Result<LearningFilter, ApiProblem> {
     let kind = query.kind.as_deref().map(LearningFilter::parse_kind).transpose();
     let task_type = query.task_type.as_deref().map(LearningFilter::parse_task_type).transpose();
     Ok(LearningFilter {
-        kind: kind.map_err(|expected| bad("kind", expected))?,
-        task_type: task_type.map_err(|expected| bad("task_type", expected))?,
+        kind: kind.map_err(|expected| bad("kind", expected.to_string()))?,
+        task_type: task_type.map_err(|expected| bad("task_type", expected.to_string()))?,
         repository: query.repository.clone(),
         min_confidence: share("min_confidence", query.min_confidence)?,
         min_success_rate: share("min_success_rate", query.min_success_rate)?,

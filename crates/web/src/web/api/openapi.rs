@@ -4,13 +4,13 @@ use std::sync::{Arc, LazyLock};
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::problem::ApiProblem;
-use super::{ApiResult, ApiRoute, ROOT, ok};
+use super::problem::{ApiProblem, ApiResult};
+use super::{ROOT, ok};
 use crate::web::WebState;
 
 /// JSON pointer to the schemas of all types in the description.
@@ -50,6 +50,18 @@ pub struct Operation {
     pub streams: bool,
     /// Whether the operation needs no credentials.
     open: bool,
+}
+
+/// Route with its description.
+pub(super) struct ApiRoute {
+    pub(super) operation: Operation,
+    pub(super) handler: MethodRouter<Arc<WebState>>,
+}
+
+impl ApiRoute {
+    pub(super) fn new(operation: Operation, handler: MethodRouter<Arc<WebState>>) -> Self {
+        Self { operation, handler }
+    }
 }
 
 impl Operation {

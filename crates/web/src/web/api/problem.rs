@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::StoreError;
 
+/// Result of a handler.
+pub(super) type ApiResult = Result<Response, ApiProblem>;
+
 /// Error of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiProblem {

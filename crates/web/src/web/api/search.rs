@@ -9,11 +9,11 @@ use serde::Deserialize;
 
 use super::extract::{ApiQuery, ApiViewer};
 use super::loops::{bad_cursor, limited, repository, states, words};
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::ok;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::types::{ApiHit, ApiSearchPage};
 use super::visibility::visible_loop;
-use super::{ApiResult, ApiRoute, ok};
 use crate::store::session::{TextKind, TextPosition, TextQuery, search_texts};
 use crate::web::WebState;
 use crate::web::visible::narrowed;

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::extract::{ApiBody, ApiViewer};
-use super::openapi::Operation;
-use super::problem::ApiProblem;
+use super::openapi::{ApiRoute, Operation};
+use super::problem::{ApiProblem, ApiResult};
 use super::types::time;
-use super::{ApiResult, ApiRoute, answer, ok};
+use super::{answer, ok};
 use crate::store::tokens::{self, ApiScope, MAX_TOKENS, StoredToken};
 use crate::web::WebState;
 use crate::web::personal_token::{DEFAULT_DAYS, TokenWishError, make_token, request_of};

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn look_continues_on_the_next_line() {
+    fn style_continues_on_next_line() {
         let mut reader = AnsiReader::default();
         reader.line("\u{1b}[33mfirst");
         assert_eq!(reader.line("second"), [StyledText { class: "a-3".into(), text: "second".into() }]);

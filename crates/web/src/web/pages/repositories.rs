@@ -327,7 +327,7 @@ mod tests {
     use crate::domain::model::quantity::IterationLimit;
 
     #[test]
-    fn source_of_a_setting_is_what_sets_it() {
+    fn setting_names_its_source() {
         let env = Env::of([
             ("T", "token"),
             ("S", "0123456789abcdef0123456789abcdef"),

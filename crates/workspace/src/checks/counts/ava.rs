@@ -1,7 +1,7 @@
 //! AVA.
 
-use super::runs::{Closing, TestRun, believed, marks, name_by};
-use super::{Runner, TestOutcome, pattern, tally};
+use super::runs::{Closing, Runner, TestOutcome, TestRun, believed, marks, name_by};
+use super::{pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "AVA",

@@ -1,7 +1,7 @@
 //! Bats with output for people (`--pretty`). Without a terminal, Bats prints TAP.
 
-use super::runs::{Closing, TestRun, believed, marks, name_by};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Closing, Runner, TestRun, believed, marks, name_by};
+use super::{number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Bats",

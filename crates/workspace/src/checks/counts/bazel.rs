@@ -1,7 +1,7 @@
 //! `bazel test`.
 
-use super::runs::{TestRun, between, name_by};
-use super::{Runner, number, pattern};
+use super::runs::{Runner, TestRun, between, name_by};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

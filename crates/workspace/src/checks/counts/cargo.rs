@@ -1,7 +1,7 @@
 //! `cargo test`, and runners with the same lines: wasm-bindgen-test, cairo-test.
 
-use super::runs::{TestRun, add_names};
-use super::{Runner, number, pattern};
+use super::runs::{Runner, TestRun, add_names};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

@@ -1,7 +1,7 @@
 //! Catch2.
 
-use super::runs::{TestRun, closings, incomplete_by, name_by};
-use super::{Runner, TestOutcome, number, pattern, tally};
+use super::runs::{Runner, TestOutcome, TestRun, closings, incomplete_by, name_by};
+use super::{number, pattern, tally};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

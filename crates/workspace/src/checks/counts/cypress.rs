@@ -1,8 +1,8 @@
 //! Cypress.
 
 use super::mocha::names;
-use super::runs::{TestRun, add_names, between};
-use super::{Runner, number, pattern};
+use super::runs::{Runner, TestRun, add_names, between};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

@@ -1,7 +1,7 @@
 //! `deno test`.
 
-use super::runs::{Closing, TestRun, believed, name_by};
-use super::{Runner, number, pattern};
+use super::runs::{Closing, Runner, TestRun, believed, name_by};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

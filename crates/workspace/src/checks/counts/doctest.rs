@@ -1,7 +1,7 @@
 //! doctest for C++.
 
-use super::runs::{TestRun, add_names, between};
-use super::{Runner, number, pattern};
+use super::runs::{Runner, TestRun, add_names, between};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

@@ -1,7 +1,7 @@
 //! `dotnet test`.
 
-use super::runs::{TestRun, closings, incomplete_by, name_by};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, closings, incomplete_by, name_by};
+use super::{number, of_total, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

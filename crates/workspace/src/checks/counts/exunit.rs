@@ -1,7 +1,7 @@
 //! ExUnit of Elixir.
 
-use super::runs::{TestRun, name_by};
-use super::{Runner, of_total, pattern};
+use super::runs::{Runner, TestRun, name_by};
+use super::{of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "ExUnit",

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::runs::{Closing, TestRun, add_names, believed, incomplete_by, marks};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Closing, Runner, TestRun, add_names, believed, incomplete_by, marks};
+use super::{number, of_total, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

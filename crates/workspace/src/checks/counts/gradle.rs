@@ -1,7 +1,7 @@
 //! JUnit and TestNG by Gradle.
 
-use super::runs::{TestRun, closings, name_by};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, closings, name_by};
+use super::{number, of_total, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

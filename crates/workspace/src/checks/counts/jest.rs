@@ -1,7 +1,7 @@
 //! jest.
 
-use super::runs::{Closing, TestRun, believed, incomplete_by, marks, name_by};
-use super::{Runner, TestOutcome, number, pattern, tally};
+use super::runs::{Closing, Runner, TestOutcome, TestRun, believed, incomplete_by, marks, name_by};
+use super::{number, pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "jest",

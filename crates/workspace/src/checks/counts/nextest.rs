@@ -1,7 +1,7 @@
 //! cargo-nextest.
 
-use super::runs::{TestRun, between, name_by};
-use super::{Runner, TestOutcome, number, pattern, tally};
+use super::runs::{Runner, TestOutcome, TestRun, between, name_by};
+use super::{number, pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "cargo-nextest",

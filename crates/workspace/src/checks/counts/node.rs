@@ -1,7 +1,7 @@
 //! The test runner of Node.js.
 
-use super::runs::{Closing, TestRun, add_names, believed, incomplete_by, marks};
-use super::{Runner, number, pattern};
+use super::runs::{Closing, Runner, TestRun, add_names, believed, incomplete_by, marks};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

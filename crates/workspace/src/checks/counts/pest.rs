@@ -1,8 +1,8 @@
 //! Pest, and Laravel's `artisan test`.
 
 use super::jest::place;
-use super::runs::{TestRun, closings, name_by};
-use super::{Runner, TestOutcome, pattern, tally};
+use super::runs::{Runner, TestOutcome, TestRun, closings, name_by};
+use super::{pattern, tally};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Pest, artisan test",

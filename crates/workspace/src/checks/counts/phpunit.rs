@@ -1,7 +1,7 @@
 //! PHPUnit.
 
-use super::runs::{TestRun, add_names, between};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, add_names, between};
+use super::{number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "PHPUnit, ParaTest, Codeception",

@@ -1,7 +1,7 @@
 //! Playwright Test.
 
-use super::runs::{TestRun, name_by};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, name_by};
+use super::{number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Playwright Test",

@@ -1,7 +1,7 @@
 //! `prove` of Perl's Test::Harness.
 
-use super::runs::TestRun;
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun};
+use super::{number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "prove",

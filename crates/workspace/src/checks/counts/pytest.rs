@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::runs::{TestRun, between, incomplete_by, name_by};
-use super::{Runner, TestOutcome, number, pattern, tally};
+use super::runs::{Runner, TestOutcome, TestRun, between, incomplete_by, name_by};
+use super::{number, pattern, tally};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

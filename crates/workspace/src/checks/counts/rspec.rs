@@ -1,7 +1,7 @@
 //! RSpec.
 
-use super::runs::{TestRun, closings, incomplete_by, name_by};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, closings, incomplete_by, name_by};
+use super::{number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "RSpec, Crystal, hspec, ShellSpec",

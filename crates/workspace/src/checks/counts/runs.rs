@@ -1,10 +1,34 @@
-//! Runs of a test runner within an output: their ranges, and which closing lines are genuine.
+//! Test runners and their runs within an output: ranges, and which closing lines are genuine.
 
 use std::ops::Range;
 
 use regex::{Captures, Regex};
 
 use crate::domain::model::task::TestCounts;
+
+/// Test runner, or a family of runners with the same output. Its texts appear in `docs/reference/runners.md`, which a test
+/// generates.
+#[cfg_attr(not(test), allow(dead_code, reason = "only the generated page has the texts"))]
+pub(super) struct Runner {
+    /// Names, for people.
+    pub name: &'static str,
+    /// Versions whose recorded output is a fixture; empty if the format is taken from documentation and issues.
+    pub versions: &'static str,
+    /// Prefix of the names of its fixtures.
+    pub fixtures: &'static str,
+    /// Description of the lines that are read, for people.
+    pub reads: &'static str,
+    /// Finds the runner's runs in an output whose escape sequences were removed.
+    pub read: fn(&str) -> Vec<TestRun>,
+}
+
+/// Kind of count that a runner's word belongs to.
+#[derive(Clone, Copy)]
+pub(super) enum TestOutcome {
+    Passing,
+    Failing,
+    Skipped,
+}
 
 /// One run of a runner within an output.
 #[derive(Debug, Clone, PartialEq, Eq)]

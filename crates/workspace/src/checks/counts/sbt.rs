@@ -1,7 +1,7 @@
 //! sbt, with any test framework.
 
-use super::runs::{TestRun, closings, name_by};
-use super::{Runner, number, pattern};
+use super::runs::{Runner, TestRun, closings, name_by};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

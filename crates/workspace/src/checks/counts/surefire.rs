@@ -1,7 +1,7 @@
 //! JUnit and TestNG by Maven Surefire and Failsafe.
 
-use super::runs::{TestRun, incomplete_by, name_by};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, incomplete_by, name_by};
+use super::{number, of_total, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

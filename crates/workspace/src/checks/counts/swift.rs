@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::runs::{TestRun, between};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, between};
+use super::{number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "swift test (XCTest, Swift Testing)",

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::runs::TestRun;
-use super::{Runner, number, pattern};
+use super::runs::{Runner, TestRun};
+use super::{number, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

@@ -1,7 +1,7 @@
 //! TestNG without a build tool.
 
-use super::runs::{TestRun, between, name_by};
-use super::{Runner, number, of_total, pattern};
+use super::runs::{Runner, TestRun, between, name_by};
+use super::{number, of_total, pattern};
 
 pub(super) const RUNNER: Runner = Runner {
     name: "TestNG",

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use regex::Captures;
 
-use super::runs::{Closing, TestRun, believed, incomplete_by, marks, name_by};
+use super::runs::{Closing, Runner, TestRun, believed, incomplete_by, marks, name_by};
 use super::table::items;
-use super::{Runner, number, of_total, pattern};
+use super::{number, of_total, pattern};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

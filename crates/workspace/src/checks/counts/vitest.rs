@@ -2,8 +2,8 @@
 
 use super::crash::reports_none;
 use super::jest::place;
-use super::runs::{TestRun, between, name_by};
-use super::{Runner, pattern, tally};
+use super::runs::{Runner, TestRun, between, name_by};
+use super::{pattern, tally};
 use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {

@@ -194,7 +194,7 @@ async fn borrowed_objects_survive_packing_of_the_mirror() {
 
 /// Older versions kept commits and refs of loops in the mirror.
 #[tokio::test]
-async fn loops_of_older_versions_go_on() {
+async fn loops_of_older_versions_continue() {
     let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo mine >work");

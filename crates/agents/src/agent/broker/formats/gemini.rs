@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat};
+use super::definition::{AuthHeader, Endpoint, EndpointPurpose, WireFormat};
 use crate::agent::broker::usage::AnswerUsage;
 use crate::domain::providers::prices::Vendor;
 use crate::domain::providers::usage::ReportedUsage;

@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, unless_own};
+use super::definition::{AuthHeader, Endpoint, EndpointPurpose, WireFormat};
+use super::unless_own;
 use crate::agent::broker::usage::AnswerUsage;
 use crate::domain::providers::prices::Vendor;
 use crate::domain::providers::usage::ReportedUsage;

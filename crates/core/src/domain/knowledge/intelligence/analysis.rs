@@ -1,5 +1,7 @@
 //! Question for advice: a model receives the loop's state and returns advice for the iteration.
 
+use ralph_types::failure::Failure;
+
 use super::claims::ClaimSums;
 use super::generated_prompt::GeneratedPrompt;
 use super::job::{AssistantJob, JobKind};
@@ -113,10 +115,10 @@ impl AssistantJob for Analysis {
         out
     }
 
-    fn checked(&self, answer: GeneratedPrompt) -> Result<GeneratedPrompt, String> {
+    fn checked(&self, answer: GeneratedPrompt) -> Result<GeneratedPrompt, Failure> {
         match ModelAdvice::of(&answer) {
             Some(_) => Ok(answer),
-            None => Err("nothing of it can be used: `prompt` has to say what to do, within the rules".to_owned()),
+            None => Err(Failure::new("nothing of it can be used: `prompt` has to say what to do, within the rules")),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Question that asks a model for a shorter context block.
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,17 +68,17 @@ impl AssistantJob for Compression<'_> {
         out
     }
 
-    fn checked(&self, answer: Compressed) -> Result<Compressed, String> {
+    fn checked(&self, answer: Compressed) -> Result<Compressed, Failure> {
         let lines = answer.context.lines().map(|line| text::line(line, 400));
         let allowed_lines = lines.filter(|line| !line.is_empty() && !is_out_of_place(line));
         let context = allowed_lines.collect::<Vec<_>>().join("\n");
         if context.is_empty() {
-            return Err("nothing of `context` can be used: it has to hold facts, and no orders".to_owned());
+            return Err(Failure::new("nothing of `context` can be used: it has to hold facts, and no orders"));
         }
         let answer = Compressed { context };
         let tokens = self.block(&answer).tokens;
         if tokens > self.tokens {
-            return Err(format!("it has {tokens} tokens; at most {} are allowed", self.tokens));
+            return Err(Failure::new(format!("it has {tokens} tokens; at most {} are allowed", self.tokens)));
         }
         Ok(answer)
     }

@@ -1,5 +1,6 @@
 //! Questions to models as values: text, schema of the answer, and limits.
 
+use ralph_types::failure::Failure;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -104,7 +105,7 @@ pub trait AssistantJob {
 
     /// Validates the answer and shortens texts that are too long. The error describes the problem for the model's second
     /// attempt.
-    fn checked(&self, answer: Self::Output) -> Result<Self::Output, String>;
+    fn checked(&self, answer: Self::Output) -> Result<Self::Output, Failure>;
 }
 
 /// Question that is ready to be sent.

@@ -1,5 +1,6 @@
 //! Question that asks a model to extract a report from an agent's last message.
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -70,9 +71,9 @@ impl AssistantJob for MessageAnalysis {
         out
     }
 
-    fn checked(&self, answer: MessageReport) -> Result<MessageReport, String> {
+    fn checked(&self, answer: MessageReport) -> Result<MessageReport, Failure> {
         if answer.completion_percentage.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
-            return Err("`completion_percentage` has to be from 0 to 100, or null".to_owned());
+            return Err(Failure::new("`completion_percentage` has to be from 0 to 100, or null"));
         }
         let items = |all: &[String]| -> Vec<String> {
             let mut items = Vec::new();

@@ -1,6 +1,7 @@
 //! Question that asks a model for a reflection on an iteration: failure, cause, next step (Reflexion, N. Shinn et al.,
 //! NeurIPS 2023).
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -77,20 +78,20 @@ impl AssistantJob for Reflecting {
         out
     }
 
-    fn checked(&self, answer: ReflectionAnswer) -> Result<ReflectionAnswer, String> {
+    fn checked(&self, answer: ReflectionAnswer) -> Result<ReflectionAnswer, Failure> {
         let checked = ReflectionAnswer {
             what_failed: text::line(&answer.what_failed, PART),
             why: text::line(&answer.why, PART),
             next: text::line(&answer.next, PART),
         };
         if checked.next.is_empty() {
-            return Err("`next` is empty: name one concrete action".to_owned());
+            return Err(Failure::new("`next` is empty: name one concrete action"));
         }
         if is_out_of_place(&checked.next) {
-            return Err("`next` asks for what the rules forbid: checks stay as they are".to_owned());
+            return Err(Failure::new("`next` asks for what the rules forbid: checks stay as they are"));
         }
         if checked.what_failed.is_empty() && self.failing.is_some() {
-            return Err("`what_failed` is empty, and a check failed".to_owned());
+            return Err(Failure::new("`what_failed` is empty, and a check failed"));
         }
         Ok(checked)
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use ralph_types::failure::Failure;
+
 use super::job::{AssistantJob, JobKind};
 use crate::domain::knowledge::text;
 use crate::domain::loops::Loop;
@@ -83,7 +85,7 @@ impl AssistantJob for Reviewing {
         out
     }
 
-    fn checked(&self, answer: OpinionAnswer) -> Result<OpinionAnswer, String> {
+    fn checked(&self, answer: OpinionAnswer) -> Result<OpinionAnswer, Failure> {
         let mut findings: Vec<OpinionFinding> = Vec::new();
         for finding in answer.findings {
             let known = OpinionFinding {
@@ -97,7 +99,7 @@ impl AssistantJob for Reviewing {
             }
         }
         if findings.is_empty() && answer.verdict == OpinionVerdict::Changes {
-            return Err("`verdict` is `changes`, but `findings` has none".to_owned());
+            return Err(Failure::new("`verdict` is `changes`, but `findings` has none"));
         }
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         findings.truncate(FINDINGS);

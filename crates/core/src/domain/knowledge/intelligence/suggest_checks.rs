@@ -1,5 +1,6 @@
 //! Question that asks a model for commands that could serve as checks of a repository.
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,14 +56,14 @@ impl AssistantJob for SuggestingChecks {
         out
     }
 
-    fn checked(&self, answer: SuggestedCommands) -> Result<SuggestedCommands, String> {
+    fn checked(&self, answer: SuggestedCommands) -> Result<SuggestedCommands, Failure> {
         let is_line = |command: &String| {
             !command.is_empty() && command.chars().count() <= LINE && !command.chars().any(char::is_control)
         };
         let commands = answer.commands.iter().map(|command| sanitize::visible(command.trim()));
         let commands: Vec<String> = commands.filter(is_line).take(MAX_PROPOSED).collect();
         match commands.is_empty() {
-            true => Err("`commands` has no command of one line".to_owned()),
+            true => Err(Failure::new("`commands` has no command of one line")),
             false => Ok(SuggestedCommands { commands }),
         }
     }

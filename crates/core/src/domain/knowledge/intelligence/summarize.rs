@@ -1,5 +1,6 @@
 //! Question that asks a model for a summary of iterations.
 
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -71,10 +72,10 @@ impl AssistantJob for Summarizing {
         out
     }
 
-    fn checked(&self, answer: SummaryAnswer) -> Result<SummaryAnswer, String> {
+    fn checked(&self, answer: SummaryAnswer) -> Result<SummaryAnswer, Failure> {
         let summary = text::line(&answer.summary, SUMMARY);
         if summary.is_empty() {
-            return Err("`summary` is empty".to_owned());
+            return Err(Failure::new("`summary` is empty"));
         }
         let decisions = answer.key_decisions.iter().map(|item| text::line(item, ITEMS.1));
         let key_decisions = decisions.filter(|item| !item.is_empty()).take(ITEMS.0).collect();

@@ -1,5 +1,7 @@
 //! Filter for lists of learnings.
 
+use ralph_types::failure::Failure;
+
 use super::{Learning, LearningKind, MemorySettings};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Timestamp;
@@ -42,26 +44,28 @@ impl LearningFilter {
     ///
     /// # Errors
     /// The name is unknown. The error lists the valid names.
-    pub fn parse_kind(name: &str) -> Result<LearningKind, String> {
+    pub fn parse_kind(name: &str) -> Result<LearningKind, Failure> {
         let found = LearningKind::ALL.into_iter().find(|kind| kind.as_str() == name);
-        found.ok_or_else(|| format!("expected one of {}", LearningKind::ALL.map(LearningKind::as_str).join(", ")))
+        found.ok_or_else(|| {
+            Failure::new(format!("expected one of {}", LearningKind::ALL.map(LearningKind::as_str).join(", ")))
+        })
     }
 
     /// Parses a task type.
     ///
     /// # Errors
     /// The name is unknown. The error lists the valid names.
-    pub fn parse_task_type(name: &str) -> Result<TaskType, String> {
+    pub fn parse_task_type(name: &str) -> Result<TaskType, Failure> {
         let found = TaskType::parse(name);
-        found.ok_or_else(|| format!("expected one of {}", TaskType::ALL.map(TaskType::as_str).join(", ")))
+        found.ok_or_else(|| Failure::new(format!("expected one of {}", TaskType::ALL.map(TaskType::as_str).join(", "))))
     }
 
     /// Parses a minimum share, 0..1.
     ///
     /// # Errors
     /// The text is not a number in this range. The error states the range.
-    pub fn parse_share(text: &str) -> Result<f64, String> {
+    pub fn parse_share(text: &str) -> Result<f64, Failure> {
         let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
-        number.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+        number.ok_or_else(|| Failure::new("expected a number from 0 to 1"))
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use data_encoding::HEXLOWER;
+use ralph_types::failure::Failure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -290,19 +291,19 @@ impl Learning {
     ///
     /// # Errors
     /// The learning is invalid. The error is one sentence.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Failure> {
         if !(0.0..=1.0).contains(&self.confidence) {
-            return Err(format!("its confidence is {}; it must be between 0 and 1", self.confidence));
+            return Err(Failure::new(format!("its confidence is {}; it must be between 0 and 1", self.confidence)));
         }
         if !self.evidence.is_sound() {
-            return Err("its successes and failures must be numbers of 0 or more".to_owned());
+            return Err(Failure::new("its successes and failures must be numbers of 0 or more"));
         }
         if self.kind() != LearningKind::Estimate && self.content.gist().trim().is_empty() {
-            return Err("it says nothing".to_owned());
+            return Err(Failure::new("it says nothing"));
         }
         let expected = id_of(&self.repository, self.task_type, &self.content);
         if self.id != expected {
-            return Err(format!("its id is {}; its words give {expected}", self.id));
+            return Err(Failure::new(format!("its id is {}; its words give {expected}", self.id)));
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ impl LoopRun {
 }
 
 #[test]
-fn red_ci_withdraws_the_pull_request_and_tells_the_agent() {
+fn red_ci_withdraws_pull_request_and_starts_iteration() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.ci(&["build", "lint"], &[]).is(LoopState::Queued, LoopStep::Idle);
     assert!(run.drafts() && run.current.branch.verified.is_none());
@@ -89,7 +89,7 @@ fn rerun_that_passes_in_time_needs_no_iteration() {
 }
 
 #[test]
-fn failure_that_the_base_has_too_is_only_told() {
+fn failure_shared_with_base_is_only_reported() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.ci(&["build"], &["build"]).is(LoopState::Review, LoopStep::Idle);
     assert!(!run.drafts() && run.current.branch.verified.is_some());

@@ -5,7 +5,7 @@ use crate::domain::report::commit_status;
 use crate::domain::report::view::CommitState;
 
 #[test]
-fn title_of_each_state_says_what_is_waited_for_or_how_far_the_work_is() {
+fn title_of_each_state_names_wait_or_progress() {
     let shown = |state: LoopState| {
         let mut run = LoopRun::in_state(LoopState::Review);
         run.current.state = state;

@@ -39,7 +39,7 @@ impl LoopRun {
 }
 
 #[test]
-fn check_that_fails_and_passes_at_the_base_starts_and_finishes_nothing() {
+fn flaky_check_at_base_neither_starts_nor_finishes_loop() {
     let start = || {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
@@ -116,7 +116,7 @@ fn changed_commit_is_judged_anew_after_a_failed_verification() {
 }
 
 #[test]
-fn checks_whose_passing_is_the_evidence_run_twice_where_that_is_cheap() {
+fn cheap_decisive_checks_run_twice() {
     let mut run = LoopRun::new();
     run.tell(TimerInput::SlotGranted).prepared(|_| {}).reports(named(false));
     assert_eq!(run.current.checks_to_repeat(60_000).len(), 1);
@@ -140,7 +140,7 @@ fn checks_whose_passing_is_the_evidence_run_twice_where_that_is_cheap() {
 }
 
 #[test]
-fn second_runs_decide_what_is_flaky() {
+fn second_runs_identify_flaky_checks() {
     let of = |report: &CheckReport| (report.outcomes[0].holds, report.outcomes[0].flaky);
     assert_eq!(of(&report(false).run_twice(report(true))), (true, true));
     assert_eq!(of(&report(false).run_twice(report(false))), (false, false));

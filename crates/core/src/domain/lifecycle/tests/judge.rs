@@ -598,7 +598,7 @@ fn warning_is_reported_once_with_evidence() {
 }
 
 #[test]
-fn run_problem_is_recorded_and_told_to_next_run() {
+fn run_problem_is_recorded_and_in_next_prompt() {
     let mut run = LoopRun::started();
     let failing = |error: &str| counted(3, 7, &format!("error: {error}"));
     run.works_by(|run| run.tool_errors = 6, failing("a"));

@@ -178,7 +178,7 @@ fn acceptance_after_a_withdrawal_is_revoked() {
 }
 
 #[test]
-fn refusal_is_told_with_what_to_do_and_ends_the_wish() {
+fn refused_auto_merge_is_reported_with_advice_and_withdrawn() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true)).reads_ci(1, 0);
     run.merge_answered(MergeAnswer::refused("auto-merge is not allowed in acme/app", "Allow it in the settings"));

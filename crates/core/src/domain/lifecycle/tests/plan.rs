@@ -246,7 +246,7 @@ fn run_without_a_plan_is_repeated_and_then_fails() {
 }
 
 #[test]
-fn limits_and_waits_of_a_plan_are_those_of_the_loop() {
+fn plan_has_limits_and_waits_of_its_loop() {
     let mut waits = planning();
     waits.plan_run(run(AgentEnd::Limited { until: None, reason: "quota".into() }, sample()));
     waits.is(LoopState::Waiting, LoopStep::Idle);

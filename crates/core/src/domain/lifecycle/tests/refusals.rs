@@ -18,7 +18,7 @@ impl LoopRun {
 }
 
 #[test]
-fn refused_change_is_told_once_whatever_the_forge_says_later() {
+fn refused_change_is_reported_once() {
     for change in ForgeChange::ALL.into_iter().filter(|change| *change != ForgeChange::OpenPull) {
         let mut run = LoopRun::in_state(LoopState::Review);
         run.change_refused(change, "do it: HTTP 403: request 1");
@@ -35,7 +35,7 @@ fn refused_change_is_told_once_whatever_the_forge_says_later() {
 }
 
 #[test]
-fn made_change_is_no_longer_told() {
+fn completed_change_is_no_longer_reported() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.change_refused(ForgeChange::ReadyPull, "no").change_refused(ForgeChange::StateLabel, "no");
     run.tell(ForgeInput::ChangeMade { change: ForgeChange::ReadyPull });

@@ -421,7 +421,7 @@ fn loop_waits_for_its_repository_without_a_slot() {
 
 /// The checks pass, but the branch conflicts with its base, and no iteration is left to resolve that.
 #[test]
-fn last_comment_names_what_is_not_solved() {
+fn last_comment_names_unsolved_detections() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.current.limits.iterations = IterationLimit::of(run.current.spent.iterations);
     let commit = run.current.branch.pushed.clone().expect("pushed");

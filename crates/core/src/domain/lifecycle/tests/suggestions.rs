@@ -115,7 +115,7 @@ fn change_that_does_not_apply_is_a_remark_for_the_agent() {
 }
 
 #[test]
-fn nothing_that_applies_leaves_the_work_to_the_agent() {
+fn inapplicable_suggestions_are_left_to_agent() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.suggests(&[7], &[]).working().applied(&[], &[7]).is(LoopState::Running, LoopStep::Check);
     run.checked(true).is(LoopState::Running, LoopStep::Agent);

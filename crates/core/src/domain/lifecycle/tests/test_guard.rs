@@ -198,7 +198,7 @@ fn checks_that_need_changed_tests_are_asked_about_early() {
 
 /// See docs/research/threats.md#g17.
 #[test]
-fn hard_coded_answers_are_told_once_and_then_asked_about() {
+fn hard_coded_answers_are_reported_once_before_a_question() {
     let holds = |mark: &str, evidence: &str| {
         let found = TamperFinding::new("src/calc.py", TamperKind::AnswersHardCoded, evidence);
         [BranchFinding { found, mark: mark.into(), pushed: false }]
@@ -741,7 +741,7 @@ fn accepted_change_counts_from_the_commit_that_the_person_saw() {
 
 /// The run with the base's tests has passed, so the text of the change vetoes nothing.
 #[test]
-fn changed_tests_are_told_to_the_agent_and_the_reviewer_and_block_nothing() {
+fn changed_tests_are_reported_to_agent_and_reviewer_without_blocking() {
     let found = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+0 -1");
     let changed = [BranchFinding { found: found.clone(), mark: "1".into(), pushed: false }];
     let mut run = LoopRun::new();

@@ -46,7 +46,7 @@ impl LoopRun {
 }
 
 #[test]
-fn daily_budget_wait_asks_nobody() {
+fn daily_budget_wait_mentions_no_account() {
     let mut run = LoopRun::in_state(LoopState::Running);
     let midnight = run.after(9 * HOUR_MS);
     run.out_of_money(Some(midnight)).is(LoopState::Waiting, LoopStep::Idle);

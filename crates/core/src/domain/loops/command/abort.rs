@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem, with_reason};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
 /// Ends the loop and stops the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

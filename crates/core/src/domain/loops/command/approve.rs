@@ -1,9 +1,11 @@
 //! `/ralph approve`: approves the posted plan, so that the loop implements it.
 
+use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, shown};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::shown;
 use crate::domain::loops::{Loop, PlanApproval, ProposedPlan};
 use crate::domain::model::plan::SHORT_HASH;
 use crate::domain::model::stated_facts::StatedFacts;
@@ -42,7 +44,7 @@ impl CommandDefinition for Approve {
         let current = target.current();
         let plan = match waiting(current) {
             Ok(plan) => plan,
-            Err(problem) => return target.reject(problem),
+            Err(problem) => return target.reject(problem.to_string()),
         };
         let short = plan.short_hash().to_owned();
         match &self.hash {
@@ -86,19 +88,20 @@ impl CommandDefinition for Approve {
 ///
 /// # Errors
 /// No plan is waiting. The error says why, and what to do.
-fn waiting(current: &Loop) -> Result<ProposedPlan, String> {
+fn waiting(current: &Loop) -> Result<ProposedPlan, Failure> {
     let state = current.state.words();
     match (current.knowledge.waiting_plan(), current.knowledge.approved_plan()) {
         (Some(plan), _) if current.state.waits_for_plan() => Ok(plan.clone()),
-        (Some(plan), _) => {
-            Err(format!("The loop is {state}: `/ralph resume` it, then approve the plan `{}`.", plan.short_hash()))
-        }
+        (Some(plan), _) => Err(Failure::new(format!(
+            "The loop is {state}: `/ralph resume` it, then approve the plan `{}`.",
+            plan.short_hash()
+        ))),
         (None, Some((plan, approval))) => {
-            Err(format!("{} approved the plan `{}` already.", approval.by, plan.short_hash()))
+            Err(Failure::new(format!("{} approved the plan `{}` already.", approval.by, plan.short_hash())))
         }
-        (None, None) => Err(format!(
+        (None, None) => Err(Failure::new(format!(
             "The loop is {state}, and no plan needs an approval. `/ralph plan` asks for one before the first iteration."
-        )),
+        ))),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Parser for the arguments of a command: words, quoted values and options, followed by free text.
 
+use ralph_types::failure::Failure;
+
 use super::{PREFIX, nearest, shown};
 
 /// Problem of a command in one sentence, and the nearest valid input if there is one.
@@ -84,10 +86,10 @@ impl<'a> CommandArguments<'a> {
     pub fn parsed_value<T>(
         &mut self,
         usage: &str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
+        parse: impl FnOnce(&str) -> Result<T, Failure>,
     ) -> Result<T, Problem> {
         let value = self.value()?.unwrap_or_default();
-        parse(&value).map_err(|problem| (problem, Some(usage.to_owned())))
+        parse(&value).map_err(|problem| (problem.to_string(), Some(usage.to_owned())))
     }
 
     /// Reads options, of which only `name` is valid. Returns whether it was given.

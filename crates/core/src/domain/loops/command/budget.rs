@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, values};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::values;
 use crate::domain::model::ids::Money;
 
 /// Sets the cost limit.

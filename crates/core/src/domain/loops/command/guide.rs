@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{Guidance, GuidanceSource, LoopState};
 
 /// Adds guidance to the prompt of the next iteration.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
 /// Posts the commands, the effective settings, and the people who may give commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
 /// Requests that the forge merges the pull request once it is ready, or withdraws the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,7 @@
 //! Options of `run`, `plan` and `resume`: their parser, and their effect on a loop.
 
+use ralph_types::failure::Failure;
+
 use super::arguments::{CommandArguments, Problem, unknown_option};
 use super::{nearest, shown, values};
 use crate::domain::checks::criteria;
@@ -23,7 +25,7 @@ impl RunOptions {
             let value = arguments.value()?.filter(|value| !value.is_empty());
             let value =
                 value.ok_or_else(|| (format!("`{name}` needs a value."), Some(format!("{name} {}", example(name)))))?;
-            options.set(name, &value).map_err(|problem| (problem, None))?;
+            options.set(name, &value).map_err(|problem| (problem.to_string(), None))?;
         }
         Ok(options)
     }
@@ -32,10 +34,10 @@ impl RunOptions {
     ///
     /// # Errors
     /// The name or the value is invalid. The error is one sentence.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
         match name {
             "--check" if self.checks.len() >= CHECKS => {
-                return Err(format!("A command can name at most {CHECKS} checks."));
+                return Err(Failure::new(format!("A command can name at most {CHECKS} checks.")));
             }
             "--check" => self.checks.push(values::check(value)?),
             "--max-iterations" => set_once(name, &mut self.max_iterations, values::iterations(value)?)?,
@@ -44,7 +46,7 @@ impl RunOptions {
             "--backend" => set_once(name, &mut self.backend, values::backend(value)?)?,
             "--base" => set_once(name, &mut self.base, values::branch(value)?)?,
             "--confirm" => set_once(name, &mut self.confirm, values::hash(value)?)?,
-            other => return Err(unknown_option(other)),
+            other => return Err(unknown_option(other).into()),
         }
         Ok(())
     }
@@ -116,10 +118,10 @@ impl RunOptions {
 }
 
 /// Sets an option. Fails if it is already set.
-fn set_once<T>(name: &str, option: &mut Option<T>, value: T) -> Result<(), String> {
+fn set_once<T>(name: &str, option: &mut Option<T>, value: T) -> Result<(), Failure> {
     match option.replace(value) {
         None => Ok(()),
-        Some(_) => Err(format!("`{}` is given twice.", shown(name))),
+        Some(_) => Err(Failure::new(format!("`{}` is given twice.", shown(name)))),
     }
 }
 

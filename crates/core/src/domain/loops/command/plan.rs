@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use super::run::supply;
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{Guidance, LoopState, Planning, RunOptions};
 use crate::domain::model::stated_facts::StatedFacts;
 
@@ -41,7 +41,7 @@ impl CommandDefinition for MakePlan {
             );
         }
         if let Err(problem) = supply(current, &self.options, now) {
-            return target.reject(problem);
+            return target.reject(problem.to_string());
         }
         let current = target.current();
         let planning = current.knowledge.planning.get_or_insert_default();

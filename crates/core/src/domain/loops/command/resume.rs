@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use super::guide::add_guidance;
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{LoopState, RunOptions};
 
 /// Continues a loop that stopped.

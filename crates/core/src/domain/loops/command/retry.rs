@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::LoopState;
 
 /// Discards the commits of the last iteration and repeats the iteration, with the same guidance and suggested changes.

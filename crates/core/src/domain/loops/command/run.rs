@@ -1,10 +1,11 @@
 //! `/ralph run`: starts a loop, or supplies what a new loop is waiting for.
 
+use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use super::guide::add_guidance;
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{Loop, LoopState, RunOptions};
 use crate::domain::model::ids::Timestamp;
 
@@ -63,7 +64,7 @@ impl CommandDefinition for Run {
             }
         }
         if let Err(problem) = supply(target.current(), &self.options, now) {
-            return target.reject(problem);
+            return target.reject(problem.to_string());
         }
         add_guidance(target, self.guidance, false);
         target.accept("The loop continues.".into());
@@ -79,18 +80,18 @@ impl CommandDefinition for Run {
 ///
 /// # Errors
 /// The options are invalid for the loop, which is then unchanged.
-pub(super) fn supply(current: &mut Loop, options: &RunOptions, now: Timestamp) -> Result<(), String> {
+pub(super) fn supply(current: &mut Loop, options: &RunOptions, now: Timestamp) -> Result<(), Failure> {
     match &options.confirm {
         None if current.state == LoopState::NeedsConfirm => {
-            return Err("The text has to be confirmed: add `--confirm HASH`.".into());
+            return Err(Failure::new("The text has to be confirmed: add `--confirm HASH`."));
         }
         Some(hash) if current.state == LoopState::NeedsConfirm && !options.confirms(&current.task.hash) => {
-            return Err(format!("`{hash}` is not the hash of the text shown; the loop was not started."));
+            return Err(Failure::new(format!("`{hash}` is not the hash of the text shown; the loop was not started.")));
         }
         _ => {}
     }
     if let Some(problem) = options.rejection(current, now) {
-        return Err(problem);
+        return Err(problem.into());
     }
     if current.state == LoopState::NeedsConfirm {
         current.task.unconfirmed_editor = None;

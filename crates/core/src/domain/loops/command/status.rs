@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use super::definition::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
 /// Posts a fresh status comment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -336,7 +336,7 @@ fn trigger_of(
     if let Some(text) = &trigger.cron {
         match Cron::compile(text) {
             Ok(compiled) => cron = Some(compiled),
-            Err(message) => problems.push(RuleProblem::whole(format!("{key}.cron"), message)),
+            Err(message) => problems.push(RuleProblem::whole(format!("{key}.cron"), message.to_string())),
         }
     }
     (rule, cron)

@@ -1,10 +1,33 @@
 //! Properties of the services that accept notices. To add a service, write a definition beside its body, and add one row to
 //! `channel_kinds!`.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Notice;
 use crate::domain::supervision::oversight::EscalationLevel;
+
+/// Occasion of a notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Occasion {
+    /// The loop needs a person.
+    Raised,
+    /// Repetition of a notice without a reply.
+    Reminder,
+    /// The loop continues or has ended. Sent only to services that display this.
+    Resolved,
+}
+
+impl Occasion {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Raised => "raised",
+            Self::Reminder => "reminder",
+            Self::Resolved => "resolved",
+        }
+    }
+}
 
 /// Inputs for the body of a notice.
 #[derive(Debug, Clone, Copy)]

@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
+use super::definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place};
-use super::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
 const TITLE_MAX: usize = 256;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::definition::{ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use super::text::{fitted, level, moment, plain};
-use super::{ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use crate::domain::trust::sanitize::visible;
 
 /// Version of the format.

@@ -5,8 +5,9 @@
 
 use serde_json::{Value, json};
 
+use super::Notice;
+use super::definition::{ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place, plain, subject};
-use super::{ChannelDefinition, Notice, NoticeBody, NoticeTransport, Occasion};
 
 const SUBJECT_MAX: usize = 200;
 const SENTENCE_MAX: usize = 4_000;

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChannelKind, Notice, Occasion};
+use super::definition::Occasion;
+use super::{ChannelKind, Notice};
 use crate::domain::supervision::oversight::EscalationLevel;
 
 /// Message about a loop as last written to a service.
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn message_is_changed_unless_somebody_has_to_notice() {
+    fn message_is_edited_unless_people_must_notice() {
         use EscalationLevel::{Critical, Emergency, Warning};
         use Occasion::{Raised, Reminder, Resolved};
         let step = |level, occasion, before: &PostedMessage| {

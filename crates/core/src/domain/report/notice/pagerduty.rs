@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
+use super::definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use super::text::{address, fitted, headline, level, line, moment, next_actions, place, plain};
-use super::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
 /// Maximum length of a key, in characters.

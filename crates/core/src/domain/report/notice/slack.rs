@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
+use super::definition::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 use super::text::{address, evidence, fitted, headline, line, list, moment, next_actions, place, plain};
-use super::{ChannelAddress, ChannelDefinition, NoticeBody, NoticeTransport, Occasion};
 
 const HEADER_MAX: usize = 150;
 const SECTION_MAX: usize = 2_900;

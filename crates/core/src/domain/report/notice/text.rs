@@ -1,6 +1,7 @@
 //! Wording and escaping shared by the services.
 
-use super::{Notice, Occasion, PLAN_APPROVAL};
+use super::definition::Occasion;
+use super::{Notice, PLAN_APPROVAL};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::sanitize::visible;

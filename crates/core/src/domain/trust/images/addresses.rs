@@ -1,6 +1,7 @@
 //! Addresses of files that people upload to issues. Decides which addresses are attachments of a forge, and from which servers
 //! the service may fetch them.
 
+use ralph_types::failure::Failure;
 use url::{Host, Url};
 use uuid::Uuid;
 
@@ -42,13 +43,13 @@ impl AttachmentAddresses {
     ///
     /// # Errors
     /// The address refers to no attachment. The error is the reason, as the last part of a sentence.
-    pub fn attachment(&self, address: &str) -> Result<String, String> {
+    pub fn attachment(&self, address: &str) -> Result<String, Failure> {
         if address.is_empty() {
-            return Err("it has no address".to_owned());
+            return Err(Failure::new("it has no address"));
         }
         let found = self.web().join(address).map_err(|_| "its address is not valid".to_owned())?;
         if !matches!(found.scheme(), "http" | "https") {
-            return Err("its address is no web address; upload the image to the issue".to_owned());
+            return Err(Failure::new("its address is no web address; upload the image to the issue"));
         }
         let host = found.host_str().unwrap_or_default();
         let parts: Vec<&str> = found.path_segments().into_iter().flatten().collect();
@@ -64,9 +65,9 @@ impl AttachmentAddresses {
                 [.., "attachments", id] => uuid(id),
                 _ => None,
             },
-            _ => return Err(format!("it is on another server ({host}); upload the image to the issue")),
+            _ => return Err(Failure::new(format!("it is on another server ({host}); upload the image to the issue"))),
         };
-        named.ok_or_else(|| "its address is not that of an uploaded file; upload the image to the issue".to_owned())
+        named.ok_or_else(|| Failure::new("its address is not that of an uploaded file; upload the image to the issue"))
     }
 
     /// Returns the id of the attachment that an address refers to; the address is in a response of the forge, and may be on any
@@ -80,7 +81,7 @@ impl AttachmentAddresses {
     ///
     /// # Errors
     /// The server must not be contacted. The error is the reason, as the last part of a sentence.
-    pub fn access(&self, address: &Url, hosts: &[String]) -> Result<ServerAccess, String> {
+    pub fn access(&self, address: &Url, hosts: &[String]) -> Result<ServerAccess, Failure> {
         let web = self.web();
         if is_same_server(web, address) {
             return Ok(ServerAccess::Forge);
@@ -94,17 +95,17 @@ impl AttachmentAddresses {
         let usual = address.port().is_none();
         match () {
             () if !matches!(address.scheme(), "http" | "https") || address.has_authority_credentials() => {
-                Err("it leads to an address that is no plain web address".to_owned())
+                Err(Failure::new("it leads to an address that is no plain web address"))
             }
-            () if !secure => Err(format!("it leads to `{host}` without encryption")),
+            () if !secure => Err(Failure::new(format!("it leads to `{host}` without encryption"))),
             () if named => Ok(ServerAccess::Operator),
             () if below && usual => {
                 Ok(if self.is_github_com() { ServerAccess::Public } else { ServerAccess::Operator })
             }
             () if self.is_of_github_com(host) && usual => Ok(ServerAccess::Public),
-            () => Err(format!(
+            () => Err(Failure::new(format!(
                 "it leads to `{host}{port}`, which is not known as a server of the forge; `images.hosts` allows it"
-            )),
+            ))),
         }
     }
 
@@ -179,7 +180,7 @@ mod tests {
             (&gitea, format!("https://git.example/forge/o/r/attachments/{ID}")),
         ];
         for (forge, address) in cases {
-            assert_eq!(forge.attachment(&address), Ok(ID.to_owned()), "{address}");
+            assert_eq!(forge.attachment(&address).ok().as_deref(), Some(ID), "{address}");
         }
     }
 
@@ -203,7 +204,7 @@ mod tests {
             (&gitea, format!("/attachments/{ID}/x"), "not that of an uploaded file"),
         ];
         for (forge, address, why) in cases {
-            let refused = forge.attachment(&address).expect_err(&address);
+            let refused = forge.attachment(&address).expect_err(&address).to_string();
             assert!(refused.contains(why), "{address}: {refused}");
         }
     }

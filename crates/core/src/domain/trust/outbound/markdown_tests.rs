@@ -217,7 +217,7 @@ fn markdown_like() -> impl Strategy<Value = String> {
 proptest! {
     /// See docs/research/threats.md#i8, docs/research/threats.md#i9.
     #[test]
-    fn shown_text_is_a_fixed_point_and_does_nothing(text in markdown_like()) {
+    fn displayed_text_is_stable_and_inert(text in markdown_like()) {
         let safe = for_people(&text);
         prop_assert_eq!(&for_people(&safe), &safe, "from {:?}", text);
         prop_assert_eq!(acting(&safe), Vec::<String>::new(), "{:?} -> {:?}", text, safe);

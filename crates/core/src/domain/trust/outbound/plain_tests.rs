@@ -116,7 +116,7 @@ fn active_like() -> impl Strategy<Value = String> {
 proptest! {
     /// See docs/research/threats.md#i8, docs/research/threats.md#i9.
     #[test]
-    fn plain_text_is_a_fixed_point_and_does_nothing(text in active_like()) {
+    fn plain_text_is_stable_and_inert(text in active_like()) {
         for safe in [title(&text), subject(&text, 100), plain_line(&text)] {
             let without_command: Vec<String> = acting(&format!("ralph: {safe}"));
             prop_assert_eq!(without_command, Vec::<String>::new(), "{:?} -> {:?}", text, safe);

@@ -8,9 +8,10 @@ use regex::Regex;
 
 use super::code_tokens::CodeTokens;
 use super::diff::{self, LineChange};
+use super::findings::{Findings, MAX_FINDINGS};
 use super::language::{Language, arguments, is_test_path};
-use super::{Findings, TamperKind};
 use crate::domain::model::task::TamperFinding;
+use crate::domain::model::task::TamperKind;
 
 /// Minimum share, in percent, of a function's assertions that its answers must cover, and of its answers that assertions must
 /// know.
@@ -214,7 +215,7 @@ impl LookedUpFunctions {
                     .map(|call| format!("{}({}) is {}", function.name, call.arguments, call.expected.join(", "))),
             );
         }
-        let mut findings = Findings { most: super::MAX_FINDINGS, ..Findings::default() };
+        let mut findings = Findings::new(MAX_FINDINGS);
         for (path, (number, texts)) in found.into_iter().filter(|_| covered >= MIN_COVERED) {
             let evidence = format!("only what tests expect: {}", texts.join("; "));
             findings.add(path, Some(number).filter(|number| *number > 0), TamperKind::AnswersHardCoded, &evidence);
@@ -425,7 +426,7 @@ mod tests {
     const RUST_TESTS: &str = "#[test]\nfn multiplies() {\n    assert_eq!(mul(2, 3), 6);\n}\n#[test]\nfn averages() {\n    assert_eq!(\n        calc::mean(&[2, 4]),\n        3\n    );\n}\n";
 
     #[test]
-    fn functions_that_know_only_what_tests_expect_are_found() {
+    fn hard_coded_functions_are_found() {
         for (what, path, program, tests) in [
             (
                 "a map, a condition in a line and a list",

@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use super::Findings;
 use super::diff::{DiffLine, FileDiff, LineChange};
+use super::findings::Findings;
 use super::language::Language;
 use super::summary::DiffSummary;
 use crate::domain::model::task::TamperKind;

@@ -1,7 +1,8 @@
 //! Compiled code that interpreters load instead of the source, and that reviewers cannot read.
 
 use super::diff::FileDiff;
-use super::{Findings, TamperKind};
+use super::findings::Findings;
+use crate::domain::model::task::TamperKind;
 
 /// Whether a file is in a folder from which Python loads the compiled form of neighboring sources.
 pub fn is_compiled_cache(path: &str) -> bool {

@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 
 use super::diff::{DiffLine, FileDiff, LineChange};
+use super::findings::Findings;
 use super::summary::DiffSummary;
-use super::{Findings, TamperKind};
+use crate::domain::model::task::TamperKind;
 
 pattern!(
     STRICT_KEY,

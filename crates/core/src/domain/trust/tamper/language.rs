@@ -10,34 +10,13 @@ mod python;
 mod ruby;
 mod rust;
 mod shell;
+mod tokens;
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Tokens of a language as patterns. An empty pattern matches nothing.
-pub(super) struct Tokens {
-    /// Extensions of file names.
-    extensions: &'static [&'static str],
-    /// Prefixes of lines that are only a comment.
-    comments: &'static [&'static str],
-    /// Beginning of a function or class. Its name is the first capture group that matches.
-    function: &'static str,
-    /// Ends the process with success.
-    exit: &'static str,
-    /// Program code that checks whether it runs in a test.
-    asks_for_tests: &'static str,
-    /// Introduces a value that equals every other value, or a library of test doubles, into program code.
-    any_value: &'static str,
-    /// Program code that changes the meaning of an assertion, a runner or an exit.
-    assertion_api: &'static str,
-    /// Ends the process immediately, so that the runner executes no handler and prints no report.
-    hard_exit: &'static str,
-    /// Beginning of code that runs automatically, at the end of the process or before a test.
-    exit_hook: &'static str,
-    /// Names of files in which runners look for tests. Compared in lower case, except for the JVM and PHP.
-    collected: &'static str,
-}
+use tokens::Tokens;
 
 /// Language of a file, determined by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

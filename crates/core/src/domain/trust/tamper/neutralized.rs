@@ -6,11 +6,12 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use super::diff::LineChange;
+use super::findings::Findings;
 use super::language::Language;
 use super::program_code::{CodeLine, ProgramCode, indent};
 use super::summary::DiffSummary;
 use super::tested::TestQuestions;
-use super::{Findings, TamperKind};
+use crate::domain::model::task::TamperKind;
 
 /// Maximum length of a line that is read, in bytes. Longer lines are generated.
 const LONGEST: usize = 400;

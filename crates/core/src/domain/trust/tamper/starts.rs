@@ -462,7 +462,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn new_files_that_take_a_place_are_known() {
+    fn new_shadowing_files_are_recognized() {
         let start = CheckStart::new(COMMANDS, BASE);
         for path in [
             "GNUmakefile",

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use super::code_tokens;
 use super::commands;
 use super::diff::{FileDiff, LineChange};
+use super::findings::Findings;
 use super::summary::DiffSummary;
-use super::{Findings, TamperKind};
+use crate::domain::model::task::TamperKind;
 
 /// Maximum number of lost literals of a change that can be stricter.
 const MAX_LOST: usize = 100;

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_the_subject_of_tests_whose_library_only_fails() {
+    fn data_is_tested_if_the_test_library_only_fails() {
         let library = "def check(good):\n    sys.exit(0 if good else 'wrong')\n";
         let program = "def rows(path):\n    return open(path).read()\n";
         for (content, expected) in [(library, None), (program, Some(DataUse::Read))] {

@@ -2,6 +2,7 @@
 //! diffs.
 
 use super::TamperKind::*;
+use super::findings::MAX_EVIDENCE;
 use super::*;
 use crate::domain::model::task::FileStat;
 

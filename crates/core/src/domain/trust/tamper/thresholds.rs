@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::diff::{DiffLine, FileDiff, LineChange};
-use super::{Findings, TamperKind};
+use super::findings::Findings;
+use crate::domain::model::task::TamperKind;
 
 pattern!(NUMBER, r"-?\d+(?:\.\d+)?");
 // Words beside a number that must not decrease.

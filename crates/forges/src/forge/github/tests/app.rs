@@ -336,7 +336,7 @@ async fn repositories_of_all_installations_are_listed() {
 
 /// GitHub knows a new token everywhere only after some seconds.
 #[tokio::test]
-async fn refusal_of_a_new_token_is_retried_until_it_is_known() {
+async fn refusal_of_new_token_is_retried() {
     let known = json!({ "data": { "node": { "id": "x" } } });
     let refusals =
         [(401, json!({ "message": "Bad credentials" })), (403, json!({})), (404, json!({ "message": "Not Found" }))];

@@ -513,7 +513,7 @@ async fn limit_that_graphql_reports_with_success_pauses_all_calls_until_it_reset
 }
 
 #[tokio::test]
-async fn custom_role_is_what_it_permits() {
+async fn custom_role_maps_to_its_permissions() {
     let rights = |admin, maintain, push, triage, pull| json!({ "admin": admin, "maintain": maintain, "push": push, "triage": triage, "pull": pull });
     let cases = [
         (rights(true, true, true, true, true), "admin", Permission::Admin),

@@ -16,6 +16,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
+use ralph_types::failure::Failure;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use seccompiler::BpfProgram;
@@ -45,7 +46,7 @@ pub fn confined_exec(program: &OsStr, arguments: &[OsString]) -> u8 {
     })
 }
 
-fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, String> {
+fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, Failure> {
     let policy = read_policy()?;
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -57,7 +58,7 @@ fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, String> {
     children().map_err(failed("the kernel does not list child processes (CONFIG_PROC_CHILDREN)"))?;
     let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid);
     if u32::try_from(parent) != Ok(policy.service) {
-        return Err("the service ended".to_owned());
+        return Err(Failure::new("the service ended"));
     }
     let signals = block_signals().map_err(failed("signals cannot be waited for"))?;
     let mut ruleset = Some(ruleset(&policy).map_err(|error| unsupported(&error))?);
@@ -78,13 +79,13 @@ fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, String> {
     Ok(wait_for(child, &signals))
 }
 
-fn read_policy() -> Result<ConfinedAccess, String> {
+fn read_policy() -> Result<ConfinedAccess, Failure> {
     let mut text = Vec::new();
     #[expect(unsafe_code, reason = "the descriptor is known by its number")]
     // SAFETY: the service passes this descriptor for this purpose; where it does not, reading fails.
     let mut file = unsafe { File::from_raw_fd(POLICY_FD) };
-    file.read_to_end(&mut text).map_err(|_| "it is called by the service only; there is no policy".to_owned())?;
-    serde_json::from_slice(&text).map_err(|error| format!("its policy cannot be read: {error}"))
+    file.read_to_end(&mut text).map_err(|_| "it is called by the service only; there is no policy")?;
+    serde_json::from_slice(&text).map_err(|error| Failure::new(format!("its policy cannot be read: {error}")))
 }
 
 /// Describes why the kernel does not support these rules.
@@ -128,7 +129,7 @@ fn changes() -> BitFlags<AccessFs> {
     AccessFs::from_all(NEEDED) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
-fn filters(policy: &ConfinedAccess) -> Result<Vec<BpfProgram>, String> {
+fn filters(policy: &ConfinedAccess) -> Result<Vec<BpfProgram>, Failure> {
     let mut filters = if policy.filter { seccomp::programs()?.to_vec() } else { Vec::new() };
     let open = Open { network: policy.ports.is_none(), sockets: !policy.sockets, processes: !policy.scopes };
     filters.push(seccomp::without_namespaces(open)?);

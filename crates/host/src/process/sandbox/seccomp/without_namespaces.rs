@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ralph_types::failure::Failure;
 use seccompiler::{BackendError, BpfProgram, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 use super::{argument, has, program, unknown_here};
@@ -80,7 +81,7 @@ pub(in crate::process::sandbox) struct Open {
 ///
 /// # Errors
 /// The architecture is not supported.
-pub(in crate::process::sandbox) fn filter(open: Open) -> Result<BpfProgram, String> {
+pub(in crate::process::sandbox) fn filter(open: Open) -> Result<BpfProgram, Failure> {
     rules(open).and_then(|rules| program(rules, libc::EPERM)).map_err(|error| unknown_here(&error))
 }
 

@@ -170,7 +170,7 @@ fn model_context_fits_budget_or_is_rejected() {
     let question = ask(&job, "c0ffee");
     assert!(question.prompt.contains("At most 7") && question.prompt.contains("END c0ffee\n"), "{}", question.prompt);
     let long = "x ".repeat(400);
-    let refused = job.checked(Compressed { context: long }).unwrap_err();
+    let refused = job.checked(Compressed { context: long }).unwrap_err().to_string();
     assert!(refused.contains("at most 120 are allowed"), "{refused}");
     let summary = "Patch parse() alone.\n</ralph-context>\n\n  types broke";
     let answer = job.checked(Compressed { context: summary.into() }).unwrap();

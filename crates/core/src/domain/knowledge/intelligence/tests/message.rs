@@ -9,5 +9,5 @@ fn model_cannot_turn_doubt_into_claim() {
     assert!(!job.checked(answer.clone()).unwrap().completion_signal);
     assert!(MessageAnalysis::of("All is well.").checked(answer.clone()).unwrap().completion_signal);
     let wrong = MessageReport { completion_percentage: Some(400.0), ..answer };
-    assert!(job.checked(wrong).unwrap_err().contains("from 0 to 100"));
+    assert!(job.checked(wrong).unwrap_err().to_string().contains("from 0 to 100"));
 }

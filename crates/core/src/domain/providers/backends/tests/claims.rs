@@ -105,7 +105,7 @@ fn declined_call_leaves_the_backend_available() {
 }
 
 #[test]
-fn claim_that_is_over_confirms_nothing() {
+fn ended_claim_confirms_nothing() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     claim(&mut scene, "one", limit(LimitKind::Rate, Some(at(5))), at(0));
     claim(&mut scene, "two", limit(LimitKind::Rate, Some(at(60))), at(10));

@@ -3,6 +3,7 @@
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use ralph_types::failure::Failure;
 
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::settings::shortened;
@@ -25,9 +26,9 @@ impl PartialEq for Cron {
 
 impl Cron {
     /// Parses a pattern. The error states why the pattern is invalid, or that it never matches.
-    pub(super) fn compile(text: &str) -> Result<Self, String> {
+    pub(super) fn compile(text: &str) -> Result<Self, Failure> {
         if text.chars().count() > PATTERN_MAX {
-            return Err(format!("is longer than {PATTERN_MAX} characters"));
+            return Err(Failure::new(format!("is longer than {PATTERN_MAX} characters")));
         }
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser
@@ -37,7 +38,7 @@ impl Cron {
         let comes = cron.find_next_occurrence(&DateTime::constant(2024, 1, 1, 0, 0, 0, 0), true);
         match comes {
             Ok(next) if next.year() <= 2032 => Ok(Self { text: text.trim().to_owned(), cron }),
-            _ => Err("matches no time".to_owned()),
+            _ => Err(Failure::new("matches no time")),
         }
     }
 

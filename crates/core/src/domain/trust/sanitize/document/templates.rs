@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_of_templates_are_told_apart_from_others() {
+    fn template_comments_differ_from_other_comments() {
         let filled = MARKDOWN.split_once("---\n\n").expect("a body").1;
         for body in [filled.to_owned(), filled.replace('\n', "\r\n"), format!("It broke.\n\n{filled}")] {
             let unseen = unseen(&body, &[MARKDOWN]);

@@ -159,7 +159,7 @@ fn elements_and_attributes_that_may_hide_text_do_not_survive() {
 }
 
 #[test]
-fn hidden_parts_are_told_apart() {
+fn hidden_parts_are_classified() {
     let source = "Before\n<!-- one two --> <!--known-->\n[x]: # (three four)\nAfter";
     let known = HashSet::from(["known".to_owned()]);
     let document = read_beside(source, Some("<p>Before</p><p>After</p>"), &known);
@@ -204,7 +204,7 @@ fn titles_are_plain_text() {
 
 /// See docs/research/threats.md#i2.
 #[test]
-fn checks_and_suggestions_are_those_of_the_page() {
+fn checks_and_suggestions_are_read_from_the_page() {
     let shown = read_markdown("<details><summary>Checks</summary>\n\n```ralph\nmake test\n```\n</details>");
     assert_eq!(from_issue(&shown.parts).expect("criteria").len(), 1);
     for hidden in ["<!--\n```ralph\nmake evil\n```\n-->", "<div hidden>\n\n```ralph\nmake evil\n```\n\n</div>"] {

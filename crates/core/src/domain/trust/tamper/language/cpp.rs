@@ -1,6 +1,6 @@
 //! C and C++: GoogleTest, Catch2, doctest, Unity, Check, cmocka, plain `assert`.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx"],

@@ -1,6 +1,6 @@
 //! Go: testing, testify, gotestsum.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["go"],

@@ -1,6 +1,6 @@
 //! JavaScript and TypeScript: jest, vitest, mocha, node:test, ava, tap, playwright, cypress.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts", "vue", "svelte"],

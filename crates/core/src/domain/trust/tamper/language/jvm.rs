@@ -1,6 +1,6 @@
 //! Java, Kotlin, Scala, Groovy: JUnit 4 and 5, TestNG, AssertJ, Mockito.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["java", "kt", "kts", "scala", "groovy"],

@@ -1,6 +1,6 @@
 //! PHP: PHPUnit, Pest.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["php", "phpt"],

@@ -1,6 +1,6 @@
 //! Python: pytest, unittest, Django, nose2.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["py"],

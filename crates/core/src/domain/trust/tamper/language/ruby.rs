@@ -1,6 +1,6 @@
 //! Ruby: RSpec, minitest, test-unit.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["rb"],

@@ -1,6 +1,6 @@
 //! Rust: cargo test, nextest, and the usual attributes of test crates.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["rs"],

@@ -1,6 +1,6 @@
 //! Shell: bats, shunit2, plain scripts.
 
-use super::Tokens;
+use super::tokens::Tokens;
 
 pub(super) const TOKENS: Tokens = Tokens {
     extensions: &["sh", "bash", "bats"],
