@@ -342,6 +342,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
     let mut settings = settings(config, &data, sandbox, &forges, &built);
     settings.embedder = embedder(config)?;
+    settings.pace.lease = failpoint::lease(|variable| env.get(variable)).unwrap_or(LEASE);
     (options.tune)(&mut settings);
     let parts = EngineParts {
         context: engine::ServiceContext {
