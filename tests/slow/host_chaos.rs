@@ -159,7 +159,7 @@ impl Hosts {
 /// the data folders.
 fn agent(folder: &Path) -> String {
     format!(
-        "loop=${{PWD##*/}}\nexec 3>>{at}/runs 4>>{at}/spent\n\
+        "loop=${{PWD%/*}}; loop=${{loop##*/}}\nexec 3>>{at}/runs 4>>{at}/spent\n\
          echo \"$loop $RALPH_ITERATION $(date +%s%3N) $PWD\" >&3\n\
          cat >/dev/null\nsleep \"$2\"\necho \"$loop $3\" >&4\n\
          echo \"$RALPH_ITERATION\" >>notes.txt\nif [ \"$RALPH_ITERATION\" -ge {ITERATIONS} ]; then echo 42 >answer.txt; fi\n\
@@ -218,8 +218,10 @@ async fn faults_of_hosts_repeat_no_effect_and_lose_nothing(dialect: Dialect) {
         () = story.open_issues(at_once, &opened) => {}
         () = chaos.run(&story, count) => {}
     }
-    let done = story.finished(opened.into_inner()).await;
-    service.wait_until_idle().await;
+    let done = tokio::select! {
+        done = story.finished(opened.into_inner()) => done,
+        () = chaos.keep_running(&story) => unreachable!("it never returns"),
+    };
     observer.abort();
     for machine in &mut chaos.machines {
         machine.stop().await;

@@ -1,12 +1,13 @@
 //! Faults of hosts and of the database, at random times.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::model::ids::Timestamp;
 use rustix::process::Signal;
-use tokio::task::block_in_place;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::machines::{Cut, HOSTS, Machine};
 use super::servers::Servers;
@@ -82,7 +83,7 @@ impl Fault {
     }
 }
 
-/// What a host or the database waits for.
+/// What a host waits for.
 #[derive(Debug, Clone, Copy)]
 enum Healing {
     /// Nothing: it works since then.
@@ -105,9 +106,12 @@ pub struct Health {
 /// Hosts with their faults.
 pub struct Chaos {
     pub machines: Vec<Machine>,
-    servers: Servers,
+    servers: Arc<Mutex<Servers>>,
+    /// Running fault of the servers.
+    operation: Option<JoinHandle<()>>,
     hosts: [Healing; HOSTS],
-    database: Healing,
+    /// Time since which the database works.
+    database: Option<Instant>,
     random: fastrand::Rng,
     pub faults: Vec<Fault>,
     /// Number of services that ended without a fault of the plan, by host.
@@ -120,9 +124,18 @@ impl Chaos {
         for machine in &mut machines {
             machine.start(&story.service).await;
         }
-        let now = Healing::Works(Instant::now());
+        let now = Instant::now();
         let random = fastrand::Rng::with_seed(seed);
-        Self { machines, servers, hosts: [now; HOSTS], database: now, random, faults: Vec::new(), exits: Vec::new() }
+        Self {
+            machines,
+            servers: Arc::new(Mutex::new(servers)),
+            operation: None,
+            hosts: [Healing::Works(now); HOSTS],
+            database: Some(now),
+            random,
+            faults: Vec::new(),
+            exits: Vec::new(),
+        }
     }
 
     /// Applies `count` faults, then waits until all have ended.
@@ -148,12 +161,21 @@ impl Chaos {
         }
     }
 
+    /// Starts services that end, as a service manager does; never returns.
+    pub async fn keep_running(&mut self, story: &Hosts) {
+        loop {
+            self.heal(story).await;
+            story.watch.set(self.health());
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
     pub fn health(&self) -> Health {
         let works = |healing: Healing| match healing {
             Healing::Works(since) => Some(since),
             _ => None,
         };
-        Health { hosts: self.hosts.map(works), database: works(self.database) }
+        Health { hosts: self.hosts.map(works), database: self.database }
     }
 
     /// Number of faults by kind.
@@ -173,7 +195,7 @@ impl Chaos {
     async fn begin(&mut self, story: &Hosts, kind: FaultKind) -> bool {
         let from = Clock::System.now();
         let hit = if kind.is_of_database() {
-            self.begin_on_database(kind)
+            self.begin_on_database(story, kind).then_some(None)
         } else {
             let free: Vec<usize> = (0..HOSTS).filter(|host| matches!(self.hosts[*host], Healing::Works(_))).collect();
             match self.random.choice(free) {
@@ -187,16 +209,26 @@ impl Chaos {
         true
     }
 
-    fn begin_on_database(&mut self, kind: FaultKind) -> Option<Option<usize>> {
-        let Healing::Works(_) = self.database else { return None };
-        block_in_place(|| self.servers.crash());
-        if kind == FaultKind::Failover {
-            block_in_place(|| self.servers.promote());
-            self.database = Healing::At(Instant::now());
-        } else {
-            self.database = Healing::At(self.up_to(LEASE / 3));
+    /// Begins a fault of the servers, which other faults do not wait for.
+    fn begin_on_database(&mut self, story: &Hosts, kind: FaultKind) -> bool {
+        if self.database.take().is_none() {
+            return false;
         }
-        Some(None)
+        let down = self.up_to(LEASE / 3) - Instant::now();
+        let servers = self.servers.clone();
+        self.operation = Some(spawn_blocking(move || {
+            let mut servers = servers.lock().expect("not poisoned");
+            servers.crash();
+            if kind == FaultKind::Failover {
+                servers.promote();
+                servers.follow();
+            } else {
+                std::thread::sleep(down);
+                servers.restart();
+            }
+        }));
+        story.note(&format!("{kind:?}"));
+        true
     }
 
     async fn begin_on_host(&mut self, story: &Hosts, kind: FaultKind, host: usize) -> bool {
@@ -279,15 +311,12 @@ impl Chaos {
                 self.end(story, host).await;
             }
         }
-        if matches!(self.database, Healing::At(at) if Instant::now() >= at) {
+        if let Some(ended) = self.operation.take_if(|operation| operation.is_finished()) {
+            ended.await.expect("the servers work again");
             let fault = self.faults.iter_mut().rev().find(|fault| fault.host.is_none()).expect("its fault");
-            if fault.kind == FaultKind::Failover {
-                block_in_place(|| self.servers.follow());
-            } else {
-                block_in_place(|| self.servers.restart());
-            }
             fault.until = Some(Clock::System.now());
-            self.database = Healing::Works(Instant::now());
+            story.note(&format!("end of {:?}", fault.kind));
+            self.database = Some(Instant::now());
         }
     }
 

@@ -274,7 +274,8 @@ impl Drop for Machine {
 fn boot(namespace: &str) -> Child {
     let mut init = command("ip");
     init.args(["netns", "exec", namespace, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
-    init.arg(INIT).spawn().expect("started")
+    // A killed `unshare` complains.
+    init.arg(INIT).stderr(std::process::Stdio::null()).spawn().expect("started")
 }
 
 fn pid(child: &Child) -> Option<Pid> {
