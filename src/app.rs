@@ -313,6 +313,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     // A sandbox shows no path with `..`.
     let data = data.canonicalize().with_context(|| format!("cannot use the data folder {}", data.display()))?;
     let (store, instance) = database::open(config).await?;
+    let options = &Options { clock: database::clock(config, &store, &options.clock).await?, ..options.clone() };
     let host = host::of(config, &data)?;
     let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
     for forge in &config.forges {
@@ -372,7 +373,10 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         owner: owner(&host),
         host,
         workers: host::workers(config),
-        pace: options.pace,
+        pace: Pace {
+            lease: failpoint::lease(|variable| env.get(variable)).unwrap_or(options.pace.lease),
+            ..options.pace
+        },
         outbound: outbound.clone(),
     };
     let work = WorkParts {

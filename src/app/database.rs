@@ -5,8 +5,9 @@ use std::path::Path;
 
 use ralph_types::failure::Failure;
 
+use crate::clock::Clock;
 use crate::config::Config;
-use crate::store::{DatabaseAddress, PgSettings, Store, StoreError, StoreResult, installation};
+use crate::store::{DatabaseAddress, PgSettings, Store, StoreError, StoreResult, installation, leases};
 
 /// Name of the database file in the data folder.
 pub const FILE: &str = "ralph.db";
@@ -43,6 +44,19 @@ pub async fn open(config: &Config) -> Result<(Store, String), Failure> {
         None => remember(&path, &id)?,
     }
     Ok((store, id))
+}
+
+/// Returns the clock of the service: the server's clock instead of the system's, because the clocks of hosts that share a server may
+/// differ. A file belongs to one host.
+///
+/// # Errors
+/// Fails if the server does not answer.
+pub async fn clock(config: &Config, store: &Store, own: &Clock) -> Result<Clock, Failure> {
+    if config.database.is_none() || !matches!(own, Clock::System) {
+        return Ok(own.clone());
+    }
+    let now = own.now();
+    store.read(move |c| leases::time(c, now)).await.map(Clock::shared).map_err(failed)
 }
 
 /// Opens the existing database while a service may be running on it.

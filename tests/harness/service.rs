@@ -86,7 +86,14 @@ impl Service {
         self.start(Command::new(env!("CARGO_BIN_EXE_ralph-bot")), role, kill, env)
     }
 
-    fn start(&self, mut command: Command, role: &str, kill: Option<&str>, env: Vec<(&'static str, String)>) -> Child {
+    /// Starts a process in a role by a command, to which the arguments of `serve` are added.
+    pub fn start(
+        &self,
+        mut command: Command,
+        role: &str,
+        kill: Option<&str>,
+        env: Vec<(&'static str, String)>,
+    ) -> Child {
         let folder = self.world.folder.path();
         let log = std::fs::File::options().create(true).append(true).open(self.log_path()).expect("a log");
         command.arg("--config").arg(folder.join("ralph-control.yaml")).args(["serve", "--role"]).args(role.split(' '));

@@ -1,5 +1,7 @@
 //! Initial state of a story: the repository, the issue, the agent's script and the operator's configuration.
 
+use std::net::Ipv4Addr;
+
 use fake_forge::Dialect;
 use ralph_bot::config::Config;
 use ralph_bot::forge::http::Timeouts;
@@ -53,6 +55,8 @@ impl UpdateMode {
 #[derive(Clone)]
 pub struct Setup {
     pub dialect: Dialect,
+    /// Address of this machine on which the forge listens.
+    pub forge_address: Ipv4Addr,
     /// Files of the repository: path, content, whether executable.
     pub files: Vec<(String, String, bool)>,
     /// Script of the agent, without its `#!/bin/sh` line; runs in the worktree.
@@ -97,6 +101,7 @@ impl Setup {
         let file = |path: &str, text: &str, executable| (path.to_owned(), text.to_owned(), executable);
         Self {
             dialect,
+            forge_address: Ipv4Addr::LOCALHOST,
             files: vec![
                 file("README.md", "A sample.\n", false),
                 file("answer.txt", "41\n", false),

@@ -52,7 +52,8 @@ impl World {
     pub(super) async fn without_service(setup: Setup, live: bool) -> Self {
         fake_forge::temporary_in_memory();
         let clock = if live { Clock::System } else { Clock::manual(Timestamp(1_790_000_000_000)) };
-        let forge = FakeForge::start(setup.dialect, clock.clone()).await.expect("the forge starts");
+        let forge =
+            FakeForge::start_on(setup.forge_address, setup.dialect, clock.clone()).await.expect("the forge starts");
         let maintainer = forge.add_user("mira", AccountKind::User);
         let outsider = forge.add_user("otto", AccountKind::User);
         let bot = forge.add_user("ralph-bot", AccountKind::User);

@@ -38,6 +38,7 @@ mod gone;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;
+mod host_chaos;
 mod host_faults;
 mod host_jobs;
 mod hosts;

@@ -1,4 +1,5 @@
-//! Kill points: places in the code where a test can make the service kill itself or fill the disk of its database.
+//! Kill points: places in the code where a test can make the service kill itself or fill the disk of its database; and the
+//! duration of leases in tests.
 //!
 //! With `RALPH_KILL=K24:2` in the environment, the process kills itself when it passes the point K24 the second time. With
 //! `RALPH_KILL=full:K07,K24:2`, the next commits of the database fail after each of these points, as on a full disk.
@@ -6,7 +7,11 @@
 //! package enables in its dev-dependencies, the functions are empty and do not read the variable.
 
 use std::fmt;
+#[cfg(not(feature = "kill-points"))]
+use std::time::Duration;
 
+/// Environment variable with the duration of a lease in seconds, so that tests of lost hosts need not wait for long ones.
+pub const LEASE_VARIABLE: &str = "RALPH_LEASE_S";
 /// Environment variable that arms a point. Its value is the point's name, optionally followed by a colon and the 1-based
 /// number of the pass, or `full:` and a list of points.
 pub const VARIABLE: &str = "RALPH_KILL";
@@ -24,7 +29,7 @@ impl fmt::Display for InvalidKillPoint {
 impl std::error::Error for InvalidKillPoint {}
 
 #[cfg(feature = "kill-points")]
-pub use armed::{arm, disk_is_full, kill_point};
+pub use armed::{arm, disk_is_full, kill_point, lease};
 
 /// Arms the kill point in [`VARIABLE`]. `read` returns the value of an environment variable.
 ///
@@ -49,14 +54,23 @@ pub fn disk_is_full() -> bool {
     false
 }
 
+/// Returns the duration of a lease in [`LEASE_VARIABLE`]. `read` returns the value of an environment variable. Always `None`
+/// without the feature `kill-points`.
+#[cfg(not(feature = "kill-points"))]
+#[inline(always)]
+pub fn lease<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Option<Duration> {
+    None
+}
+
 #[cfg(feature = "kill-points")]
 mod armed {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    use super::{InvalidKillPoint, VARIABLE};
+    use super::{InvalidKillPoint, LEASE_VARIABLE, VARIABLE};
 
     /// Number of commits that fail after a point fills the disk.
     const FAILED_COMMITS: u32 = 4;
@@ -115,6 +129,11 @@ mod armed {
         tracing::warn!(?points, "this process will kill itself or fail at a kill point; only tests do this");
         let _ = ARMED.set(points);
         Ok(())
+    }
+
+    /// Returns the duration of a lease in [`LEASE_VARIABLE`]; `None` if it is not set.
+    pub fn lease<'a>(read: impl FnOnce(&str) -> Option<&'a str>) -> Option<Duration> {
+        read(LEASE_VARIABLE)?.parse().ok().map(Duration::from_secs)
     }
 
     /// Whether a commit must fail as on a full disk.

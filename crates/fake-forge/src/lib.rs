@@ -17,6 +17,7 @@ mod rendering;
 mod serve;
 mod state;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -99,7 +100,12 @@ impl FakeForge {
     /// Starts the forge on a free port of 127.0.0.1. Fails if the port, the temporary directory or the HTTP client is
     /// unavailable.
     pub async fn start(dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        Self::start_on(Ipv4Addr::LOCALHOST, dialect, clock).await
+    }
+
+    /// Starts the forge on a free port of an address of this machine, as [`FakeForge::start`] does.
+    pub async fn start_on(address: Ipv4Addr, dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
+        let listener = TcpListener::bind((address, 0)).await?;
         let base = Url::parse(&format!("http://{}/", listener.local_addr()?)).map_err(std::io::Error::other)?;
         let core = Arc::new(Core::new(dialect, clock, base)?);
         // Fails only if a provider is already installed.

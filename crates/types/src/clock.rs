@@ -10,8 +10,16 @@ use crate::ids::Timestamp;
 pub enum Clock {
     /// System clock.
     System,
+    /// Clock of a server, which several hosts share, because the system clock of a host may be wrong.
+    Shared(Arc<Shared>),
     /// Clock that tests and simulations advance explicitly.
     Manual(Arc<Manual>),
+}
+
+/// State of a shared clock: the server's time when the monotonic time of this process was 0, in milliseconds.
+#[derive(Debug)]
+pub struct Shared {
+    origin: AtomicI64,
 }
 
 /// State of a manual clock: its time and the elapsed time, in milliseconds.
@@ -27,6 +35,25 @@ impl Clock {
         Self::Manual(Arc::new(Manual { shown: AtomicI64::new(start.0), passed: AtomicI64::new(0) }))
     }
 
+    /// Creates a clock that shows the time of a server.
+    pub fn shared(server: Timestamp) -> Self {
+        let clock = Self::Shared(Arc::new(Shared { origin: AtomicI64::new(0) }));
+        clock.follow(server);
+        clock
+    }
+
+    /// Sets a shared clock to the current time of its server; does nothing for other clocks.
+    pub fn follow(&self, server: Timestamp) {
+        if let Self::Shared(shared) = self {
+            shared.origin.store(server.0.saturating_sub(monotonic_ms()), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the clock shows the time of a server.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
     /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match self {
@@ -35,6 +62,7 @@ impl Clock {
                 let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
                 Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
             }
+            Self::Shared(shared) => Timestamp(shared.origin.load(Ordering::SeqCst).saturating_add(monotonic_ms())),
             Self::Manual(manual) => Timestamp(manual.shown.load(Ordering::SeqCst)),
         }
     }
@@ -42,9 +70,8 @@ impl Clock {
     /// Returns a monotonic time, in milliseconds since a fixed point in this process. Changes of the system clock do not
     /// affect it.
     fn passed_ms(&self) -> i64 {
-        static START: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
         match self {
-            Self::System => i64::try_from(START.elapsed().as_millis()).unwrap_or(i64::MAX),
+            Self::System | Self::Shared(_) => monotonic_ms(),
             Self::Manual(manual) => manual.passed.load(Ordering::SeqCst),
         }
     }
@@ -66,6 +93,12 @@ impl Clock {
     }
 }
 
+/// Returns the monotonic time since a fixed point in this process, in milliseconds.
+fn monotonic_ms() -> i64 {
+    static START: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
+    i64::try_from(START.elapsed().as_millis()).unwrap_or(i64::MAX)
+}
+
 /// Minimum difference between clock time and elapsed time that counts as a clock change, in milliseconds. Smaller
 /// differences are drift.
 const SET_ANEW_MS: i64 = 60_000;
@@ -79,7 +112,8 @@ pub struct ClockWatch {
     /// Clock time and elapsed time at the last check.
     seen: (Timestamp, i64),
     doubtful: bool,
-    /// Whether this process reports clock changes to the loops. False in runners, because the service reports them.
+    /// Whether this process reports clock changes to the loops. False in runners, because the service reports them, and with a
+    /// shared clock, whose time passed for all hosts.
     pub tells: bool,
 }
 
@@ -126,6 +160,17 @@ impl Stopwatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_clock_shows_the_time_of_its_server() {
+        let clock = Clock::shared(Timestamp(5_000_000));
+        let copy = clock.clone();
+        assert!((5_000_000..5_010_000).contains(&copy.now().0), "{:?}", copy.now());
+        clock.follow(Timestamp(9_000_000));
+        assert!((9_000_000..9_010_000).contains(&copy.now().0), "{:?}", copy.now());
+        Clock::System.follow(Timestamp(0));
+        assert!(Clock::System.now() > Timestamp(9_010_000), "a host without a server has its own clock");
+    }
 
     #[test]
     fn clock_change_is_reported_once() {

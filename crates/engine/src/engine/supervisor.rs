@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use failpoint::kill_point;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Stopwatch;
 use crate::engine::Engine;
 use crate::engine::channel_effects::Channels;
 use crate::engine::claim::HeldClaim;
@@ -19,6 +21,9 @@ use crate::engine::leases::{Continuation, Leases};
 use crate::engine::settings::Pace;
 use crate::store::sql::Connection;
 use crate::store::{StoreError, hosts, leases as rows, outbox};
+
+/// Maximum time of a heartbeat whose answer sets a shared clock: the largest error of this clock.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Role of a process in the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -78,7 +83,7 @@ pub async fn run(engine: Arc<Engine>, Duty { role, once }: Duty) -> Option<OnceE
         context: engine.context.clone(),
         pace: engine.leases.pace,
     };
-    engine.leases.watch.lock().await.tells = role != Role::Runner;
+    engine.leases.watch.lock().await.tells = role != Role::Runner && !engine.clock.is_shared();
     if role.controls() {
         control(&mut tasks, &engine);
     }
@@ -370,45 +375,50 @@ async fn watch(context: ServiceContext) {
 /// cancelled, which ends its processes, and only then asks the store whether another process has taken over. On a full disk the
 /// work continues, because no process can take over. With `runs`, also records the heartbeat of the host.
 async fn heartbeat(leases: Arc<Leases>, runs: bool) {
-    let lease = leases.pace.lease;
-    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+    let third = leases.pace.lease / 3;
     while !leases.context.stopping.is_cancelled() {
         if let Err(error) = leases.follow_clock_changes().await {
             tracing::warn!(%error, "leases could not be adjusted to a change of the clock");
         }
         let held = leases.held.renewed();
-        for (name, fence) in not_renewed(&leases, held, lease_ms).await {
+        for (name, fence) in not_renewed(&leases, held, runs).await {
             if leases.held.lose(&name, fence) {
                 tracing::warn!(name, "the lease is lost; the work is stopped");
             }
         }
-        if runs {
-            let host = leases.host.clone();
-            let now = leases.context.clock.now();
-            let beaten = leases.context.store.write(move |c| hosts::beat(c, &host, now));
-            if let Ok(Err(error)) = tokio::time::timeout(lease / 3, beaten).await {
-                tracing::warn!(%error, "the heartbeat of this host could not be recorded");
-            }
-        }
         tokio::select! {
-            () = tokio::time::sleep(lease / 3) => {}
+            () = tokio::time::sleep(third) => {}
             () = leases.context.stopping.cancelled() => {}
         }
     }
 }
 
-/// Renews leases, given by name and fencing number; returns those that were not renewed within a third of the lease.
-async fn not_renewed(leases: &Leases, held: Vec<(String, i64)>, lease_ms: i64) -> Vec<(String, i64)> {
-    if held.is_empty() {
-        return held;
-    }
+/// Renews leases, given by name and fencing number, and with `runs` records the heartbeat of the host; returns the leases that
+/// were not renewed within a third of their duration. Sets a shared clock to the time of the database.
+async fn not_renewed(leases: &Leases, held: Vec<(String, i64)>, runs: bool) -> Vec<(String, i64)> {
+    let lease = leases.pace.lease;
+    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     let owner = leases.owner.name();
     let names = held.clone();
     let now = leases.context.clock.now();
-    let renewing = leases.context.store.write(move |c| rows::renew(c, &owner, &names, now, lease_ms));
-    match tokio::time::timeout(leases.pace.lease / 3, renewing).await {
-        Ok(Ok(lost)) => {
-            kill_point("K38");
+    let host = runs.then(|| leases.host.clone());
+    let watch = Stopwatch::start();
+    let renewing = leases.context.store.write(move |c| {
+        let lost = rows::renew(c, &owner, &names, now, lease_ms)?;
+        if let Some(host) = &host {
+            hosts::beat(c, host, now)?;
+        }
+        Ok((lost, rows::time(c, now)?))
+    });
+    match tokio::time::timeout(lease / 3, renewing).await {
+        Ok(Ok((lost, time))) => {
+            // A late answer has an old time.
+            if watch.elapsed() < CLOCK_TOLERANCE {
+                leases.context.clock.follow(time);
+            }
+            if !held.is_empty() {
+                kill_point("K38");
+            }
             held.into_iter().filter(|(name, _)| lost.contains(name)).collect()
         }
         Ok(Err(error @ StoreError::Full { .. })) => {

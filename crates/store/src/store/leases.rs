@@ -29,8 +29,8 @@ impl LeaseToken {
     }
 }
 
-/// Returns the time by which leases expire. `now` is the caller's.
-pub(super) fn time(c: &Connection, now: Timestamp) -> StoreResult<Timestamp> {
+/// Returns the time by which leases expire: the server's, or `now`, which is the caller's, if the database is a file.
+pub fn time(c: &Connection, now: Timestamp) -> StoreResult<Timestamp> {
     Ok(c.engine().server_time()?.map_or(now, Timestamp))
 }
 

@@ -28,6 +28,22 @@ pub struct PostgresServer {
     port: u16,
 }
 
+/// Returns the folder with the programs of the server; `None` and records the skipped test if the machine has none.
+pub fn programs() -> Option<&'static Path> {
+    let found = PROGRAMS.into_iter().map(Path::new).find(|folder| folder.join("initdb").exists());
+    if found.is_none() {
+        skipped_tests::skip("PostgreSQL is missing; install the package `postgresql`");
+    }
+    found
+}
+
+/// Gives a folder to the user of the server.
+pub fn give(folder: &Path) {
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY)).expect("given to nobody");
+    }
+}
+
 /// Returns the command of a program that runs as the user of the server.
 #[expect(clippy::disallowed_methods, reason = "a program of the tests, not of the service")]
 pub fn command(program: PathBuf) -> Command {
@@ -52,14 +68,9 @@ impl PostgresServer {
 
     /// Starts a server with settings; `prepare` may write into its data folder.
     pub fn start_with(settings: &[&str], prepare: impl FnOnce(&Path)) -> Option<Self> {
-        let Some(programs) = PROGRAMS.into_iter().map(Path::new).find(|folder| folder.join("initdb").exists()) else {
-            skipped_tests::skip("PostgreSQL is missing; install the package `postgresql`");
-            return None;
-        };
+        let programs = programs()?;
         let folder = tempfile::tempdir().expect("a folder");
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("given to nobody");
-        }
+        give(folder.path());
         let data = folder.path().join("data");
         let mut init = command(programs.join("initdb"));
         init.args(["--auth=trust", "--username=ralph", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]).arg(&data);

@@ -14,8 +14,11 @@ use crate::domain::model::database::{DatabaseHost, PostgresAddress};
 use crate::net;
 use crate::store::{StoreResult, unusable};
 
-/// Time after which the server ends an idle transaction.
-const IDLE: Duration = Duration::from_secs(10);
+/// Time after which the server ends the transaction of a host that hangs. Meanwhile no other host can renew its leases, which
+/// count as lost after a third of their duration.
+const IDLE_TRANSACTION: Duration = Duration::from_secs(3);
+/// Time without an answer after which a connection counts as lost.
+const UNANSWERED: Duration = Duration::from_secs(10);
 /// Default of the maximum time for connecting to one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time that a write waits for writes of other processes.
@@ -51,8 +54,8 @@ impl PgSettings {
             .user(&address.user)
             .dbname(&address.database)
             .connect_timeout(address.connect_timeout.unwrap_or(CONNECT_TIMEOUT))
-            .tcp_user_timeout(IDLE)
-            .keepalives_idle(IDLE)
+            .tcp_user_timeout(UNANSWERED)
+            .keepalives_idle(UNANSWERED)
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
         if let Some(options) = &address.options {
             base.options(options);
@@ -115,7 +118,7 @@ fn prepared(mut client: Client) -> StoreResult<(Client, SchemaKey)> {
     let set = format!(
         "SET idle_in_transaction_session_timeout = {}; SET lock_timeout = {}; SET client_min_messages = warning;
          SET timezone = 'UTC'; SET jit = off",
-        IDLE.as_millis(),
+        IDLE_TRANSACTION.as_millis(),
         LOCK_TIMEOUT.as_millis()
     );
     client.batch_execute(&set).map_err(failed)?;
