@@ -352,6 +352,6 @@ mod tests {
     fn exit_codes_distinguish_failure_and_usage() {
         assert_eq!(CliError::Failed(String::new()).exit_code(), 1);
         assert_eq!(CliError::Usage(String::new()).exit_code(), 2);
-        assert_eq!(CliError::Config(ConfigProblems(Vec::new())).exit_code(), 2);
+        assert_eq!(CliError::Config(crate::config::ConfigProblems(Vec::new())).exit_code(), 2);
     }
 }

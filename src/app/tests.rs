@@ -6,8 +6,6 @@ use std::path::Path;
 use super::backends::{Built, build};
 use super::*;
 use crate::domain::providers::backends::BackendRole;
-use crate::process::SandboxTier;
-use crate::process::sandbox::SandboxSettings;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const FORGE: &str =
@@ -70,29 +68,18 @@ fn presets_name_the_provider_of_their_models() {
     assert_eq!(providers, BTreeMap::from(expected), "those that run any vendor's models name none");
 }
 
-fn no_sandbox() -> ServiceSandbox {
-    ServiceSandbox {
-        on: false,
-        tier: SandboxTier::C,
-        settings: SandboxSettings::default(),
-        words: String::new(),
-        refusal: None,
-        refusal_of_public: None,
-    }
-}
-
 #[test]
 fn unusable_backend_is_never_chosen_nor_default() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path(), &format!("{ALL}priority: {{ agent: [gone, mine] }}\n"), "k1");
     let built = built(&config, "k1");
-    let settings = settings(&config, folder.path(), no_sandbox(), &HashMap::new(), &built);
-    assert_eq!(settings.calls.default_backend, "mine");
-    assert!(!settings.calls.backends.backends["gone"].enabled && settings.calls.backends.backends["own"].enabled);
-    assert_eq!(settings.calls.backends.in_order(BackendRole::Agent), ["mine", "own", "tiny"]);
-    assert_eq!(settings.calls.context_window("own"), Some(32_000));
-    assert_eq!(settings.calls.context_window("mine"), None);
-    assert_eq!((settings.calls.rules.len(), settings.calls.prices.len(), settings.calls.fingerprints.len()), (6, 6, 6));
+    let settings = calls(&config, &built);
+    assert_eq!(settings.default_backend, "mine");
+    assert!(!settings.backends.backends["gone"].enabled && settings.backends.backends["own"].enabled);
+    assert_eq!(settings.backends.in_order(BackendRole::Agent), ["mine", "own", "tiny"]);
+    assert_eq!(settings.context_window("own"), Some(32_000));
+    assert_eq!(settings.context_window("mine"), None);
+    assert_eq!((settings.rules.len(), settings.prices.len(), settings.fingerprints.len()), (6, 6, 6));
 }
 
 #[test]
@@ -138,7 +125,7 @@ fn stop_grace_of_the_file_reaches_the_engine() {
     let folder = tempfile::tempdir().unwrap();
     let stop_grace = |engine: &str| {
         let config = config(folder.path(), &format!("{ALL}{engine}"), "k1");
-        settings(&config, folder.path(), no_sandbox(), &HashMap::new(), &built(&config, "k1")).pace.stop_grace
+        Options::of(&config).pace.stop_grace
     };
     assert_eq!(stop_grace(""), Duration::from_secs(10));
     assert_eq!(stop_grace("engine: { stop_grace: 1m }\n"), Duration::from_secs(60));

@@ -312,7 +312,7 @@ fn run_options(args: &LocalArgs) -> Result<RunOptions, CliError> {
         ..RunOptions::default()
     };
     for check in &args.check {
-        options.set("--check", check).map_err(CliError::Usage)?;
+        options.set("--check", check).map_err(CliError::usage)?;
     }
     Ok(options)
 }

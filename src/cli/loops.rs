@@ -264,7 +264,7 @@ impl LoopsShell<'_> {
         let named = [("--backend", &args.backend), ("--base", &args.base)];
         let named = named.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         for (name, value) in checks.chain(named) {
-            options.set(name, value).map_err(CliError::Usage)?;
+            options.set(name, value).map_err(CliError::usage)?;
         }
         if let Some(name) = options.backend.as_ref().filter(|name| !self.agents.contains(name)) {
             let there = self.agents.join(", ");

@@ -13,6 +13,7 @@ use super::OperatorFileLocation;
 use super::complete::hook_address;
 use super::delivery_routes::DeliveryRoutes;
 use crate::app::{self, Application, Options};
+use crate::clock::Clock;
 use crate::config::trial::TrialSettings;
 use crate::config::webhook_secrets::{self, ExistingSecret};
 use crate::config::{Config, ForgeAuth, ForgeConfig};

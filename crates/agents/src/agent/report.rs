@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use ralph_types::failure::Failure;
 use rustix::fs::{FileType, Mode, OFlags};
 use serde_json::Value;
 
@@ -28,25 +29,25 @@ pub(super) fn read(folder: &Path, name: &str, secrets: &Masker) -> (Option<Agent
 }
 
 /// Reads a regular file directly in the folder; rejects links, pipes and devices, which the agent could have created.
-fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
+fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Failure> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())
-        .map_err(|_| "its folder was replaced during the run".to_owned())?;
+        .map_err(|_| "its folder was replaced during the run")?;
     let file = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(rustix::io::Errno::LOOP) => return Err("it is a symbolic link".to_owned()),
-        Err(error) => return Err(format!("it cannot be opened ({error})")),
+        Err(rustix::io::Errno::LOOP) => return Err(Failure::new("it is a symbolic link")),
+        Err(error) => return Err(Failure::new(format!("it cannot be opened ({error})"))),
     };
     let stat = rustix::fs::fstat(&file).map_err(|e| format!("it cannot be read ({e})"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
-        return Err("it is not a regular file".to_owned());
+        return Err(Failure::new("it is not a regular file"));
     }
     let mut bytes = Vec::new();
     let read = File::from(file).take(AGENT_REPORT_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|e| format!("it cannot be read ({e})"))?;
     if bytes.len() as u64 > AGENT_REPORT_BYTES {
-        return Err(format!("it is longer than {} KiB", AGENT_REPORT_BYTES / 1024));
+        return Err(Failure::new(format!("it is longer than {} KiB", AGENT_REPORT_BYTES / 1024)));
     }
     Ok(Some(bytes))
 }
