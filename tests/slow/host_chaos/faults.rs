@@ -16,7 +16,7 @@ use super::{Hosts, LEASE};
 /// Interval at which the state of the hosts is looked at.
 const TICK: Duration = Duration::from_millis(50);
 /// Maximum time between two faults.
-const GAP_MS: u64 = 4_000;
+const GAP_MS: u64 = 6_000;
 /// Change of a clock, in seconds.
 const CLOCK_CHANGE: i64 = 600;
 /// Time within which a service manager starts an ended service again.

@@ -26,12 +26,12 @@ const WAITING: &str = "SELECT o.id, o.tries, coalesce(h.name, '') FROM outbox o
       AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = 'work'
                         AND e.state IN ('ready', 'running') AND e.id < o.id)
       AND NOT EXISTS (SELECT 1 FROM leases u WHERE u.name = o.subject || '/work' AND u.expires_at > t.now)
-      AND (o.state = 'running' OR h.id IS NULL OR h.stopped = 1 OR h.seen_at <= t.now - ?1)";
+      AND (o.state = 'running' OR h.stopped = 1 OR h.seen_at <= t.now - ?1)";
 
 /// Work that waits for a host.
 #[derive(Debug, Clone)]
 pub struct Wait {
-    /// Host that was lost; empty if no host had the loop.
+    /// Host that was lost.
     pub host: String,
     /// Time of waiting.
     pub total: Duration,
