@@ -18,9 +18,9 @@ use ralph_bot::store::{calls, loops};
 use tokio::task::block_in_place;
 
 use self::faults::Chaos;
-use self::machines::{HOSTS, Machine, Network};
+use self::machines::{HOSTS, HostMachine, HostNetwork};
 use self::servers::Servers;
-use self::watch::Watch;
+use self::watch::WaitObserver;
 use crate::harness::invariants::assert_invariants;
 use crate::harness::parts::setting;
 use crate::harness::service::Service;
@@ -46,16 +46,16 @@ const END: Duration = Duration::from_secs(420);
 const AGENTS: [(&str, f64, f64); 3] = [("one", 0.5, 0.01), ("two", 1.0, 0.02), ("three", 1.5, 0.05)];
 
 /// Service on several hosts.
-struct Hosts {
+struct ChaosStory {
     service: Service,
-    watch: Watch,
+    watch: WaitObserver,
     folder: PathBuf,
     started: Instant,
 }
 
-impl Hosts {
+impl ChaosStory {
     /// Creates a world whose forge and database have addresses in the network.
-    async fn new(dialect: Dialect, network: &Network, servers: &Servers) -> Self {
+    async fn new(dialect: Dialect, network: &HostNetwork, servers: &Servers) -> Self {
         let mut setup = Setup::new(dialect);
         setup.forge_address = network.address(1);
         setup.updates = UpdateMode::Poll;
@@ -83,7 +83,7 @@ impl Hosts {
         let text = format!("{head}backends:\n{backends}{tail}");
         let text = text.replace("updates: poll", "updates: poll, poll: 10s");
         std::fs::write(&file, text).expect("written");
-        Self { service, watch: Watch::new(), folder, started: Instant::now() }
+        Self { service, watch: WaitObserver::new(), folder, started: Instant::now() }
     }
 
     /// Writes a line to the log of the faults.
@@ -124,7 +124,7 @@ impl Hosts {
 
     /// Waits until all loops are in review and nothing is pending. Resumes loops that failed because three faults interrupted the
     /// same iteration; returns the number of these failures as well.
-    async fn finished(&self, opened: usize) -> Finished {
+    async fn finished(&self, opened: usize) -> EndedLoops {
         let world = &self.service.world;
         let begun = Instant::now();
         let mut failed: HashSet<String> = HashSet::new();
@@ -133,7 +133,7 @@ impl Hosts {
             let all = self.loops().await.unwrap_or_default();
             let open: Vec<&Loop> = all.iter().filter(|one| one.state != LoopState::Review).collect();
             if all.len() == opened && open.is_empty() && self.service.is_idle().await {
-                return Finished { loops: all, resumed };
+                return EndedLoops { loops: all, resumed };
             }
             let is_failed = |id: &String| open.iter().any(|l| l.id.as_str() == id && l.state == LoopState::Failed);
             failed.retain(is_failed);
@@ -152,9 +152,9 @@ impl Hosts {
     }
 
     /// Runs of agents in the order of their starts.
-    fn runs(&self) -> Vec<Run> {
+    fn runs(&self) -> Vec<AgentStart> {
         let text = std::fs::read_to_string(self.folder.join("runs")).expect("runs");
-        text.lines().map(|line| Run::parse(line).unwrap_or_else(|| panic!("{line}"))).collect()
+        text.lines().map(|line| AgentStart::parse(line).unwrap_or_else(|| panic!("{line}"))).collect()
     }
 
     /// Amount that the agents of each loop have spent, by the loop's id.
@@ -170,7 +170,7 @@ impl Hosts {
 }
 
 /// Loops at the end.
-struct Finished {
+struct EndedLoops {
     loops: Vec<Loop>,
     /// Number of times that a loop failed and was resumed.
     resumed: usize,
@@ -193,14 +193,14 @@ fn agent(folder: &Path) -> String {
 
 /// One run of an agent.
 #[derive(Debug, Clone)]
-struct Run {
+struct AgentStart {
     loop_id: String,
     iteration: u32,
     started: Timestamp,
     host: usize,
 }
 
-impl Run {
+impl AgentStart {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');
         let (loop_id, iteration, started) = (fields.next()?, fields.next()?, fields.next()?);
@@ -217,9 +217,9 @@ async fn faults_of_hosts_repeat_no_effect_and_lose_nothing(dialect: Dialect) {
     let seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     println!("RALPH_TEST_HOST_FAULTS={count} RALPH_TEST_HOST_SEED={seed}");
     let parts = tempfile::tempdir().expect("a folder");
-    let Some(network) = Network::new(parts.path()).await else { return };
+    let Some(network) = HostNetwork::new(parts.path()).await else { return };
     let Some(servers) = block_in_place(|| Servers::start([network.address(2), network.address(3)])) else { return };
-    let story = Hosts::new(dialect, &network, &servers).await;
+    let story = ChaosStory::new(dialect, &network, &servers).await;
     let programs = ["this", "next"].map(|version| {
         let program = parts.path().join(format!("ralph-bot-{version}"));
         std::fs::copy(env!("CARGO_BIN_EXE_ralph-bot"), &program).expect("copied");
@@ -227,7 +227,7 @@ async fn faults_of_hosts_repeat_no_effect_and_lose_nothing(dialect: Dialect) {
     });
     let mut machines = Vec::new();
     for index in 0..HOSTS {
-        machines.push(Machine::new(&network, index, &story.folder, programs.clone()).await);
+        machines.push(HostMachine::new(&network, index, &story.folder, programs.clone()).await);
     }
     let mut chaos = Chaos::new(&story, machines, servers, seed).await;
     let service = &story.service;
@@ -255,7 +255,7 @@ async fn faults_of_hosts_repeat_no_effect_and_lose_nothing(dialect: Dialect) {
 }
 
 /// Prints the figures of a run.
-fn report(story: &Hosts, chaos: &Chaos, done: &Finished) {
+fn report(story: &ChaosStory, chaos: &Chaos, done: &EndedLoops) {
     let waits = story.watch.ended();
     let longest = |of: fn(&watch::Wait) -> Duration| waits.iter().map(of).max().unwrap_or_default().as_secs_f64();
     let from = waits.iter().max_by_key(|wait| wait.total).map_or("none", |wait| wait.host.as_str());
@@ -280,7 +280,7 @@ fn report(story: &Hosts, chaos: &Chaos, done: &Finished) {
     );
 }
 
-async fn assert_outcome(story: &Hosts, chaos: &Chaos, done: &[Loop]) {
+async fn assert_outcome(story: &ChaosStory, chaos: &Chaos, done: &[Loop]) {
     let service = &story.service;
     for host in &chaos.machines {
         let log = std::fs::read_to_string(story.folder.join(format!("{}.log", host.name))).expect("a log");
@@ -302,7 +302,7 @@ async fn assert_outcome(story: &Hosts, chaos: &Chaos, done: &[Loop]) {
 }
 
 /// Asserts that the bot changed nothing on the forge twice: comments, pull requests, branches, statuses, reactions.
-fn assert_effects(story: &Hosts) {
+fn assert_effects(story: &ChaosStory) {
     let world = &story.service.world;
     let marker = |op: &Op| op.detail.lines().rev().find(|line| line.starts_with("<!-- ralph:1 ")).map(str::to_owned);
     let kinds = [OpKind::CommentCreated, OpKind::PullOpened, OpKind::BranchPushed];
@@ -326,7 +326,7 @@ fn assert_effects(story: &Hosts) {
 
 /// Asserts that each loop's recorded cost is the sum of its calls, and at least the amount that its agents spent. The cost of a lost
 /// call is an estimate from past calls.
-async fn assert_costs(story: &Hosts, done: &[Loop]) {
+async fn assert_costs(story: &ChaosStory, done: &[Loop]) {
     let spent = story.spent();
     let store = story.service.store().await.expect("a database");
     for one in done {
@@ -346,10 +346,10 @@ async fn assert_costs(story: &Hosts, done: &[Loop]) {
     }
 }
 
-/// Asserts that no iteration was repeated after the next one had started, and that each repeated run has a fault of its own that
+/// Asserts that no iteration was repeated after the next one had started, and that each repeated run has a different fault that
 /// hit its host or the database.
-fn assert_lost_runs(story: &Hosts, chaos: &Chaos) {
-    let mut by_loop: BTreeMap<String, Vec<Run>> = BTreeMap::new();
+fn assert_lost_runs(story: &ChaosStory, chaos: &Chaos) {
+    let mut by_loop: BTreeMap<String, Vec<AgentStart>> = BTreeMap::new();
     for run in story.runs() {
         by_loop.entry(run.loop_id.clone()).or_default().push(run);
     }

@@ -11,14 +11,14 @@ pub enum Clock {
     /// System clock.
     System,
     /// Clock of a server, which several hosts share, because the system clock of a host may be wrong.
-    Shared(Arc<Shared>),
+    Shared(Arc<SharedClock>),
     /// Clock that tests and simulations advance explicitly.
     Manual(Arc<Manual>),
 }
 
 /// State of a shared clock: the server's time when the monotonic time of this process was 0, in milliseconds.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedClock {
     origin: AtomicI64,
 }
 
@@ -37,7 +37,7 @@ impl Clock {
 
     /// Creates a clock that shows the time of a server.
     pub fn shared(server: Timestamp) -> Self {
-        let clock = Self::Shared(Arc::new(Shared { origin: AtomicI64::new(0) }));
+        let clock = Self::Shared(Arc::new(SharedClock { origin: AtomicI64::new(0) }));
         clock.follow(server);
         clock
     }

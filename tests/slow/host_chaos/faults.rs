@@ -9,9 +9,9 @@ use ralph_bot::domain::model::ids::Timestamp;
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::machines::{Cut, HOSTS, Machine};
+use super::machines::{Cut, HOSTS, HostMachine};
 use super::servers::Servers;
-use super::{Hosts, LEASE};
+use super::{ChaosStory, LEASE};
 
 /// Interval at which the state of the hosts is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -83,7 +83,7 @@ impl Fault {
     }
 }
 
-/// What a host waits for.
+/// State of a host.
 #[derive(Debug, Clone, Copy)]
 enum Healing {
     /// Nothing: it works since then.
@@ -98,14 +98,14 @@ enum Healing {
 
 /// Whether hosts and database work, and since when.
 #[derive(Debug, Clone, Copy)]
-pub struct Health {
+pub struct HostHealth {
     pub hosts: [Option<Instant>; HOSTS],
     pub database: Option<Instant>,
 }
 
 /// Hosts with their faults.
 pub struct Chaos {
-    pub machines: Vec<Machine>,
+    pub machines: Vec<HostMachine>,
     servers: Arc<Mutex<Servers>>,
     /// Running fault of the servers.
     operation: Option<JoinHandle<()>>,
@@ -120,7 +120,7 @@ pub struct Chaos {
 
 impl Chaos {
     /// Starts the services of all hosts.
-    pub async fn new(story: &Hosts, mut machines: Vec<Machine>, servers: Servers, seed: u64) -> Self {
+    pub async fn new(story: &ChaosStory, mut machines: Vec<HostMachine>, servers: Servers, seed: u64) -> Self {
         for machine in &mut machines {
             machine.start(&story.service).await;
         }
@@ -139,7 +139,7 @@ impl Chaos {
     }
 
     /// Applies `count` faults, then waits until all have ended.
-    pub async fn run(&mut self, story: &Hosts, count: usize) {
+    pub async fn run(&mut self, story: &ChaosStory, count: usize) {
         let mut next = Instant::now() + RESTART;
         let mut last_kinds: Vec<FaultKind> = Vec::new();
         while self.faults.len() < count || self.health().hosts.contains(&None) || self.health().database.is_none() {
@@ -162,7 +162,7 @@ impl Chaos {
     }
 
     /// Starts services that end, as a service manager does; never returns.
-    pub async fn keep_running(&mut self, story: &Hosts) {
+    pub async fn keep_running(&mut self, story: &ChaosStory) {
         loop {
             self.heal(story).await;
             story.watch.set(self.health());
@@ -170,12 +170,12 @@ impl Chaos {
         }
     }
 
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> HostHealth {
         let works = |healing: Healing| match healing {
             Healing::Works(since) => Some(since),
             _ => None,
         };
-        Health { hosts: self.hosts.map(works), database: self.database }
+        HostHealth { hosts: self.hosts.map(works), database: self.database }
     }
 
     /// Number of faults by kind.
@@ -192,7 +192,7 @@ impl Chaos {
     }
 
     /// Begins a fault; returns `false` if everything that it could hit has another one.
-    async fn begin(&mut self, story: &Hosts, kind: FaultKind) -> bool {
+    async fn begin(&mut self, story: &ChaosStory, kind: FaultKind) -> bool {
         let from = Clock::System.now();
         let hit = if kind.is_of_database() {
             self.begin_on_database(story, kind).then_some(None)
@@ -210,7 +210,7 @@ impl Chaos {
     }
 
     /// Begins a fault of the servers, which other faults do not wait for.
-    fn begin_on_database(&mut self, story: &Hosts, kind: FaultKind) -> bool {
+    fn begin_on_database(&mut self, story: &ChaosStory, kind: FaultKind) -> bool {
         if self.database.take().is_none() {
             return false;
         }
@@ -231,7 +231,7 @@ impl Chaos {
         true
     }
 
-    async fn begin_on_host(&mut self, story: &Hosts, kind: FaultKind, host: usize) -> bool {
+    async fn begin_on_host(&mut self, story: &ChaosStory, kind: FaultKind, host: usize) -> bool {
         // Half of the services start again before their leases expire.
         let short = self.random.bool();
         let down = self.up_to(if short { LEASE / 6 } else { LEASE * 5 / 4 });
@@ -284,7 +284,7 @@ impl Chaos {
     }
 
     /// Ends faults whose time is over, and starts services that have ended.
-    async fn heal(&mut self, story: &Hosts) {
+    async fn heal(&mut self, story: &ChaosStory) {
         for host in 0..HOSTS {
             let now = Instant::now();
             let machine = &mut self.machines[host];
@@ -321,7 +321,7 @@ impl Chaos {
     }
 
     /// Ends the fault of a host.
-    async fn end(&mut self, story: &Hosts, host: usize) {
+    async fn end(&mut self, story: &ChaosStory, host: usize) {
         let mut of_host = self.faults.iter_mut().rev().filter(|fault| fault.host == Some(host));
         let fault = of_host.find(|fault| fault.until.is_none()).expect("its fault");
         let machine = &mut self.machines[host];

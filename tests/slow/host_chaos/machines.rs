@@ -66,14 +66,14 @@ time_t time(time_t *out) {
 "#;
 
 /// Network of the hosts: a bridge on which the forge and both servers of the database have an address.
-pub struct Network {
+pub struct HostNetwork {
     bridge: String,
     third: u32,
     /// Library of the hosts' clocks.
     clock: PathBuf,
 }
 
-impl Network {
+impl HostNetwork {
     /// Creates the bridge; `None` without the rights or programs for it, which is reported.
     pub async fn new(folder: &Path) -> Option<Self> {
         for (names, to_get_it) in [
@@ -103,13 +103,13 @@ impl Network {
         Some(network)
     }
 
-    /// Address in the network: 1 is the forge's, 2 and 3 are those of the database's servers.
+    /// Address in the network: 1 is the forge's, 2 and 3 are the addresses of the database's servers.
     pub fn address(&self, last: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 213, u8::try_from(self.third).expect("below 250"), last)
     }
 }
 
-impl Drop for Network {
+impl Drop for HostNetwork {
     #[expect(clippy::disallowed_methods, reason = "a destructor cannot wait for tasks")]
     fn drop(&mut self) {
         let _ = std::process::Command::new("ip").args(["link", "delete", &self.bridge]).status();
@@ -129,7 +129,7 @@ pub enum Cut {
 }
 
 /// One host.
-pub struct Machine {
+pub struct HostMachine {
     /// Name of the host.
     pub name: String,
     namespace: String,
@@ -146,9 +146,9 @@ pub struct Machine {
     pub version: usize,
 }
 
-impl Machine {
+impl HostMachine {
     /// Creates host number `index` with a data folder and a log in `folder`, without a service.
-    pub async fn new(network: &Network, index: usize, folder: &Path, programs: [PathBuf; 2]) -> Self {
+    pub async fn new(network: &HostNetwork, index: usize, folder: &Path, programs: [PathBuf; 2]) -> Self {
         let name = format!("host-{index}");
         let namespace = format!("{}-{index}", network.bridge);
         let link = format!("r{}-{index}", std::process::id());
@@ -184,7 +184,7 @@ impl Machine {
         }
         let init = child_of(&self.init).await.to_string();
         let mut command = Command::new("nsenter");
-        // Without a process of its own that waits for the service, because it would stop with a paused service.
+        // Without another process that waits for the service, because it would stop with a paused service.
         command.args(["--target", &init, "--net", "--pid", "--mount", "--no-fork", "sh", "-c", START, "sh"]);
         command.arg(&self.programs[self.version]);
         self.service = Some(service.start(command, "all", None, self.env.clone()));
@@ -261,7 +261,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for HostMachine {
     #[expect(clippy::disallowed_methods, reason = "a destructor cannot wait for tasks")]
     fn drop(&mut self) {
         // The first process is a child of ours in a namespace whose processes end with it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ralph_bot::store::Store;
 
 use super::LEASE;
-use super::faults::Health;
+use super::faults::HostHealth;
 
 /// Interval between two observations.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -41,18 +41,18 @@ pub struct Wait {
 
 /// Observer of the database.
 #[derive(Clone)]
-pub struct Watch {
-    health: Arc<Mutex<Option<Health>>>,
+pub struct WaitObserver {
+    health: Arc<Mutex<Option<HostHealth>>>,
     ended: Arc<Mutex<Vec<Wait>>>,
 }
 
-impl Watch {
+impl WaitObserver {
     pub fn new() -> Self {
         Self { health: Arc::default(), ended: Arc::default() }
     }
 
     /// Sets which hosts work.
-    pub fn set(&self, health: Health) {
+    pub fn set(&self, health: HostHealth) {
         *self.health.lock().expect("not poisoned") = Some(health);
     }
 
