@@ -95,7 +95,7 @@ fn kib(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX)
 }
 
-/// What a model does with the requests of a run.
+/// Behavior of a model towards the requests of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::agent) enum ModelState {
     #[default]
@@ -285,7 +285,7 @@ impl RunMeter {
         }
     }
 
-    /// Returns a receiver of what the model does.
+    /// Returns a receiver of the model's behavior.
     pub(in crate::agent) fn model(&self) -> watch::Receiver<ModelState> {
         self.model.subscribe()
     }

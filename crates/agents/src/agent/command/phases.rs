@@ -34,7 +34,7 @@ pub(super) enum RunPhase {
 }
 
 impl RunPhase {
-    /// Returns the phase of an agent whose model does `model`, as the broker of keys saw it.
+    /// Returns the phase of an agent whose model behaves like `model`, according to the broker of keys.
     fn with_model(self, model: ModelState) -> Self {
         match (self, model) {
             (Self::AwaitingModel, ModelState::Refusing) => Self::Refused,
@@ -66,7 +66,7 @@ impl RunPhase {
     }
 }
 
-/// Runs `running` to its end, but stops it if a phase exceeds its `longest` time. `model` is what its model does.
+/// Runs `running` to its end, but stops it if a phase exceeds its `longest` time. `model` is the behavior of its model.
 /// Returns the result, and the phase in which it was stopped.
 pub(super) async fn run_with_phase_limits<T>(
     running: impl Future<Output = T>,
