@@ -176,9 +176,9 @@ impl Channel {
     }
 
     async fn mail_addresses(&self) -> Result<Vec<IpAddr>, SendOutcome> {
-        self.addresses().await.map_err(|why| match why.starts_with("refused") {
-            true => SendOutcome::Rejected { why },
-            false => SendOutcome::Retry { after_ms: None, why },
+        self.addresses().await.map_err(|failure| match failure.to_string() {
+            why if why.starts_with("refused") => SendOutcome::Rejected { why },
+            why => SendOutcome::Retry { after_ms: None, why },
         })
     }
 
