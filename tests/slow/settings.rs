@@ -9,6 +9,7 @@ use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 
 use crate::harness::{Setup, on_both_forges, on_one_forge, story};
 use ralph_bot::process::{SandboxProbe, SandboxTier};
+use ralph_types::failure::Failure;
 
 on_both_forges!(minimum_permission_is_configurable, conventions_of_the_repository_are_followed);
 
@@ -247,7 +248,7 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
 /// See docs/research/threats.md#s5.
 async fn weaker_sandbox_runs_no_agent_of_a_public_repository(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
-    let bubblewrap = Err("user namespaces are not allowed here".to_owned());
+    let bubblewrap = Err(Failure::new("user namespaces are not allowed here"));
     setup.sandbox =
         Some(SandboxProbe { tier: SandboxTier::B, bubblewrap, escapes: Vec::new(), landlock: Some(Ok(Vec::new())) });
     story(setup, async |world| {
