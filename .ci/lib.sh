@@ -145,8 +145,10 @@ stage_format() { cargo fmt --check; }
 
 # One pass, with the optional features. It also refuses what is newer than `rust-version` (`clippy::incompatible_msrv`).
 stage_lints() {
-  cargo clippy --locked --workspace --features ralph-bot/desktop,ralph-bot/dist,ralph-bot/embeddings --all-targets \
-    --test slow --test attack --test forges -- -D warnings
+  local features=ralph-bot/desktop,ralph-bot/dist,ralph-bot/embeddings
+  cargo clippy --locked --workspace --features "$features" --all-targets -- -D warnings
+  # `--all-targets` leaves out those that `cargo test` does not run.
+  cargo clippy --locked --features "$features" --test slow --test attack --test forges -- -D warnings
 }
 
 # The workflows reach the database of advisories, so there it must be checked.
@@ -167,8 +169,11 @@ stage_dependencies() {
   fi
 }
 
-# All tests at once, so that the longest ones of the compiler run beside each other.
-stage_build() { cargo test --locked --no-run --tests --test slow --test attack "$@"; }
+# The tests of each command at once, so that the longest ones of the compiler run beside each other.
+stage_build() {
+  cargo test --locked --no-run --tests "$@"
+  cargo test --locked --no-run --test slow --test attack
+}
 
 # The README's second command.
 stage_tests() {

@@ -1,6 +1,6 @@
 //! Mail to a real SMTP server (aiosmtpd): TLS, login, recipients that are refused, threads, and the command that tests channels.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fake_forge::Dialect;
