@@ -744,11 +744,11 @@ async fn answers_never_carry_the_key() {
                     ["x-request-id", "retry-after", "content-type", "anthropic-x", "x-any", "set-cookie", "location"]
                 {
                     let headers = format!("{header}: {value}\r\n");
-                    place.model.answers(move |_| whole("200 OK", &headers, b"{}"));
+                    place.model.answers(move |_| whole("200 OK", &headers, br#"{"text":"x"}"#));
                     assert_clean(&format!("{name} in {header}"), &disguise, &place.ask().await);
                 }
                 let trailer = format!("x-end: {value}\r\n");
-                place.model.answers(move |_| streamed(b"data: {}\n\n", 4, &trailer));
+                place.model.answers(move |_| streamed(b"data: {\"text\":\"x\"}\n\n", 4, &trailer));
                 assert_clean(&format!("{name} in a trailer"), &disguise, &place.ask().await);
             }
         }
