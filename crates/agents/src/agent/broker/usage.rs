@@ -24,6 +24,8 @@ pub(super) struct AnswerUsage {
     pub(super) is_complete: bool,
     /// Whether the response was received to the end of its connection.
     pub(super) is_whole: bool,
+    /// Whether an event was not understood.
+    has_unknown: bool,
     /// Number of bytes of text plus number of events with text.
     text: usize,
 }
@@ -46,9 +48,9 @@ impl AnswerUsage {
         self.is_complete |= is_end;
     }
 
-    /// Whether the response contains text, or the provider reported output tokens.
+    /// Whether the response contains text or an unknown event, or the provider reported output tokens.
     pub(super) fn has_output(&self) -> bool {
-        self.usage.output > 0 || self.text > 0
+        self.usage.output > 0 || self.text > 0 || self.has_unknown
     }
 
     /// Whether no more usage can follow: the whole response was received, or the model completed it and the provider
@@ -115,7 +117,10 @@ impl EventReader {
             let line = std::mem::take(&mut self.line);
             match line.strip_prefix(b"data:") {
                 Some(data) => self.add(usage, data, told),
-                None if line.is_empty() && *byte == b'\n' => self.data.clear(),
+                None if line.is_empty() && *byte == b'\n' => {
+                    let data = std::mem::take(&mut self.data);
+                    told.has_unknown |= !matches!(data.trim_ascii(), b"" | b"[DONE]");
+                }
                 None => {}
             }
         }

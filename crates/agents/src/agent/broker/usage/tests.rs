@@ -63,3 +63,18 @@ fn usage_of_bodies_is_read() {
     read_body(FormatName::Chat.row().usage, CHAT.as_bytes(), &mut of_stream);
     assert_eq!((of_stream.usage.input, of_stream.usage.output), (20, 4));
 }
+
+#[test]
+fn response_without_text_and_unknown_events_has_no_output() {
+    let has_output = |body: &str| {
+        let mut told = AnswerUsage::default();
+        read_body(|_, _| (), body.as_bytes(), &mut told);
+        told.has_output()
+    };
+    for empty in ["", "{}", "<html>a page</html>", "data: [DONE]\n\n", "event: ping\n\n", "data: {\"type\":\"ping\"}\n\n"] {
+        assert!(!has_output(empty), "{empty}");
+    }
+    for full in ["{\"text\":\"x\"}", "data: {\"text\":\"x\"}\n\n", "data: of an unknown format\n\n"] {
+        assert!(has_output(full), "{full}");
+    }
+}
