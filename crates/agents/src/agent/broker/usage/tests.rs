@@ -71,7 +71,9 @@ fn response_without_text_and_unknown_events_has_no_output() {
         read_body(|_, _| (), body.as_bytes(), &mut told);
         told.has_output()
     };
-    for empty in ["", "{}", "<html>a page</html>", "data: [DONE]\n\n", "event: ping\n\n", "data: {\"type\":\"ping\"}\n\n"] {
+    for empty in
+        ["", "{}", "<html>a page</html>", "data: [DONE]\n\n", "event: ping\n\n", "data: {\"type\":\"ping\"}\n\n"]
+    {
         assert!(!has_output(empty), "{empty}");
     }
     for full in ["{\"text\":\"x\"}", "data: {\"text\":\"x\"}\n\n", "data: of an unknown format\n\n"] {
