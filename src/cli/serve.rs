@@ -125,10 +125,13 @@ async fn set_up_then_serve(place: OperatorFileLocation, global: &Global) -> CliR
 async fn serve(config: &Config, env: &Env, args: &ServeArgs, json: bool) -> CliResult {
     // Registered before the start, so that no signal is lost.
     let mut signals = Signals::new()?;
-    let app =
-        Application::start(config, env, Options { role: args.role.into(), once: args.once, ..Options::of(config) })
-            .await
-            .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
+    let options = Options { role: args.role.into(), once: args.once, ..Options::of(config) };
+    let app = tokio::select! {
+        app = Application::start(config, env, options) => app,
+        // A start may wait for space on the disk. Deliveries that it accepted are stored.
+        () = signals.next() => return Ok(ExitCode::SUCCESS),
+    };
+    let app = app.map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);
     print(&announcement(config, app.address, dashboard.as_ref(), json))?;
     manager::started(&app.address.map_or("running".to_owned(), |address| format!("listening on {address}")));

@@ -61,6 +61,7 @@ const FILLS: &[Kills] = &[
     &["full:K01,K02,K03,K04,K05,K06,K08,K09,K30"],
     &["full:K07,K12,K13,K14,K15,K16,K18,K19,K24:2"],
     &["full:K20,K21,K22,K23,K24,K25"],
+    &["full:K37b"],
     &["full:K07:6,K10,K11,K27,K28,K28b,K29,K29b"],
 ];
 

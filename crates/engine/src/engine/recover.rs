@@ -11,9 +11,30 @@ use crate::engine::leases::LeaseOwner;
 use crate::process;
 use crate::store::{StoreError, leases, outbox};
 
+/// Time between two attempts to recover while the database is full or busy.
+const RETRY: Duration = Duration::from_secs(1);
+
 impl Engine {
-    /// Ends the leases of processes that have exited, and the child processes that they left running.
+    /// Recovers after a stop: [`Engine::recover_once`], repeated while the database is full or busy, because the listener
+    /// already accepts deliveries.
+    ///
+    /// # Errors
+    /// If the database failed in another way.
     pub async fn recover(&self) -> Result<(), StoreError> {
+        kill_point("K37b");
+        loop {
+            match self.recover_once().await {
+                Err(error @ (StoreError::Full { .. } | StoreError::Busy)) => {
+                    tracing::error!(%error, "the database could not be prepared after the last stop; it is tried again");
+                    tokio::time::sleep(RETRY).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Ends the leases of processes that have exited, and the child processes that they left running.
+    async fn recover_once(&self) -> Result<(), StoreError> {
         self.channels.forget_channels().await?;
         let fingerprints = self.calls.settings.fingerprints.clone();
         self.calls.observe(BackendObservation::Configured { fingerprints }).await;
