@@ -59,6 +59,7 @@ pub use error::WorkspaceError;
 pub use fixed::FixedFiles;
 pub use git::GitUrl;
 pub use git_version::{GitVersion, NEEDED_GIT};
+pub use lines::FileContents;
 pub use merge::{MergeOfTips, MergeOutcome, TipsRequest};
 pub use mirror::RemoteState;
 pub use outgoing::ClearRequest;

@@ -18,7 +18,7 @@ pub struct BranchDiff {
 
 /// Change of a path. A moved file is deleted at one path and added at another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PathChange {
+pub(super) enum PathChange {
     Added,
     Deleted,
     /// Content or type.
@@ -27,7 +27,7 @@ enum PathChange {
 
 impl PathChange {
     /// Reads git's letter of a status.
-    fn of(status: &str) -> Self {
+    pub(super) fn of(status: &str) -> Self {
         match status {
             "A" => Self::Added,
             "D" => Self::Deleted,
@@ -38,7 +38,7 @@ impl PathChange {
 
 /// Files that differ between two commits, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ChangedPaths(Vec<(PathChange, String)>);
+pub struct ChangedPaths(pub(super) Vec<(PathChange, String)>);
 
 impl ChangedPaths {
     /// Returns all paths.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::branch::{ChangedPaths, PathChange};
 use super::git::{GitCommand, LIST_BYTES};
 use super::layout::TreePaths;
 use super::outgoing::{ChangedObject, RawEntry, raw_entries};
@@ -20,6 +21,15 @@ const MARKER_SEARCH_BYTES: u64 = 1 << 20;
 
 /// Changed files with their paths as git reports them.
 pub(super) type ChangedFiles = Vec<(PathBuf, FileStat)>;
+
+/// Files that a branch changed.
+#[derive(Debug, Default)]
+pub(super) struct BranchChange {
+    /// Files with the sizes of their changes.
+    pub files: ChangedFiles,
+    /// The same files with the kinds of their changes.
+    pub paths: ChangedPaths,
+}
 
 /// Change from one tree to another.
 #[derive(Debug, Default)]
@@ -68,18 +78,19 @@ impl Workspaces {
         Ok(files::zero_separated(&listed.stdout).map(files::path_of).collect())
     }
 
-    /// Returns the files that differ between two commits or trees, with the sizes of their changes. A renamed file
-    /// counts as two.
+    /// Returns the files that differ between two commits or trees. A renamed file counts as two.
     pub(super) async fn sizes(
         &self,
         tree_paths: &TreePaths,
         from: &Sha,
         to: &Sha,
-    ) -> Result<ChangedFiles, WorkspaceError> {
+    ) -> Result<BranchChange, WorkspaceError> {
         let call = GitCommand::new("measure all changes", &tree_paths.store).config(self.sources_as_text()).args([
             "diff-tree",
             "-r",
             "--no-renames",
+            "--raw",
+            "--no-abbrev",
             "--numstat",
             "-z",
             "--no-ext-diff",
@@ -91,7 +102,8 @@ impl Workspaces {
         if output.truncated {
             return Err(too_large());
         }
-        Ok(numstat(&output.stdout).0)
+        let (paths, sizes) = changed_paths(&output.stdout);
+        Ok(BranchChange { files: numstat(sizes).0, paths })
     }
 
     /// Returns the change from `from` to `tree`.
@@ -135,6 +147,16 @@ impl Workspaces {
 
 fn too_large() -> WorkspaceError {
     WorkspaceError::TooLarge { what: "the list of changed files".to_owned(), limit: LIST_BYTES as u64 }
+}
+
+/// Parses the entries of `--raw -z --no-renames` at the beginning of an output; returns the paths and the rest of the output.
+fn changed_paths(mut output: &[u8]) -> (ChangedPaths, &[u8]) {
+    let mut paths = Vec::new();
+    while let Some(entry) = RawEntry::next(&mut output) {
+        let status = String::from_utf8_lossy(entry.status());
+        paths.push((PathChange::of(&status), String::from_utf8_lossy(entry.path).into_owned()));
+    }
+    (ChangedPaths(paths), output)
 }
 
 /// Parses entries of `--raw -z` at the beginning of an output; returns the kind of change by path.

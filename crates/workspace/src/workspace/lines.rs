@@ -9,6 +9,9 @@ use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 /// Maximum total size of the files that are read, in bytes.
 const MOST_BYTES: usize = 16 << 20;
 
+/// Contents of files by path.
+pub type FileContents = HashMap<String, Vec<u8>>;
+
 impl Workspaces {
     /// Returns the number of lines of each path that is a file in a loop's commit. Files beyond a total of 16 MiB are
     /// skipped.
@@ -34,18 +37,32 @@ impl Workspaces {
         repo: &RepoRef,
         commit: &Sha,
         paths: &BTreeSet<&str>,
-    ) -> Result<HashMap<String, Vec<u8>>, WorkspaceError> {
-        let mut contents = HashMap::new();
+    ) -> Result<FileContents, WorkspaceError> {
+        let [contents] = self.contents_at_each((loop_id, repo), [commit], paths).await?;
+        Ok(contents)
+    }
+
+    /// Returns the content of each path that is a file in a loop's commit, for each of the commits. Files beyond 16 MiB for each commit
+    /// are skipped.
+    pub async fn contents_at_each<const N: usize>(
+        &self,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        commits: [&Sha; N],
+        paths: &BTreeSet<&str>,
+    ) -> Result<[FileContents; N], WorkspaceError> {
+        let mut contents = std::array::from_fn(|_| FileContents::new());
         let usable: Vec<&str> = paths.iter().copied().filter(|path| !path.contains(['\n', '\0'])).collect();
         if usable.is_empty() {
             return Ok(contents);
         }
         let store = self.opened(loop_id, repo).await?.store;
-        let asked: String = usable.iter().map(|path| format!("{commit}:{path}\n")).collect();
+        let asked: Vec<(usize, &str)> =
+            usable.into_iter().flat_map(|path| (0..N).map(move |version| (version, path))).collect();
+        let lines: String = asked.iter().map(|(version, path)| format!("{}:{path}\n", commits[*version])).collect();
         let call = GitCommand::new("read files of a commit", &store).args(["cat-file", "--batch"]);
-        let answer = self.git.ok(call.input(asked.into_bytes()).output_bytes(MOST_BYTES)).await?;
+        let answer = self.git.ok(call.input(lines.into_bytes()).output_bytes(N * MOST_BYTES)).await?;
         let mut rest = answer.stdout.as_slice();
-        for path in usable {
+        for (version, path) in asked {
             let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { break };
             let head = String::from_utf8_lossy(&rest[..end]).into_owned();
             rest = &rest[end + 1..];
@@ -56,7 +73,7 @@ impl Workspaces {
             let (kind, size) = (fields.next(), fields.next().and_then(|size| size.parse::<usize>().ok()));
             let Some(content) = size.and_then(|size| rest.get(..size)) else { break };
             if kind == Some("blob") {
-                contents.insert(path.to_owned(), content.to_vec());
+                contents[version].insert(path.to_owned(), content.to_vec());
             }
             rest = rest.get(content.len() + 1..).unwrap_or_default();
         }

@@ -10,14 +10,14 @@ use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
 use super::attributes::IgnoredEncodings;
-use super::diff::{ChangedFiles, TreeDiff, stat_of};
+use super::diff::{BranchChange, TreeDiff, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
 use super::mirror::RefChange;
 use super::set_aside::SetAside;
 use super::tracked::Tracked;
 use super::tree::{remove_index_lock, tree_ref};
-use super::{BranchDiff, WorkspaceError, Workspaces, files};
+use super::{BranchDiff, ChangedPaths, WorkspaceError, Workspaces, files};
 use crate::domain::model::authorship::CommitSigning;
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::DiffStat;
@@ -82,6 +82,8 @@ pub struct CommitInfo {
     pub refused: Vec<String>,
     /// Complete change since the base.
     pub branch: BranchDiff,
+    /// Files that differ from the base.
+    pub branch_paths: ChangedPaths,
     /// Total size of the new and changed binary files, in bytes.
     pub binary_bytes: u64,
     /// Secret in the commit's message, file names or files, which prevents a push; `None` if there is none.
@@ -117,8 +119,8 @@ impl Workspaces {
         let refused = refusals(&staged.refused, &self.changed_submodules(&tree_paths, &staged.before).await?);
         let found = self.write_tree(&tree_paths).await?;
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
-        let paths =
-            sizes.iter().flatten().map(|(path, _)| path.as_path()).chain(differing.iter().map(PathBuf::as_path));
+        let of_branch = sizes.iter().flat_map(|sizes| &sizes.files).map(|(path, _)| path.as_path());
+        let paths = of_branch.chain(differing.iter().map(PathBuf::as_path));
         let restored = self
             .restore_protected(&tree_paths, paths.collect(), protected_base, extra_protected, request.named)
             .await?;
@@ -164,7 +166,7 @@ impl Workspaces {
         let TreeDiff { stat, diff, diff_truncated, mut oversized, binary_bytes, conflict_markers, .. } = described;
         oversized.extend(staged.left_out.iter().map(|path| path.to_string_lossy().into_owned()));
         let branch = branch.unwrap_or_else(|| BranchDiff { text: diff.clone(), truncated: diff_truncated });
-        let (changed_files, branch_stat) = (stat.files.len(), stat_of(sizes));
+        let (changed_files, branch_stat) = (stat.files.len(), stat_of(sizes.files));
         let info = CommitInfo {
             commit,
             tree,
@@ -179,6 +181,7 @@ impl Workspaces {
             set_aside,
             refused,
             branch,
+            branch_paths: sizes.paths,
             binary_bytes,
             leak,
         };
@@ -194,12 +197,12 @@ impl Workspaces {
         before: &Before,
         found: &Sha,
         (base, protected_base): (&Sha, &Sha),
-    ) -> Result<(Option<ChangedFiles>, Vec<PathBuf>), WorkspaceError> {
+    ) -> Result<(Option<BranchChange>, Vec<PathBuf>), WorkspaceError> {
         if base != protected_base {
             return Ok((None, self.differing(tree_paths, found, protected_base).await?));
         }
         if before.base_tree.as_ref() == Some(found) {
-            return Ok((Some(Vec::new()), Vec::new()));
+            return Ok((Some(BranchChange::default()), Vec::new()));
         }
         Ok((Some(self.sizes(tree_paths, base, found).await?), Vec::new()))
     }

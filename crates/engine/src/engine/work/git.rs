@@ -15,8 +15,7 @@ use crate::engine::merges::revoke_merge;
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::work::Branches;
 use crate::workspace::{
-    ChangedPaths, ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest,
-    SetAside, TreeInfo,
+    ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside, TreeInfo,
 };
 
 /// Maximum length of the agent's part of a commit's subject, in characters.
@@ -84,11 +83,7 @@ impl Branches {
         let is_replaced = |path: &str| start.depends_on(path);
         let findings = self.verification.findings_of(repo, current, &info.tree, &info.diff, &is_replaced).await?;
         let names = (&current.id, repo);
-        let paths = match info.branch.text.is_empty() {
-            true => ChangedPaths::default(),
-            false => self.verification.workspaces.changed_paths(names, base, &info.tree).await?,
-        };
-        let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch, paths: &paths };
+        let state = BranchState { repo, current, base, to: &info.tree, diff: &info.branch, paths: &info.branch_paths };
         let mut branch = self.verification.branch_findings(state, &start).await?;
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, current.branch.merge_wanted()) {
             let complete = self.verification.workspaces.branch_diff(names, base, other).await?;

@@ -14,6 +14,7 @@ use crate::domain::trust::bounds::COMPARED_BYTES;
 use crate::domain::trust::tamper;
 use crate::engine::receipt::EffectError;
 use crate::engine::work::Verification;
+use crate::workspace::FileContents;
 
 /// Number of files that are read at once, so that their size stays below the limit of one reading.
 const FILES_AT_ONCE: usize = 50;
@@ -69,9 +70,6 @@ pub(super) struct ProgramTests {
     pub findings: Vec<BranchFinding>,
 }
 
-/// Contents of files by path.
-pub(super) type Contents = HashMap<String, Vec<u8>>;
-
 impl Verification {
     /// Compares the tests in the program files of the branch with the base's. Files in `replaced` are left out, as are files that
     /// `start` depends on. If a person accepted a change of a file, the accepted version counts as the base's.
@@ -89,8 +87,7 @@ impl Verification {
         let is_new_test = |path: &&str| added.contains(path) && tamper::is_test_file(path);
         let is_program = |path: &&str| !replaced.contains(path) && !is_new_test(path) && !start.depends_on(path);
         let paths: Vec<&str> = all.into_iter().filter(is_program).collect();
-        let mut old = self.contents(names, base, &paths).await?;
-        let new = self.contents(names, to, &paths).await?;
+        let [mut old, new] = self.contents_of_each(names, [base, to], &paths).await?;
         let mut accepted: BTreeMap<&Sha, Vec<&str>> = BTreeMap::new();
         for path in &paths {
             if let Some((version, _)) = current.checks.guard.accepted_tests(path) {
@@ -163,17 +160,30 @@ impl Verification {
     /// Returns the contents of files at a commit. Files beyond [`COMPARED_BYTES`] are skipped; a person looks at such a change.
     pub(super) async fn contents(
         &self,
-        (loop_id, repo): (&LoopId, &RepoRef),
+        names: (&LoopId, &RepoRef),
         commit: &Sha,
         paths: &[&str],
-    ) -> Result<Contents, EffectError> {
-        let mut contents = Contents::new();
-        let mut size = 0;
+    ) -> Result<FileContents, EffectError> {
+        let [contents] = self.contents_of_each(names, [commit], paths).await?;
+        Ok(contents)
+    }
+
+    /// Returns the contents of files at each of the commits, as [`Self::contents`] does for one.
+    pub(super) async fn contents_of_each<const N: usize>(
+        &self,
+        names: (&LoopId, &RepoRef),
+        commits: [&Sha; N],
+        paths: &[&str],
+    ) -> Result<[FileContents; N], EffectError> {
+        let mut contents = std::array::from_fn(|_| FileContents::new());
+        let mut sizes = [0; N];
         for part in paths.chunks(FILES_AT_ONCE) {
-            let read = self.workspaces.contents_at(loop_id, repo, commit, &part.iter().copied().collect()).await?;
-            size += read.values().map(Vec::len).sum::<usize>();
-            contents.extend(read);
-            if size > COMPARED_BYTES {
+            let read = self.workspaces.contents_at_each(names, commits, &part.iter().copied().collect()).await?;
+            for ((contents, size), read) in contents.iter_mut().zip(&mut sizes).zip(read) {
+                *size += read.values().map(Vec::len).sum::<usize>();
+                contents.extend(read);
+            }
+            if sizes.iter().any(|size| *size > COMPARED_BYTES) {
                 break;
             }
         }
@@ -189,8 +199,8 @@ fn collects_doctests(command: &str) -> bool {
 
 /// Compares the tests in two versions of program files. `collects` is true if a check collects Python's doctests. `task` is the text
 /// of the task.
-fn compared(paths: &[&str], (old, new): (&Contents, &Contents), collects: bool, task: &str) -> ProgramTests {
-    let text = |contents: &Contents| -> HashMap<String, String> {
+fn compared(paths: &[&str], (old, new): (&FileContents, &FileContents), collects: bool, task: &str) -> ProgramTests {
+    let text = |contents: &FileContents| -> HashMap<String, String> {
         let text = |(path, content): (&String, &Vec<u8>)| (path.clone(), String::from_utf8_lossy(content).into_owned());
         contents.iter().filter(|(_, content)| !content.contains(&0)).map(text).collect()
     };
@@ -381,7 +391,7 @@ mod tests {
     fn of(files: &[(&str, Option<&[u8]>, Option<&[u8]>)]) -> ProgramTests {
         let paths: Vec<&str> = files.iter().map(|(path, ..)| *path).collect();
         let side = |pick: fn(&(&str, Option<&[u8]>, Option<&[u8]>)) -> Option<Vec<u8>>| {
-            files.iter().filter_map(|file| Some((file.0.to_owned(), pick(file)?))).collect::<Contents>()
+            files.iter().filter_map(|file| Some((file.0.to_owned(), pick(file)?))).collect::<FileContents>()
         };
         let old = side(|file| file.1.map(<[u8]>::to_vec));
         let new = side(|file| file.2.map(<[u8]>::to_vec));

@@ -117,8 +117,7 @@ impl Verification {
         let BranchState { repo, current, base, to, paths, .. } = branch;
         let changed = tests.replaced.iter().filter(|file| !file.is_new && file.version == *base);
         let changed = changed.map(|file| file.path.as_str()).collect();
-        let old = self.workspaces.contents_at(&current.id, repo, base, &changed).await?;
-        let new = self.workspaces.contents_at(&current.id, repo, to, &changed).await?;
+        let [old, new] = self.workspaces.contents_at_each((&current.id, repo), [base, to], &changed).await?;
         let mut scripts = Vec::new();
         let mut lists = Vec::new();
         for path in changed {

@@ -48,8 +48,7 @@ impl Verification {
         }
         let found: Vec<(&str, DataUse)> = data.of_tests().collect();
         let read: Vec<&str> = found.iter().filter(|(_, by)| *by == DataUse::Read).map(|(path, _)| *path).collect();
-        let old = self.contents(names, base, &read).await?;
-        let new = self.contents(names, to, &read).await?;
+        let [old, new] = self.contents_of_each(names, [base, to], &read).await?;
         let only_adds = |path: &str| {
             let (Some(old), Some(new)) = (old.get(path), new.get(path)) else { return false };
             only_adds_lines(&String::from_utf8_lossy(old), &String::from_utf8_lossy(new))

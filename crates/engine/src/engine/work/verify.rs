@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::branch_state::{BranchState, ReplacedFile};
 use super::changed_tests::{changed_tests, check_start};
 use super::environment::SetupContext;
-use super::program_tests::{Contents, MergedFile};
+use super::program_tests::MergedFile;
 use crate::clock::Stopwatch;
 use crate::domain::lifecycle::effect::CheckPurpose;
 use crate::domain::loops::{
@@ -21,7 +21,7 @@ use crate::domain::model::task::{Check, CheckReport, TamperKind};
 use crate::domain::trust::tamper::{self, ChangeMarks, CheckStart};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::work::Verification;
-use crate::workspace::CleanCheckout;
+use crate::workspace::{CleanCheckout, FileContents};
 
 /// Maximum size of the change of tests that is shown to a maintainer, in bytes.
 const TEST_CHANGE_BYTES: usize = 8 * 1024;
@@ -371,9 +371,8 @@ impl Verification {
         let mut changing = Vec::new();
         for file in builds {
             let path = file.path.as_str();
-            let old = self.contents((&current.id, repo), &file.version, &[path]).await?;
-            let new = self.contents((&current.id, repo), to, &[path]).await?;
-            let text = |contents: &Contents| {
+            let [old, new] = self.contents_of_each((&current.id, repo), [&file.version, to], &[path]).await?;
+            let text = |contents: &FileContents| {
                 contents.get(path).map(|content| String::from_utf8_lossy(content).into_owned()).unwrap_or_default()
             };
             let changes = tamper::changes_tests(path, &text(&old), &text(&new), &kept, all_ran);
