@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::engine::{OnceEnd, Role};
+use crate::process::unmap_startup_code;
 use crate::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use crate::telemetry;
 
@@ -132,6 +133,7 @@ async fn serve(config: &Config, env: &Env, args: &ServeArgs, json: bool) -> CliR
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     };
     let app = app.map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
+    unmap_startup_code();
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);
     print(&announcement(config, app.address, dashboard.as_ref(), json))?;
     manager::started(&app.address.map_or("running".to_owned(), |address| format!("listening on {address}")));

@@ -1,5 +1,10 @@
 //! Handling of low memory: OOM scores of processes, and the number of processes that the kernel killed.
 
+use std::ffi::c_void;
+use std::path::Path;
+
+use rustix::mm::Advice;
+
 /// Difference between the OOM scores of children and of the service, out of 1000, which makes the kernel kill children
 /// first.
 const ADDED: i32 = 500;
@@ -24,6 +29,34 @@ pub(super) fn raise_oom_score(pid: u32) {
     }
 }
 
+/// Unmaps the pages of this program's code, most of which only its start needed. The kernel maps the pages that are used later again, from
+/// its page cache. Failures are ignored, because they cost only memory.
+#[expect(unsafe_code, reason = "no safe interface names the code of the program")]
+pub fn unmap_startup_code() {
+    for (start, length) in code_mappings() {
+        // SAFETY: the range is a private, unmodified mapping of a file, whose pages have the same content when they are mapped again.
+        let unmapped = unsafe { rustix::mm::madvise(start as *mut c_void, length, Advice::LinuxDontNeed) };
+        if let Err(error) = unmapped {
+            tracing::debug!(%error, "the code of the start could not be unmapped");
+        }
+    }
+}
+
+/// Returns the addresses and lengths of the mappings of this program's code, in bytes; none if they are not known.
+fn code_mappings() -> Vec<(usize, usize)> {
+    let (Ok(program), Ok(maps)) = (std::env::current_exe(), std::fs::read_to_string("/proc/self/maps")) else {
+        return Vec::new();
+    };
+    let mapping = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (range, rights, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
+        let (start, end) = range.split_once('-')?;
+        let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+        (rights == "r-xp" && program == Path::new(path)).then_some((start, end.checked_sub(start)?))
+    };
+    maps.lines().filter_map(mapping).collect()
+}
+
 fn score(own_score: i32) -> i32 {
     own_score.saturating_add(ADDED).min(HIGHEST)
 }
@@ -35,6 +68,22 @@ mod tests {
     #[test]
     fn children_have_higher_memory_score_than_service() {
         assert_eq!([-1000, -100, 0, 600, 1000].map(score), [-500, 400, 500, 1000, 1000]);
+    }
+
+    #[test]
+    fn unmapped_code_goes_on() {
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let program = std::env::current_exe().unwrap();
+            let is_code = |line: &str| line.contains(" r-xp ") && line.ends_with(program.to_str().unwrap());
+            let of_code = statm.lines().skip_while(|line| !is_code(line));
+            let size = of_code.filter_map(|line| line.strip_prefix("Rss:")).next().expect("a mapping of code");
+            size.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        };
+        let before = resident();
+        unmap_startup_code();
+        let after = resident();
+        assert!(after < before, "{after} KiB of {before} KiB remain");
     }
 
     #[test]
