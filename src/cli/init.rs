@@ -321,11 +321,14 @@ fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
     let secret_name = format!("{}-webhook-secret", answers.name);
     let text = answers.entry(&secret_name).file();
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |what: &Path, error: &dyn std::fmt::Display| CliError::Failed(format!("{}: {error}", what.display()));
+    let failed = |what: &Path, error: &dyn std::fmt::Display| {
+        CliError::Failed(format!("could not write {}: {error}", what.display()))
+    };
     validate(&text, answers, &secret_name)?;
     let secret = folder.join(&secret_name);
     if !secret.exists() {
-        let value = random_secret().map_err(|error| failed(Path::new("/dev/urandom"), &error))?;
+        let value =
+            random_secret().map_err(|error| CliError::Failed(format!("could not read /dev/urandom: {error}")))?;
         write_private(&secret, &value).map_err(|error| failed(&secret, &error))?;
     }
     let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(folder, &error))?;

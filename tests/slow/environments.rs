@@ -281,13 +281,16 @@ async fn read_only_repository_is_refused_before_the_agent_starts() {
     let script = r#"
         mount --bind app app && mount -o remount,ro,bind app && cd app
         "$0" local --task 'Fix it' --check 'sh test.sh'; echo "local: $?"
-        "$0" check; echo "check: $?""#;
+        "$0" check; echo "check: $?"
+        "$0" init --config other.yaml --forge gitea --url http://127.0.0.1:9 --yes; echo "init: $?""#;
     let Some(mut command) = with_mounts(script, env!("CARGO_BIN_EXE_ralph-bot")).await else { return };
     command.current_dir(root).env_clear().env("PATH", PATH).env("HOME", root.join("home"));
     let output = command.env("XDG_STATE_HOME", root.join("state")).output().await.expect("it starts");
     let text = printed(&output);
     assert!(text.contains(".git cannot be written to, so no branch can be created: Read-only file system"), "{text}");
     assert!(text.contains("local: 2\n") && text.contains("check: 0\n"), "`check` needs no write access: {text}");
+    assert!(text.contains("could not write ./gitea-webhook-secret: Read-only file system"), "{text}");
+    assert!(text.contains("init: 1\n"), "{text}");
     assert!(!root.join("started").exists(), "the agent started");
 }
 

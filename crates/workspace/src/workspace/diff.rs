@@ -78,26 +78,21 @@ impl Workspaces {
         Ok(files::zero_separated(&listed.stdout).map(files::path_of).collect())
     }
 
-    /// Returns the files that differ between two commits or trees. A renamed file counts as two.
+    /// Returns the files that differ between a commit or tree and another one, or the private index if that is `None`. A renamed file
+    /// counts as two.
     pub(super) async fn sizes(
         &self,
         tree_paths: &TreePaths,
         from: &Sha,
-        to: &Sha,
+        to: Option<&Sha>,
     ) -> Result<BranchChange, WorkspaceError> {
-        let call = GitCommand::new("measure all changes", &tree_paths.store).config(self.sources_as_text()).args([
-            "diff-tree",
-            "-r",
-            "--no-renames",
-            "--raw",
-            "--no-abbrev",
-            "--numstat",
-            "-z",
-            "--no-ext-diff",
-            "--no-textconv",
-            from.as_str(),
-            to.as_str(),
-        ]);
+        let call = GitCommand::new("measure all changes", &tree_paths.store).config(self.sources_as_text());
+        let call = match to {
+            Some(_) => call.args(["diff-tree", "-r"]),
+            None => call.on_index(&tree_paths.index).args(["diff-index", "--cached"]),
+        };
+        let call = call.args(["--no-renames", "--raw", "--no-abbrev", "--numstat", "-z", "--no-ext-diff"]);
+        let call = call.args(["--no-textconv", from.as_str()]).args(to.map(Sha::as_str));
         let output = self.git.ok(call).await?;
         if output.truncated {
             return Err(too_large());

@@ -10,7 +10,7 @@ use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
 use super::attributes::IgnoredEncodings;
-use super::diff::{BranchChange, TreeDiff, stat_of};
+use super::diff::{TreeDiff, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
 use super::mirror::RefChange;
@@ -117,8 +117,16 @@ impl Workspaces {
             None => Vec::new(),
         };
         let refused = refusals(&staged.refused, &self.changed_submodules(&tree_paths, &staged.before).await?);
-        let found = self.write_tree(&tree_paths).await?;
-        let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
+        // Both only read the index.
+        let sizes = async {
+            if base == protected_base { self.sizes(&tree_paths, base, None).await.map(Some) } else { Ok(None) }
+        };
+        let (found, sizes) = tokio::join!(self.write_tree(&tree_paths), sizes);
+        let (found, sizes) = (found?, sizes?);
+        let differing = match &sizes {
+            Some(_) => Vec::new(),
+            None => self.differing(&tree_paths, &found, protected_base).await?,
+        };
         let of_branch = sizes.iter().flat_map(|sizes| &sizes.files).map(|(path, _)| path.as_path());
         let paths = of_branch.chain(differing.iter().map(PathBuf::as_path));
         let restored = self
@@ -142,7 +150,7 @@ impl Workspaces {
         let sizes = async {
             match sizes {
                 Some(known) if restored.is_empty() => Ok(known),
-                _ => self.sizes(&tree_paths, base, &tree).await,
+                _ => self.sizes(&tree_paths, base, Some(&tree)).await,
             }
         };
         let branch = async {
@@ -187,24 +195,6 @@ impl Workspaces {
         };
         self.install_agent_repository(&tree_paths, info.commit.as_ref().unwrap_or(parent)).await?;
         Ok(info)
-    }
-
-    /// Compares the tree with the bases. If both bases are the same commit, returns the sizes of the complete change;
-    /// otherwise the paths that differ from the base of protected paths.
-    async fn compare(
-        &self,
-        tree_paths: &TreePaths,
-        before: &Before,
-        found: &Sha,
-        (base, protected_base): (&Sha, &Sha),
-    ) -> Result<(Option<BranchChange>, Vec<PathBuf>), WorkspaceError> {
-        if base != protected_base {
-            return Ok((None, self.differing(tree_paths, found, protected_base).await?));
-        }
-        if before.base_tree.as_ref() == Some(found) {
-            return Ok((Some(BranchChange::default()), Vec::new()));
-        }
-        Ok((Some(self.sizes(tree_paths, base, found).await?), Vec::new()))
     }
 
     /// Saves uncommitted files of the tree as a commit at `refs/ralph/keep/<loop>/<n>`; returns `None` if there are
