@@ -60,16 +60,24 @@ pub fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     line.and_then(|text| text.trim().parse().ok()).context("the kernel does not say how large the process is")
 }
 
-/// Returns the processor time of a process so far.
-pub fn processor_time(pid: u32) -> anyhow::Result<Duration> {
+/// Processor time of a process, and of its children that have ended.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ProcessorTimes {
+    pub own: Duration,
+    pub children: Duration,
+}
+
+/// Returns the processor times of a process so far.
+pub fn processor_times(pid: u32) -> anyhow::Result<ProcessorTimes> {
     /// Clock ticks per second in `/proc`, equal on all Linux systems.
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the process is gone")?;
     // The program's name, in parentheses, may contain spaces.
     let (_, rest) = stat.rsplit_once(')').context("an unknown format of /proc/PID/stat")?;
-    let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
-    anyhow::ensure!(ticks.len() == 2, "an unknown format of /proc/PID/stat");
-    Ok(Duration::from_secs_f64(ticks.iter().sum::<f64>() / TICKS))
+    let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(4).filter_map(|field| field.parse().ok()).collect();
+    anyhow::ensure!(ticks.len() == 4, "an unknown format of /proc/PID/stat");
+    let time = |ticks: &[f64]| Duration::from_secs_f64(ticks.iter().sum::<f64>() / TICKS);
+    Ok(ProcessorTimes { own: time(&ticks[..2]), children: time(&ticks[2..]) })
 }
 
 /// Returns the median of several durations.

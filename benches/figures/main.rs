@@ -21,6 +21,7 @@ mod machine;
 mod many_loops;
 mod memory;
 mod pages;
+mod parallel;
 mod readers;
 mod recall;
 mod report;
@@ -40,12 +41,13 @@ use report::FigureRow;
 use tempfile::TempDir;
 
 /// Names and descriptions of the benchmarks.
-const FIGURES: [(&str, &str); 13] = [
+const FIGURES: [(&str, &str); 14] = [
     ("ingest", ingest::DESCRIPTION),
     ("memory", memory::DESCRIPTION),
     ("restart", restart::DESCRIPTION),
     ("label", label_to_agent::DESCRIPTION),
     ("iteration", iteration::DESCRIPTION),
+    ("parallel", parallel::DESCRIPTION),
     ("trees", trees::DESCRIPTION),
     ("environments", environments::DESCRIPTION),
     ("sandbox", sandbox::DESCRIPTION),
@@ -183,6 +185,7 @@ async fn main() -> anyhow::Result<()> {
             "restart" => restart::run(&mut run).await,
             "label" => label_to_agent::run(&mut run).await,
             "iteration" => iteration::run(&mut run).await,
+            "parallel" => parallel::run(&mut run).await,
             "environments" => environments::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
             "readers" => readers::run(&mut run).await,

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::corpus::Corpus;
 use crate::dashboard::{millis, percentile};
 use crate::load::{self, CONNECTIONS, Load};
-use crate::machine::processor_time;
+use crate::machine::processor_times;
 use crate::many_loops::{self, id_of};
 use crate::report::{FigureRow, FigureTarget};
 use crate::service::{BenchService, Seat, data};
@@ -126,7 +126,7 @@ async fn measure_listeners(
     (token, count, seconds): (&str, usize, u64),
 ) -> anyhow::Result<()> {
     let share = async |steps: bool| -> anyhow::Result<f64> {
-        let before = processor_time(service.pid())?;
+        let before = processor_times(service.pid())?.own;
         let watch = Stopwatch::start();
         for second in 0..seconds {
             if steps {
@@ -134,7 +134,7 @@ async fn measure_listeners(
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let took = processor_time(service.pid())?.saturating_sub(before);
+        let took = processor_times(service.pid())?.own.saturating_sub(before);
         Ok(took.as_secs_f64() / watch.elapsed().as_secs_f64() * 100.0)
     };
     let without = share(false).await?;
