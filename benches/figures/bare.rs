@@ -12,14 +12,18 @@ use ralph_bot::clock::Clock;
 use ralph_bot::domain::model::ids::ForgeName;
 use ralph_bot::store::Store;
 use ralph_bot::store::inbox::{self, Body, StoredDelivery};
+use ralph_bot::store::test_server::settings;
 
-/// First argument of the handler's process; the second is the folder of its database.
+/// First argument of the handler's process; the second is the folder of its database, or the address of a server of PostgreSQL.
 pub const ARGUMENT: &str = "--bare-handler";
 
 /// Main function of the separate process: prints its address and serves until it is killed.
 pub async fn serve(arguments: &[String]) -> anyhow::Result<()> {
-    let [folder] = arguments else { bail!("a folder is needed") };
-    let store = Store::open(Path::new(folder).join("bare.db").as_path())?;
+    let [database] = arguments else { bail!("a folder or an address is needed") };
+    let store = match database.starts_with("postgres://") {
+        true => Store::open(settings(database))?,
+        false => Store::open(Path::new(database).join("bare.db").as_path())?,
+    };
     let router = Router::new().route("/webhooks/github", post(keep)).with_state(store);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);

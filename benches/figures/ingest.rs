@@ -1,5 +1,6 @@
 //! Ingest of deliveries: throughput, latency, and durability.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -40,7 +41,7 @@ int fdatasync(int file) { return later("fdatasync", file); }
 /// Number of connections at which a delayed sync does not limit the throughput.
 const MANY: usize = 512;
 /// Numbers of connections of the comparison with the bare handler.
-const BY_CONNECTIONS: &[usize] = &[1, 16, 64, 256];
+pub const BY_CONNECTIONS: &[usize] = &[1, 16, 64, 256];
 /// Durations of a sync in the figures of latency, in microseconds.
 const SYNC_DELAYS_US: &[u32] = &[100, 1_000, 5_000];
 /// `probot` as started by `probot run`, without logging.
@@ -149,7 +150,7 @@ fn beside_the_bare_handler(run: &mut FigureRun, rounds: usize, full: Load) -> an
         let (mut own, mut bare) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             own.push(measured(run, &[], load)?);
-            let handler = PeerServer::bare(&run.folder()?)?;
+            let handler = PeerServer::bare(run.folder()?.as_os_str())?;
             bare.push(load::send(handler.address, load)?);
         }
         let (Some(own), Some(bare)) = (middle(&own), middle(&bare)) else { continue };
@@ -222,7 +223,7 @@ fn measured(run: &FigureRun, wrap: &[&str], load: Load) -> anyhow::Result<LoadAn
 }
 
 /// Returns the median rate of several runs; `None` without runs.
-fn middle(runs: &[LoadAnswers]) -> Option<f64> {
+pub fn middle(runs: &[LoadAnswers]) -> Option<f64> {
     let mut rates: Vec<f64> = runs.iter().map(LoadAnswers::rate).collect();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied()
@@ -236,7 +237,7 @@ fn parts() -> PathBuf {
 /// Running server to compare with; dropping it kills the process.
 pub struct PeerServer {
     child: Child,
-    address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl PeerServer {
@@ -252,10 +253,10 @@ impl PeerServer {
         Self::start(command).context("probot")
     }
 
-    /// Starts the bare handler with a database in a folder.
-    fn bare(folder: &Path) -> anyhow::Result<Self> {
+    /// Starts the bare handler with a database in a folder, or on a server of PostgreSQL.
+    pub fn bare(database: &OsStr) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg(bare::ARGUMENT).arg(folder);
+        command.arg(bare::ARGUMENT).arg(database);
         Self::start(command).context("the bare handler")
     }
 

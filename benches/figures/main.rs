@@ -13,6 +13,7 @@ mod corpus;
 mod dashboard;
 mod environments;
 mod growth;
+mod hosts;
 mod ingest;
 mod iteration;
 mod label_to_agent;
@@ -41,8 +42,9 @@ use report::FigureRow;
 use tempfile::TempDir;
 
 /// Names and descriptions of the benchmarks.
-const FIGURES: [(&str, &str); 14] = [
+const FIGURES: [(&str, &str); 15] = [
     ("ingest", ingest::DESCRIPTION),
+    ("hosts", hosts::DESCRIPTION),
     ("memory", memory::DESCRIPTION),
     ("restart", restart::DESCRIPTION),
     ("label", label_to_agent::DESCRIPTION),
@@ -155,6 +157,9 @@ async fn main() -> anyhow::Result<()> {
     if arguments.first().is_some_and(|first| first == bare::ARGUMENT) {
         return bare::serve(&arguments[1..]).await;
     }
+    if arguments.first().is_some_and(|first| first == hosts::ARGUMENT) {
+        return hosts::make_steps(&arguments[1..]).await;
+    }
     let asked = asked(arguments.into_iter())?;
     // On the build's disk, because the system's temporary folder may be in memory.
     let scratch = tempfile::Builder::new().prefix("figures-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
@@ -181,6 +186,7 @@ async fn main() -> anyhow::Result<()> {
     for name in asked.names {
         let outcome = match name {
             "ingest" => ingest::run(&mut run).await,
+            "hosts" => hosts::run(&mut run).await,
             "memory" => memory::run(&mut run).await,
             "restart" => restart::run(&mut run).await,
             "label" => label_to_agent::run(&mut run).await,

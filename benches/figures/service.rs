@@ -59,11 +59,27 @@ impl BenchService {
 
     /// Like [`BenchService::start`], on a port; 0 is any.
     pub fn start_at(folder: &Path, seat: &Seat, role: &str, wrap: &[&str], port: u16) -> anyhow::Result<Self> {
+        Self::start_with(folder, seat, role, wrap, port, "")
+    }
+
+    /// Starts the binary with a database of PostgreSQL.
+    pub fn start_on(folder: &Path, seat: &Seat, role: &str, database: &str) -> anyhow::Result<Self> {
+        Self::start_with(folder, seat, role, &[], 0, &format!("database: \"{database}\"\n"))
+    }
+
+    fn start_with(
+        folder: &Path,
+        seat: &Seat,
+        role: &str,
+        wrap: &[&str],
+        port: u16,
+        settings: &str,
+    ) -> anyhow::Result<Self> {
         let Seat { kind, url, token, own } = seat;
         let file = folder.join("ralph-control.yaml");
         let data = data(folder);
         let text = format!(
-            "server: {{ listen: \"127.0.0.1:{port}\" }}\ndata_dir: \"{}\"\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET, own_id: {own} }}\n{REST}",
+            "server: {{ listen: \"127.0.0.1:{port}\" }}\ndata_dir: \"{}\"\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET, own_id: {own} }}\n{REST}{settings}",
             data.display()
         );
         std::fs::write(&file, text)?;
@@ -135,14 +151,18 @@ impl Parked {
     /// Creates `count` issues, each with a paused loop that has no pending effects; then stores `deliveries` unprocessed
     /// deliveries.
     pub async fn prepare(folder: &Path, count: u64, deliveries: u64) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(data(folder))?;
+        Self::prepare_in(Store::open(&data(folder).join("ralph.db"))?, count, deliveries).await
+    }
+
+    /// Like [`Parked::prepare`], in a database, which it closes.
+    pub async fn prepare_in(store: Store, count: u64, deliveries: u64) -> anyhow::Result<Self> {
         let forge = FakeForge::start(Dialect::Gitea, ralph_bot::clock::Clock::System).await?;
         let maintainer = forge.add_user("mira", AccountKind::User);
         let bot = forge.add_user("ralph-bot", AccountKind::User);
         let made = forge.create_repo("mira", "app", &[("README.md", "A sample.\n", false)]).await;
         let repo = made.map_err(refused)?;
         forge.grant(repo, &bot, Access::Admin).map_err(refused)?;
-        std::fs::create_dir_all(data(folder))?;
-        let store = Store::open(&data(folder).join("ralph.db"))?;
         let mut issues = Vec::new();
         for n in 0..count {
             let title = format!("Make the tests pass {n}");
