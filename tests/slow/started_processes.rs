@@ -58,6 +58,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git cat-file --batch-command
       git ls-files -z --modified --deleted --others --exclude-standard
       git write-tree
+      git diff-index --cached --no-renames --raw --no-abbrev --numstat -z --no-ext-diff --no-textconv
       bwrap sh -c
       git read-tree --reset -u --no-recurse-submodules
     first change:
@@ -66,13 +67,11 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git ls-files -z --modified --deleted --others --exclude-standard
       git update-index -z --add --remove --replace --stdin
       git write-tree
-      git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
+      git diff-index --cached --no-renames --raw --no-abbrev --numstat -z --no-ext-diff --no-textconv
       git commit-tree -F - -p
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git update-ref -z --stdin
-      git diff-tree -r --no-renames -z --name-status
       git grep -l -z -I -F -e
-      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       sh
@@ -85,11 +84,9 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git cat-file --batch-command
       git ls-files -z --modified --deleted --others --exclude-standard
       git write-tree
-      git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
+      git diff-index --cached --no-renames --raw --no-abbrev --numstat -z --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
-      git diff-tree -r --no-renames -z --name-status
       git grep -l -z -I -F -e
-      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       bwrap sh -c
@@ -100,14 +97,12 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git ls-files -z --modified --deleted --others --exclude-standard
       git update-index -z --add --remove --replace --stdin
       git write-tree
-      git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
+      git diff-index --cached --no-renames --raw --no-abbrev --numstat -z --no-ext-diff --no-textconv
       git commit-tree -F - -p
       git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git update-ref -z --stdin
-      git diff-tree -r --no-renames -z --name-status
       git grep -l -z -I -F -e
-      git cat-file --batch
       git cat-file --batch
       git cat-file --batch
       sh
