@@ -80,7 +80,7 @@ pub enum CliCommand {
     Backup(backup::BackupArgs),
     /// Move the data to another database while the service is stopped
     Migrate(migrate::MigrateArgs),
-    /// Let this host finish its work and take no more
+    /// Let this host finish its work and accept no more
     Drain(drain::DrainArgs),
     /// Write a configuration file and set up the forge
     Init(init::InitArgs),

@@ -200,7 +200,7 @@ fn learnings(now: Timestamp) -> Vec<Learning> {
 }
 
 #[tokio::test]
-async fn prompts_carry_learnings_near_in_meaning() {
+async fn prompts_contain_learnings_with_similar_meaning() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = folder.path().join("model");
     std::fs::create_dir(&model).expect("made");

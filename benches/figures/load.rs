@@ -227,5 +227,5 @@ pub async fn first_answer(
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    bail!("nobody answered within {patience:?}")
+    bail!("no answer within {patience:?}")
 }

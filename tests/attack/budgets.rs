@@ -1,6 +1,6 @@
 //! Memory that the service takes for bytes of an agent or an outsider, and the same bytes read without a budget.
 //!
-//! Each reading runs in a process of its own, because the kernel counts the memory of a process.
+//! Each reading runs in a separate process, because the kernel counts the memory of a process.
 
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};

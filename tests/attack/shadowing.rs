@@ -1,4 +1,4 @@
-//! Files that take the place of what a check starts: programs, makefiles, modules, settings that tools read by themselves. Real
+//! Files that replace the files of a check: programs, makefiles, modules, settings that tools read automatically. Real
 //! git and real checks.
 //!
 //! Seen to fail by hand with `replaced_files` that returns none.

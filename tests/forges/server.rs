@@ -62,7 +62,7 @@ pub enum TokenScopes {
     ReadOnly,
 }
 
-/// Account with a token of its own.
+/// Account with its own token.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub login: String,
@@ -330,7 +330,7 @@ impl Server {
         self.call(&owner.token, Method::DELETE, &format!("/orgs/{name}"), Value::Null).await
     }
 
-    /// Deletes an account and what it owns.
+    /// Deletes an account and its repositories.
     pub async fn delete_account(&self, login: &str) -> ServerAnswer {
         let purge = if self.is_github() { "" } else { "?purge=true" };
         self.call(&self.admin, Method::DELETE, &format!("/admin/users/{login}{purge}"), Value::Null).await

@@ -75,7 +75,7 @@ async fn silent_agent_is_killed_after_idle_limit(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         assert!(done.iterations[0].agent_problem.contains("stopped"), "{}", done.iterations[0].agent_problem);
-        // What it had done until then is not lost.
+        // Its earlier work is not lost.
         assert!(done.iterations[0].commit.is_some());
     })
     .await;

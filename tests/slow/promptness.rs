@@ -98,7 +98,7 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
         tokio::time::timeout(Duration::from_secs(30), until_seen).await.expect("it is seen");
         let since = changes(world).split_off(before);
         assert!(world.waiting("talk").await > 4, "no comments are pending");
-        // Beside what was under way when it came.
+        // In addition to requests that were running on its arrival.
         assert!(since.len() <= 4, "seen after {since:#?}");
         world.comment("/ralph abort").await;
         world.until("the end", |l| !l.state.is_open()).await;

@@ -54,12 +54,12 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
         Err(failure @ LoginFailure::Client(_)) => CheckFinding::fail(
             name,
             failure.to_string(),
-            "`ralph-bot init --login` makes a client, or says where it is",
+            "`ralph-bot init --login` creates a client, or prints its location",
         ),
         Err(failure) => {
             CheckFinding::fail(name, failure.to_string(), "check the forge's `url` and the network connection")
         }
-        Ok(_) => CheckFinding::fail(name, "the forge accepted a code that it never gave", "check the forge's `url`"),
+        Ok(_) => CheckFinding::fail(name, "the forge accepted a code that it never issued", "check the forge's `url`"),
     })
 }
 
@@ -88,7 +88,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     const SECRET: &str = "the-secret";
 
     #[tokio::test]
-    async fn client_is_checked_with_the_forge() {
+    async fn login_client_is_verified_with_the_forge() {
         for (dialect, kind) in [(Dialect::Gitea, "gitea"), (Dialect::GitHub, "github")] {
             let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
             let app = forge.add_login_app("ralph-bot", "https://r.example.org/login/callback/work");

@@ -184,7 +184,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig, store: Option<&Store>) 
         Err(error) => {
             let mut found = refused(name, &error);
             if matches!(error.kind, ForgeErrorKind::Transient { .. }) {
-                found.fix.push_str("; the service starts without it and goes on when it answers");
+                found.fix.push_str("; the service starts without it and uses it once it answers");
             }
             return vec![found];
         }
@@ -361,7 +361,7 @@ fn network(network: &AgentNetwork) -> Option<CheckFinding> {
     Some(CheckFinding::ok(NAME, reach))
 }
 
-/// Reports what programs cannot use, and can reach, in the folders that sandboxes show.
+/// Reports unusable tools and reachable sockets in the folders that sandboxes show.
 fn shown_folders(shown: &[PathBuf]) -> Vec<CheckFinding> {
     const NAME: &str = "visible folders";
     let mode = |folder: &Path| std::fs::metadata(folder).map_or(0, |found| found.permissions().mode());

@@ -22,7 +22,7 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     let adapter =
         app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| failed(&format!("{error:#}")))?;
     let Some(login) = adapter.login() else {
-        return Err(failed(&format!("nobody can log in with forge {}", forge.name)));
+        return Err(failed(&format!("forge {} supports no logins", forge.name)));
     };
     let name = crate::setup::login_client_name(public);
     let made = login.create_login_client(&name, &redirect).await.map_err(|error| {

@@ -139,7 +139,7 @@ async fn solved_task_succeeds_without_changes() {
 
 /// The tests of the repository pass before and after a feature that none of them is about.
 #[tokio::test(flavor = "multi_thread")]
-async fn green_tests_of_the_repository_do_not_finish_a_task() {
+async fn passing_repository_tests_do_not_finish_a_task() {
     let setup = setup("echo two > next.txt").await;
     std::fs::write(setup.repo.join("Makefile"), "test:\n\ttrue\n").expect("written");
     git(&setup.repo, &["add", "."]).await;
@@ -370,7 +370,7 @@ fn next_steps_can_be_copied() {
 }
 
 #[test]
-fn changes_that_are_not_in_the_commit_are_listed() {
+fn uncommitted_changes_are_listed() {
     let event = progress::ProgressEvent::Iteration {
         iteration: 1,
         summary: "did it".into(),

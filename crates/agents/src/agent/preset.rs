@@ -253,7 +253,7 @@ pub(super) trait OutputReader: Send {
     fn reason_to_stop(&self) -> Option<String> {
         None
     }
-    /// Returns the number of tokens that this run was observed to use. Needed if the reported figures can be those of
+    /// Returns the number of tokens that this run was observed to use. Needed if the reported figures can cover
     /// a whole session ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` if they
     /// never are.
     fn observed_tokens(&self) -> Option<u64> {
@@ -263,7 +263,7 @@ pub(super) trait OutputReader: Send {
     fn finish(&mut self, finished: &Finished) -> ParsedOutput;
 }
 
-/// Result of parsing an agent's output. Its fields have the same meaning as those of
+/// Result of parsing an agent's output. Its fields have the same meaning as the fields of
 /// [`AgentOutcome`](super::AgentOutcome).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ParsedOutput {

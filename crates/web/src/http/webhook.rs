@@ -83,8 +83,8 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
     let secrets = secrets_for(hook, &body)?;
     if !verify_headers(hook.style, secrets, values, &body) {
         let why = match std::ptr::eq(secrets, hook.secrets.as_slice()) {
-            true => "the signature does not hold",
-            false => "the signature is not that of the repository's own secret",
+            true => "the signature is invalid",
+            false => "the signature does not match the repository's own secret",
         };
         return Err((StatusCode::UNAUTHORIZED, why));
     }
@@ -145,7 +145,7 @@ fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     let packed = headers.get(header::CONTENT_ENCODING).is_some_and(|v| v.as_bytes() != b"identity");
     if packed {
-        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "packed bodies are not taken"));
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not accepted"));
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ async fn forge_account_and_permissions_are_checked() {
     assert!(of(&findings, "database").detail.starts_with("does not exist yet"));
     assert!(!config.data_dir.exists(), "looking makes nothing");
 
-    // Writing is not enough there: whoever gives a command has to be asked about.
+    // Write access is not enough there: the service has to query the permission of each sender.
     forge.grant(repo, &bot, Access::Write).expect("granted");
     let findings = look(&config, &env).await;
     let permission = of(&findings, "repositories of work");
@@ -324,7 +324,7 @@ fn each_sandbox_escape_attempt_is_listed() {
     assert_eq!(sandbox(&found, required).len(), 1);
 }
 
-/// A weaker sandbox is named as such, with everything that it does not prevent.
+/// The report of a weaker sandbox lists the attacks that it does not prevent.
 #[test]
 fn tier_b_report_depends_on_required_sandbox() {
     let escape = |name, held| EscapeTest { name, held, detail: "seen".into(), fix: "update" };
@@ -416,7 +416,7 @@ async fn token_and_webhooks_are_proved() {
     assert!(hooks.detail.contains("lacks the events issues, issue_label"), "{hooks:?}");
 }
 
-/// Deliveries arrive although the token may not list the webhooks, so that is no failure.
+/// Deliveries arrive although the token may not list the webhooks, so that is not a failure.
 #[tokio::test]
 async fn token_of_github_and_its_webhooks_are_proved() {
     use crate::forge::github::EVENTS;

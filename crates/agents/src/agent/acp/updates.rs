@@ -87,7 +87,7 @@ impl AcpUpdates {
         !self.calls.is_empty()
     }
 
-    /// Reads an update of the session; those of other sessions are ignored.
+    /// Reads an update of the session; ignores updates of other sessions.
     pub(super) fn read(&mut self, params: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         let update = &params["update"];
         if params["sessionId"].as_str() != self.output.session.as_deref() {
@@ -181,7 +181,7 @@ impl AcpUpdates {
         }
     }
 
-    /// Records the tokens of one request (`is_part`), or those of the turn.
+    /// Records the tokens of one request (`is_part`) or of the whole turn.
     pub(super) fn record_tokens(&mut self, usage: &Value, is_part: bool, on_event: &mut dyn FnMut(AgentEvent)) {
         let tokens = counted(usage);
         if tokens == RunTokens::default() {

@@ -266,7 +266,7 @@ impl OutputReader for CodexStream {
         self.output.waiting
     }
 
-    /// Returns the tokens of the run: the usage of the whole thread minus that of the previous run.
+    /// Returns the tokens of the run: the usage of the whole thread minus the usage of the previous run.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }

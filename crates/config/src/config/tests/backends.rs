@@ -345,8 +345,8 @@ fn removed_rotation_mode_and_its_key_are_read_with_a_warning() {
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(warnings.join("\n"), @r"
     ralph-control.yaml:4:19: `rotation.mode`: `adaptive` no longer exists and is read as `none`; choose another value
-    ralph-control.yaml:4:43: `rotation.iteration_cost` has no effect any more; remove it
-    environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` has no effect any more; remove it
+    ralph-control.yaml:4:43: `rotation.iteration_cost` no longer has an effect; remove it
+    environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` no longer has an effect; remove it
     ");
 }
 
@@ -406,7 +406,7 @@ fn full_sample_is_read_and_has_an_assistant() {
 }
 
 #[test]
-fn settings_of_models_that_are_not_asked_cause_a_warning() {
+fn settings_of_unused_models_cause_a_warning() {
     let warnings = |text: &str| {
         let config = parse(&format!("{SMALL}{text}")).expect("valid");
         config.warnings.iter().map(|warning| warning.message.clone()).collect::<Vec<_>>()

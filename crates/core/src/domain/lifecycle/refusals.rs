@@ -1,4 +1,4 @@
-//! Changes that the forge refused permanently. People are told once what is missing, why, and what to do. A change that is
+//! Changes that the forge refused permanently. People are notified once about the missing change, the reason and the remedy. A change that is
 //! refused again is not reported again, even if the forge's answer differs.
 
 use super::StepContext;

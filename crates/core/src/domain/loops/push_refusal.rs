@@ -97,7 +97,7 @@ impl PushRefusal {
             Self::WorkflowFiles { path } => format!("the bot may not change the workflow file `{path}`"),
             Self::TooLarge { files } => format!("the forge does not accept files of this size{}", listed(files)),
             Self::Quota => "the repository has no space left for the push".to_owned(),
-            Self::ServerError => "the forge failed while it took the push".to_owned(),
+            Self::ServerError => "the forge failed during the push".to_owned(),
             Self::Other => return None,
         })
     }
@@ -129,7 +129,7 @@ impl PushRefusal {
     pub fn for_agent(&self) -> Option<String> {
         match self {
             Self::Secrets { places } => Some(format!(
-                "The forge refused the last change, because it holds a secret: {}. The change was taken back. Do the task again \
+                "The forge refused the last change, because it contains a secret: {}. The change was taken back. Do the task again \
                  without such a value in any file; read it from the environment, or use an obviously invalid example.",
                 secrets(places)
             )),

@@ -273,7 +273,7 @@ impl Runs {
         if let Some(kept) = kept
             && let Err(error) = self.context.store.outcome(kept).await
         {
-            tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
+            tracing::warn!(loop_id = %task.current.id, %error, "could not store a run in the session memory");
         }
         advice
     }

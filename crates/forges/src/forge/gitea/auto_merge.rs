@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn style_is_one_that_the_repository_allows() {
+    fn merge_style_is_allowed_by_the_repository() {
         let style = |default: &str, merge, squash| {
             let default_merge_style = default.to_owned();
             let styles = MergeStyles {

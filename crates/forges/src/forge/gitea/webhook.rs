@@ -177,7 +177,7 @@ fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Resul
     };
     if !(row.header)(event) {
         return Err(Failure::new(format!(
-            "the header is that of another event, the body has the shape of {}",
+            "the header names another event; the body has the shape of {}",
             row.shape
         )));
     }

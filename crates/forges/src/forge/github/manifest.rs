@@ -188,7 +188,7 @@ pub enum ConversionFailure {
     #[error("GitHub refused the code (HTTP {0}); create the App again")]
     Refused(u16),
     /// GitHub did not respond, or the response was not understood; the code may still be valid.
-    #[error("GitHub could not be asked for the App ({0}); load this page again within the hour")]
+    #[error("could not request the App from GitHub ({0}); load this page again within the hour")]
     Unavailable(String),
 }
 

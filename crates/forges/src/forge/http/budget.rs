@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_was_set_back_does_not_use_up_the_budget() {
+    fn clock_set_back_does_not_use_the_budget() {
         let mut log = MutationLog::default();
         assert!((0..5).all(|_| log.admit(BUDGET, false, Timestamp(HOUR_MS)).is_none()));
         assert_eq!(log.admit(BUDGET, false, Timestamp(0)), None);

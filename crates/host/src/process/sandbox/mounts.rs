@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_mounts_name_one_fix() {
+    fn refused_mount_has_one_fix() {
         for (error, words) in [
             (libc::EINVAL, "put `data_dir` on ext4"),
             (libc::ENOSYS, "use Linux 5.12"),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_get_one_further_line() {
+    fn passwd_copy_has_one_additional_line() {
         let line = "agent:x:2000000000:2000000000::/home/agent:/bin/sh\n";
         assert_eq!(with_line("root:x:0:0:::\n", line), format!("root:x:0:0:::\n{line}"));
         assert_eq!(with_line("root:x:0:0:::", line), format!("root:x:0:0:::\n{line}"));

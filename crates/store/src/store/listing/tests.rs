@@ -100,7 +100,7 @@ fn filters_narrow_the_list() {
 }
 
 #[test]
-fn loops_that_begin_between_two_pages_move_nothing() {
+fn new_loops_do_not_shift_the_next_page() {
     let c = database();
     let first = page(&c, &all(), None, 2).expect("a page");
     assert_eq!(first.rows.iter().map(|row| row.issue.0).collect::<Vec<_>>(), [4, 3]);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_values_of_the_query_are_the_defaults() {
+    fn unknown_query_values_fall_back_to_defaults() {
         let of = |by: &str, days: &str| {
             let query = CostsPageQuery { by: by.into(), days: days.into() };
             (query.by(), query.days())

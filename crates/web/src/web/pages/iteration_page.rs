@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_live_page_keeps_its_lines_and_its_change() {
+    fn address_of_a_live_page_keeps_lines_and_patch() {
         let of = |from, line, diff: &str| {
             IterationQuery { from, line, diff: diff.into(), text: String::new() }.address("/loops/r-1/iterations/2")
         };

@@ -62,7 +62,7 @@ fn settings_and_names_are_bounded() {
 }
 
 #[test]
-fn types_that_follow_decide_about_earlier_fields() {
+fn later_type_decides_about_earlier_fields() {
     let features = |part: Value| read(&json!({ "messages": [part] }).to_string()).expect("a document").features;
     let named = |value: &str| json!({ "url": value });
     for (kind, expected) in [("tool_use", 0), ("tool_result", 1)] {

@@ -1,4 +1,4 @@
-//! Reservations of concurrent requests, and what is booked for answers that were cut.
+//! Reservations of concurrent requests, and the cost of truncated answers.
 
 use futures::future::join_all;
 
@@ -84,7 +84,7 @@ async fn cut_answers_cost_their_reservation() {
     assert_eq!((meter.counted().cost, meter.counted().requests), (Money::from_usd(0.51), 1));
 }
 
-/// The begin of a stream tells its input and one token, whatever the model thinks without showing it.
+/// The start of a stream reports its input and one token, without the hidden reasoning of the model.
 #[tokio::test]
 async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
     let cost = async |end: fn(&mut AnswerUsage)| {
@@ -149,7 +149,7 @@ impl CostGuard for Refusing {
     async fn note(&self, _: Money) {}
 }
 
-/// The share of one run in a limit of several, which holds the highest cost that each told.
+/// The share of one run in a limit of several runs, which contains the highest reported cost of each.
 #[derive(Debug)]
 struct SharedLimit {
     run: usize,

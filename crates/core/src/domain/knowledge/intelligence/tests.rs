@@ -79,7 +79,7 @@ fn mostly_failing_tool_is_named() {
 }
 
 #[test]
-fn off_adds_nothing_and_advice_comes_last() {
+fn disabled_intelligence_adds_nothing_and_advice_comes_last() {
     let current = late();
     let model_advice =
         ModelAdvice { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };

@@ -78,7 +78,7 @@ fn tried_commands_are_listed_with_their_results() {
 }
 
 #[test]
-fn number_accepts_its_proposal_also_after_a_restart() {
+fn proposal_is_accepted_by_number_after_a_restart() {
     let mut run = proposed();
     let stored = serde_json::to_string(&run.current).expect("it serializes");
     run.current = serde_json::from_str(&stored).expect("it deserializes");

@@ -1,4 +1,4 @@
-//! `/ralph run`: starts a loop, or supplies what a new loop is waiting for.
+//! `/ralph run`: starts a loop, or supplies the input that a new loop waits for.
 
 use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};

@@ -86,7 +86,7 @@ fn valid_conditions_are_evaluated() {
         ("size(backend) == 6 && backend.size() == 6", true),
         ("!has_error || !(cost > 8)", false),
         ("iteration > 5 ? has_error : false", true),
-        // What would fail is not computed where it does not matter.
+        // Failing parts are not computed where they do not matter.
         ("iteration < 5 && iteration % (iteration - 20) == 0", false),
         ("iteration > 5 || cost / (iteration - 20) > 1", true),
     ] {

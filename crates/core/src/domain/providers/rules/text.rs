@@ -43,7 +43,7 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProb
         return ExpressionProblem { offset: place, message: format!("has more than {NESTING_MAX} nested conditions") };
     }
     let message_of_parser = message_of_parser.strip_prefix("Syntax error: ").unwrap_or(message_of_parser);
-    // What the parser would rather have seen is a list of a dozen signs.
+    // The parser's list of expected tokens has a dozen signs.
     let message_of_parser =
         message_of_parser.split(" expecting ").next().unwrap_or_default().replace("'<EOF>'", "its end");
     let message_of_parser: String = message_of_parser.chars().filter(|c| !c.is_control()).take(80).collect();

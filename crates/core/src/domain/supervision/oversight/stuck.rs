@@ -80,7 +80,7 @@ impl DetectionDefinition for StuckSettings {
         effect: "",
         order: "Stop the present approach; it does not work. Take one that was not tried.",
         advice: &[
-            "Take a different approach; what was tried does not work.",
+            "Take a different approach; the previous ones do not work.",
             "Find the cause with a minimal reproduction before changing more.",
             "Split the task and do its smallest part first.",
         ],

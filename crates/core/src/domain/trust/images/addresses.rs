@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 /// Length of a UUID with hyphens.
 const UUID_LENGTH: usize = 36;
-/// Hosts of attachments on github.com. A leading dot stands for all subdomains.
+/// Hosts of attachments on github.com. A leading dot matches all subdomains.
 const GITHUB_COM_HOSTS: [&str; 1] = [".githubusercontent.com"];
 /// Beginning and end of the names of storage hosts for attachments on github.com.
 const GITHUB_COM_STORAGE: (&str, &str) = ("github-production-user-asset-", ".s3.amazonaws.com");
@@ -49,7 +49,7 @@ impl AttachmentAddresses {
         }
         let found = self.web().join(address).map_err(|_| "its address is not valid".to_owned())?;
         if !matches!(found.scheme(), "http" | "https") {
-            return Err(Failure::new("its address is no web address; upload the image to the issue"));
+            return Err(Failure::new("its address is not a web address; upload the image to the issue"));
         }
         let host = found.host_str().unwrap_or_default();
         let parts: Vec<&str> = found.path_segments().into_iter().flatten().collect();
@@ -67,7 +67,7 @@ impl AttachmentAddresses {
             },
             _ => return Err(Failure::new(format!("it is on another server ({host}); upload the image to the issue"))),
         };
-        named.ok_or_else(|| Failure::new("its address is not that of an uploaded file; upload the image to the issue"))
+        named.ok_or_else(|| Failure::new("its address does not belong to an uploaded file; upload the image to the issue"))
     }
 
     /// Returns the id of the attachment that an address refers to; the address is in a response of the forge, and may be on any
@@ -95,7 +95,7 @@ impl AttachmentAddresses {
         let usual = address.port().is_none();
         match () {
             () if !matches!(address.scheme(), "http" | "https") || address.has_authority_credentials() => {
-                Err(Failure::new("it leads to an address that is no plain web address"))
+                Err(Failure::new("it leads to an address that is not a plain web address"))
             }
             () if !secure => Err(Failure::new(format!("it leads to `{host}` without encryption"))),
             () if named => Ok(ServerAccess::Operator),
@@ -211,7 +211,7 @@ mod tests {
 
     /// See docs/research/threats.md#i6.
     #[test]
-    fn only_servers_of_the_forge_are_asked() {
+    fn only_servers_of_the_forge_are_contacted() {
         let gitea = AttachmentAddresses::Gitea(at("http://127.0.0.1:3000/"));
         let enterprise = AttachmentAddresses::GitHub(at("https://ghe.example"));
         let hosts = ["minio.internal:9000".to_owned()];

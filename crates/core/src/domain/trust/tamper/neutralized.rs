@@ -192,7 +192,7 @@ impl<'a> ProgramFile<'a> {
 
     fn assertion(&self, line: &CodeLine<'_>) -> bool {
         let language = self.code.language;
-        // What a source file of C defines stays in it.
+        // A definition in a C source file stays local to it.
         let own = language == Language::Cpp
             && !self.code.file.path().rsplit('.').next().is_some_and(|end| end.starts_with('h'));
         let had = || self.was_there(&self.had_assertion, |text| language.replaces_assertion(text));

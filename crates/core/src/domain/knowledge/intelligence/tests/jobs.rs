@@ -22,7 +22,7 @@ fn advice_question_matches_snapshot() {
 
     BEGIN c0ffee how it stands
     Iteration 4 of at most 10, phase mid.
-    Completion as measured 0 %. Budget used 30 %.
+    Measured completion: 0 %. Used budget: 30 %.
     Files changed by the last iteration: 1.
     Control: P 0.40 (what is open), I 1.20 (what stays open), D +0.05 (above 0 is getting worse), signal 0.90, urgency critical, trend stable.
     Strategy: pivot, find the cause first, because the same error in 3 of the last 5 iterations.
