@@ -118,7 +118,7 @@ fn invalid_model_is_reported_with_its_file() {
         (&[flat], "must have two dimensions"),
         (&[few], "3 vectors; the tokenizer knows 5 tokens"),
         (&[nothing], "its table is empty"),
-        (&[infinite], "what is no number"),
+        (&[infinite], "a value that is not a number"),
         (&[halves.clone(), beyond], "does not have"),
         (&[halves, short], "weights has the shape [2]"),
         (&[other], "none of the tensors embeddings"),

@@ -66,7 +66,7 @@ async fn forge_that_is_down_at_the_first_start_is_awaited(dialect: Dialect) {
         assert!(told.starts_with("ready\nforge forge is unavailable (") && told.contains("wait"), "{told}");
         assert!(metric(world, 0));
         let (page, forges) = shown(world).await;
-        for words in ["<h3>Forge forge", "not there yet", "Its deliveries are stored and wait."] {
+        for words in ["<h3>Forge forge", "unavailable", "Its deliveries are stored and wait."] {
             assert!(page.contains(words), "{words}: {page}");
         }
         assert!(!page.contains("Nothing is waiting for a decision"), "{page}");
@@ -98,7 +98,7 @@ async fn forge_that_is_down_at_a_later_start_is_awaited(dialect: Dialect) {
         let told = readyz(world).await;
         assert!(told.contains("forge forge is unavailable") && !told.contains("deliveries"), "{told}");
         let (page, _) = shown(world).await;
-        assert!(page.contains("not there yet") && !page.contains("Its deliveries are stored"), "{page}");
+        assert!(page.contains("unavailable") && !page.contains("Its deliveries are stored"), "{page}");
         let comment = world.comment("/ralph status").await;
         let own = world.own_comment("/ralph abort").await;
         world.settle().await;
@@ -136,7 +136,7 @@ async fn unavailable_forge_does_not_delay_others(dialect: Dialect) {
             .into();
     story(setup, async |world| {
         let told = readyz(world).await;
-        assert!(told.contains("forge other is not there yet") && told.lines().count() == 2, "{told}");
+        assert!(told.contains("forge other is unavailable") && told.lines().count() == 2, "{told}");
         let (page, _) = shown(world).await;
         assert!(page.contains("<h3>Forge other") && !page.contains("<h3>Forge forge"), "{page}");
         assert_eq!(world.run().await.state, LoopState::Review);

@@ -393,7 +393,7 @@ async fn failing_assistant_is_reported_once_and_the_loop_continues(dialect: Dial
             }
             let failure = done.agent.assistant_failure.as_deref().unwrap_or_default();
             assert!(failure.starts_with("The assistant failed in iteration 1 (clerk gave no usable answer: "), "{failure}");
-            assert!(failure.contains(says) && failure.ends_with("; the loop continues on facts"), "{says}: {failure}");
+            assert!(failure.contains(says) && failure.ends_with("; the loop continues with measured facts"), "{says}: {failure}");
             let told = world.bot_comments().iter().filter(|text| text.contains("The assistant failed in")).count();
             assert_eq!(told, 1, "{says}: {:?}", world.bot_comments());
             let id = done.id.clone();

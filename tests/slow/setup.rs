@@ -310,14 +310,14 @@ async fn githubs_answer_is_accepted_once_from_the_same_browser_within_an_hour() 
     let foreign = other.get(&back).await;
     assert!(foreign.status == 403 && foreign.text.contains("started in another browser"), "{foreign:?}");
     let unknown = visitor.get("/setup/github/created?code=abc&state=abc").await;
-    assert!(unknown.status == 403 && unknown.text.contains("not known here"), "{unknown:?}");
+    assert!(unknown.status == 403 && unknown.text.contains("unknown or was used before"), "{unknown:?}");
     let without = visitor.get("/setup/github/created").await;
     assert_eq!(without.status, 403);
 
     // It is valid for an hour, also after errors in between.
     clock.advance_ms(3_600_000);
     let expired = visitor.get(&back).await;
-    assert!(expired.status == 403 && expired.text.contains("more than an hour ago"), "{expired:?}");
+    assert!(expired.status == 403 && expired.text.contains("has expired"), "{expired:?}");
     assert_eq!(beginning.forge.requests().iter().filter(|one| one.path.contains("app-manifests")).count(), 0);
 
     let conversions = r"/app-manifests/[^/]+/conversions$";
@@ -380,7 +380,7 @@ async fn existing_files_are_not_overwritten_and_secrets_are_kept() {
     let back = visitor.create_on_github(&page).await;
     std::fs::write(&key, "another").expect("written");
     let stopped = visitor.get(&back).await;
-    assert!(stopped.status == 502 && stopped.text.contains("nothing is lost"), "{stopped:?}");
+    assert!(stopped.status == 502 && stopped.text.contains("was saved in"), "{stopped:?}");
     assert_eq!(std::fs::read_to_string(&key).expect("read"), "another");
     assert_eq!(mode(&beginning.folder.path().join("github-app-answer.json")), 0o600);
     assert!(!beginning.read("ralph-control.yaml").contains("forges"));
@@ -652,5 +652,5 @@ async fn command_line_creates_an_app_and_waits_for_its_installation() {
     let (code, text) = run_init(&beginning, &["--create-app", "--url", &github], "").await;
     assert!(code == 2 && text.contains("exists and is not overwritten"), "{code}: {text}");
     let (code, text) = run_init(&beginning, &["--create-app", "--url", &github, "--name", "x/y"], "").await;
-    assert!(code == 2 && text.contains("is not possible"), "{code}: {text}");
+    assert!(code == 2 && text.contains("is invalid"), "{code}: {text}");
 }

@@ -459,7 +459,7 @@ config_section! {
 config_section! {
     /// Assistant: a backend that writes context blocks and summaries, and with `intelligence: full` advice and reflections. An agent's
     /// command answers in its own sandbox, which has no work tree, and within limits of time and tokens. Its cost counts as the loop's. If
-    /// it does not answer, the loop continues on facts and says so once.
+    /// it does not answer, the loop continues with measured facts and reports this once.
     pub struct AssistantSection {
         /// Name of the backend, of any type. It gets the role `assistant` in addition to its roles, and is asked first. By default the
         /// agent's backend whose `models` name `context.model` or `context.summary_model`, if there is one.

@@ -131,7 +131,7 @@ fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
     let gitea = forge_problems(
         "name: g, kind: gitea, url: 'https://g.example', api_url: 'https://g.example/api', token_env: T, webhook_secret_env: S",
     );
-    assert!(gitea.contains("only GitHub has an API address of its own"), "{gitea}");
+    assert!(gitea.contains("only GitHub has a separate API address"), "{gitea}");
     let broken = forge_problems("name: g, kind: github, api_url: 'git.example', token_env: T, webhook_secret_env: S");
     assert!(broken.contains("api_url") && broken.contains("expected an address"), "{broken}");
 }
@@ -624,7 +624,7 @@ fn incomplete_rooms_and_mail_are_refused() {
         (&format!("{POST}, url: 'smtp://127.0.0.1'"), "loopback"),
         (&format!("{POST}, url: 'smtp://[::1]'"), "loopback"),
         (&format!("{POST}, url: 'smtps://m.example', user: ralph"), "the password is missing"),
-        (&format!("{POST}, url: 'smtps://m.example', secret_env: S"), "the password of which `user`"),
+        (&format!("{POST}, url: 'smtps://m.example', secret_env: S"), "a password needs `user`"),
         (&format!("{POST}, url: 'smtps://m.example', ca_file: nothing.pem"), "cannot read file"),
         (POST, "no address"),
     ] {

@@ -237,7 +237,7 @@ async fn team_with_write_access_that_the_bot_cannot_see_is_named() {
     let hidden = of(&findings, "team acme/devs");
     assert_eq!(hidden.status, FindingStatus::Warn, "{hidden:?}");
     assert!(
-        hidden.detail.contains("write access to acme/app") && hidden.detail.contains("cannot be told"),
+        hidden.detail.contains("write access to acme/app") && hidden.detail.contains("cannot check"),
         "{hidden:?}"
     );
     assert!(hidden.fix.contains("a member of the team or an owner") && hidden.fix.contains("`read:organization`"));
@@ -467,7 +467,7 @@ async fn token_of_github_and_its_webhooks_are_proved() {
     assert_eq!(hooks.status, FindingStatus::Warn, "{hooks:?}");
     assert!(
         hooks.detail.contains("the token may not list the webhooks of team/app")
-            && hooks.detail.contains("cannot be told")
+            && hooks.detail.contains("cannot be checked")
     );
     assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
 }

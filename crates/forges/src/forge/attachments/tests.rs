@@ -174,8 +174,8 @@ async fn redirects_leave_the_forge_only_to_named_servers_and_without_credential(
         refused(redirect("http://169.254.169.254/latest/meta-data/")).await,
         "it leads to `169.254.169.254`, which is not known as a server of the forge; `images.hosts` allows it"
     );
-    assert!(refused(redirect("file:///etc/passwd")).await.contains("no plain web address"));
-    assert!(refused(redirect("http://user:pw@127.0.0.1:1/")).await.contains("no plain web address"));
+    assert!(refused(redirect("file:///etc/passwd")).await.contains("not a plain web address"));
+    assert!(refused(redirect("http://user:pw@127.0.0.1:1/")).await.contains("not a plain web address"));
     let storage = Server::start(ok(PNG)).await;
     let forge = Server::start(redirect(&format!("{}bucket/{ID}?signature=secret", storage.url))).await;
     let why = fetched(&forge, &limits()).await.expect_err("refused");

@@ -164,7 +164,7 @@ fn invalid_expressions_are_reported_with_position() {
     );
     assert!(problem("zzz > 1").message.starts_with("there is no `zzz`; there are iteration, max_iterations"));
     assert!(problem("backend.matches('a')").message.contains("there are size, startsWith, endsWith"));
-    assert!(problem("backend[0] == 'c'").message.contains("no values with elements"));
+    assert!(problem("backend[0] == 'c'").message.contains("no value has elements"));
     assert!(problem("divide_decimals(cost, 0.0) > 1.0").message.contains("there is no function"));
 }
 

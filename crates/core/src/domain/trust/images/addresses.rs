@@ -189,19 +189,19 @@ mod tests {
         let gitea = AttachmentAddresses::Gitea(at("https://git.example"));
         let cases = [
             (&github(), "".to_owned(), "no address"),
-            (&github(), "data:image/png;base64,AAAA".to_owned(), "no web address"),
-            (&github(), "file:///etc/passwd".to_owned(), "no web address"),
+            (&github(), "data:image/png;base64,AAAA".to_owned(), "not a web address"),
+            (&github(), "file:///etc/passwd".to_owned(), "not a web address"),
             (&github(), format!("https://evil.example/user-attachments/assets/{ID}"), "another server (evil.example)"),
             (&github(), format!("https://github.com.evil.example/assets/{ID}"), "another server"),
             (&github(), format!("https://githubusercontent.com/{ID}"), "another server"),
             (&github(), format!("https://me@github.com/user-attachments/assets/{ID}"), "another server"),
             (&github(), format!("http://169.254.169.254/{ID}"), "another server"),
-            (&github(), "https://github.com/o/r/raw/main/a.png".to_owned(), "not that of an uploaded file"),
-            (&github(), "https://raw.githubusercontent.com/o/r/main/a.png".to_owned(), "not that of an uploaded file"),
+            (&github(), "https://github.com/o/r/raw/main/a.png".to_owned(), "does not belong to an uploaded file"),
+            (&github(), "https://raw.githubusercontent.com/o/r/main/a.png".to_owned(), "does not belong to an uploaded file"),
             (&gitea, format!("http://git.example/attachments/{ID}"), "another server"),
             (&gitea, format!("https://git.example:3000/attachments/{ID}"), "another server"),
-            (&gitea, "/attachments/1".to_owned(), "not that of an uploaded file"),
-            (&gitea, format!("/attachments/{ID}/x"), "not that of an uploaded file"),
+            (&gitea, "/attachments/1".to_owned(), "does not belong to an uploaded file"),
+            (&gitea, format!("/attachments/{ID}/x"), "does not belong to an uploaded file"),
         ];
         for (forge, address, why) in cases {
             let refused = forge.attachment(&address).expect_err(&address).to_string();
