@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn person_has_time_to_answer_only_at_a_terminal_that_stays_open() {
+    fn demo_waits_for_an_answer_only_at_an_open_terminal() {
         let table = [(false, true, ANSWER_WAIT), (true, true, Duration::ZERO), (false, false, Duration::ZERO)];
         for (exits, is_terminal, expected) in table {
             assert_eq!(answer_wait(exits, is_terminal), expected, "exits: {exits}, terminal: {is_terminal}");

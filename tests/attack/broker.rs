@@ -887,7 +887,7 @@ async fn cost_of_every_answer_is_counted() {
     }
 }
 
-/// An agent that leaves before the answer pays for it.
+/// A request of an agent that disconnects before the answer is charged.
 #[tokio::test]
 async fn abandoned_answer_is_counted() {
     let outcome = attack(None, Arc::new(|_| vec![b"HTTP/1.1 200 OK\r\n".to_vec()]), async |place| {

@@ -432,7 +432,7 @@ impl Stage {
 
 /// A server that refuses in the middle of the preparation keeps nothing of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn preparation_that_fails_leaves_nothing() {
+async fn failed_preparation_leaves_no_objects() {
     for (on, refused) in [
         (On::FakeGitea, "/api/v1/orgs$"),
         (On::FakeGitea, "/collaborators/"),

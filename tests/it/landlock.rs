@@ -413,7 +413,7 @@ async fn probe_reports_missing_defences() {
     }
 }
 
-/// Root cannot confine programs as another user without namespaces, and says so.
+/// A root service reports that it cannot confine programs without namespaces.
 #[tokio::test]
 async fn landlock_sandbox_is_unavailable_to_root() {
     if !rustix::process::geteuid().is_root() {

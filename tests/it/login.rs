@@ -194,7 +194,7 @@ async fn people_get_pages_where_programs_get_texts(_: Dialect) {
                 403,
                 "This change comes from a page of another site.",
             ),
-            (Method::GET, "/loops/r-9-zzzzzz", &[], 404, "There is nothing here that you may see."),
+            (Method::GET, "/loops/r-9-zzzzzz", &[], 404, "This page does not exist, or you may not see it."),
         ];
         for (method, path, headers, status, words) in table {
             let body = (method == Method::POST).then(|| "csrf=wrong&command=x".to_owned());

@@ -123,7 +123,7 @@ async fn sandboxed_programs_find_their_files() {
 
 /// A sandbox shows the same in `/etc` with copies of its parts and without.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etc_is_the_same_with_copies() {
+async fn etc_is_identical_with_copies() {
     let script = "cd /etc && find . ! -path ./passwd ! -path ./group ! -path '*/private/*' ! -type d | sort | while read -r f; do \
                   if [ -L \"$f\" ]; then readlink \"$f\"; else cksum \"$f\"; fi; done; touch /etc/hosts /etc/new; rm -f /etc/hosts";
     let mut seen = Vec::new();

@@ -334,7 +334,7 @@ fn locked() -> FakeFault {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
+async fn comments_for_a_locked_conversation_wait_without_delaying_others() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.forge.faults().next(10_000, "POST", r"/issues/\d+/comments$", locked()).expect("a pattern");
         world.label().await;
@@ -358,7 +358,7 @@ async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missed_delivery_of_the_app_is_asked_for_and_needs_no_confirmation() {
+async fn missed_delivery_of_the_app_is_requested_again_and_needs_no_confirmation() {
     prepared_story(Setup::new(Dialect::GitHub), as_app, async |world| {
         deliver_as_app(world);
         world.reconcile().await;
@@ -434,7 +434,7 @@ async fn comments_of_a_locked_issue_are_on_the_pull_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
+async fn check_run_of_a_stopped_loop_annotates_the_lines_in_check_output() {
     let check = "test \"$(cat answer.txt)\" = 42 || { echo 'README.md:1: too short'; echo 'answer.txt:99: no such line'; echo 'gone.c:1: x'; exit 1; }\n";
     let setup = Setup::new(Dialect::GitHub)
         .agent("echo 43 >answer.txt\n")
@@ -472,7 +472,7 @@ async fn checks_of_an_unchanged_repository_use_no_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn remark_is_seen_answered_with_its_commit_and_resolved() {
+async fn remark_is_acknowledged_answered_with_its_commit_and_resolved() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.run().await;
         let pull = world.the_pull().await.number;

@@ -51,7 +51,7 @@ async fn ask(base: &str, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[tokio::test]
-async fn rules_pass_their_tests() {
+async fn alert_rules_pass_their_tests() {
     let Some(promtool) = program(&["promtool"], "install the package prometheus") else { return };
     output(command(&promtool).args(["check", "rules"]).arg(deploy("prometheus/alerts.yml"))).await;
     output(command(&promtool).args(["test", "rules"]).arg(deploy("prometheus/alerts.test.yml"))).await;

@@ -21,7 +21,7 @@ on_one_forge!(
     plan_without_a_reply_is_reminded_once,
     plan_that_the_file_requires_asks_questions,
     planning_run_without_a_plan_can_be_repeated,
-    restart_loses_no_plan,
+    restart_keeps_the_plan,
     another_plan_replaces_the_first,
     plan_counts_towards_the_budget,
     /// See docs/research/threats.md#g20.
@@ -272,7 +272,7 @@ async fn planning_run_without_a_plan_can_be_repeated(dialect: Dialect) {
     .await;
 }
 
-async fn restart_loses_no_plan(dialect: Dialect) {
+async fn restart_keeps_the_plan(dialect: Dialect) {
     story(Setup::new(dialect).agent(&planner(PLAN)), async |world| {
         world.comment("/ralph plan").await;
         world.stop_at("the plan", |l| l.run.step == LoopStep::Plan).await;

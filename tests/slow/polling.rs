@@ -34,7 +34,7 @@ macro_rules! while_polling {
 while_polling!(
     people_without_permission_start_nothing,
     edited_comment_is_not_a_command,
-    restart_loses_and_repeats_nothing,
+    restart_neither_loses_nor_repeats_events,
     own_changes_of_the_bot_start_nothing,
 );
 
@@ -101,8 +101,8 @@ async fn inputs_are_the_same_in_every_mode(dialect: Dialect) {
     for mode in UpdateMode::ALL {
         // Boxed, because futures of stories are large.
         told.push([
-            Box::pin(label_review_red_ci_and_merge(dialect, mode)).await,
-            Box::pin(commands_and_labels_of_people(dialect, mode)).await,
+            Box::pin(label_review_red_ci_and_merge_are_polled(dialect, mode)).await,
+            Box::pin(commands_and_labels_are_polled(dialect, mode)).await,
             Box::pin(closed_issue_ends_the_loop(dialect, mode)).await,
             Box::pin(closed_pull_request_ends_the_loop(dialect, mode)).await,
             Box::pin(escalation_is_answered(dialect, mode)).await,
@@ -113,7 +113,7 @@ async fn inputs_are_the_same_in_every_mode(dialect: Dialect) {
     assert!(told[0].iter().all(|lines| lines.len() > 1), "{told:?}");
 }
 
-async fn label_review_red_ci_and_merge(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
+async fn label_review_red_ci_and_merge_are_polled(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
     story(setup(dialect, mode), async |world| {
         world.label().await;
         settle(world).await;
@@ -153,7 +153,7 @@ async fn label_review_red_ci_and_merge(dialect: Dialect, mode: UpdateMode) -> Ve
     .await
 }
 
-async fn commands_and_labels_of_people(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
+async fn commands_and_labels_are_polled(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
     story(setup(dialect, mode), async |world| {
         let begin = world.comment("/ralph run --max-iterations 4").await;
         settle(world).await;
@@ -255,7 +255,7 @@ async fn edited_comment_is_not_a_command(dialect: Dialect, mode: UpdateMode) {
     .await;
 }
 
-async fn restart_loses_and_repeats_nothing(dialect: Dialect, mode: UpdateMode) {
+async fn restart_neither_loses_nor_repeats_events(dialect: Dialect, mode: UpdateMode) {
     story(setup(dialect, mode), async |world| {
         world.run().await;
         let pull = world.the_loop().await.pull.opened.expect("a pull request").number;

@@ -33,7 +33,7 @@ on_one_forge!(
     steady_loop_without_test_counts_triggers_nothing,
     escalation_contains_the_report_of_the_agent,
     default_loop_is_summarized_at_half_of_its_limit,
-    coverage_that_a_check_prints_is_guarded,
+    drop_of_printed_coverage_is_detected,
 );
 
 const MANY: &str = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
@@ -487,7 +487,7 @@ async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
 }
 
 /// From the output of a check of another kind than coverage, over the record, to the overseer and the next prompt.
-async fn coverage_that_a_check_prints_is_guarded(dialect: Dialect) {
+async fn drop_of_printed_coverage_is_detected(dialect: Dialect) {
     let check =
         "covered=$(cat cover.txt)\necho \"TOTAL 100 $((100 - covered)) $covered%\"\ntest \"$(cat answer.txt)\" = 42\n";
     let agent = "echo \"$RALPH_ITERATION wrong\" >answer.txt\necho $((110 - 20 * RALPH_ITERATION)) >cover.txt\n";

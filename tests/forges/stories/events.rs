@@ -14,7 +14,7 @@ on_every_gitea!(
     label_set_while_the_service_was_down_starts_a_loop,
     missed_label_with_a_new_title_needs_confirmation,
     review_and_merge_while_the_service_was_down_are_found,
-    restart_during_an_iteration_loses_nothing,
+    restart_during_an_iteration_loses_no_work,
     delivery_with_a_wrong_secret_starts_nothing,
     redelivery_changes_nothing,
     text_edited_by_an_outsider_needs_confirmation,
@@ -78,7 +78,7 @@ async fn review_and_merge_while_the_service_was_down_are_found(on: On, name: &'s
     .await;
 }
 
-async fn restart_during_an_iteration_loses_nothing(on: On, name: &'static str) {
+async fn restart_during_an_iteration_loses_no_work(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;

@@ -167,7 +167,7 @@ impl CommandBackend {
         spec
     }
 
-    /// Creates the reader of a run's output, and the input in which it answers the agent, if it does.
+    /// Creates the reader of a run's output, and the input for its answers to the agent, if the format has any.
     fn reader(&self, call: &RunContext<'_>) -> (Option<Dialog>, Box<dyn OutputReader>) {
         if self.preset.prompt == PromptDelivery::Acp {
             let dialog = Dialog::default();

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn change_resets_look_interval() {
+    fn change_resets_the_check_interval() {
         assert_eq!(
             waits(&[false, false, false, false, false, false, false, true, false, false]),
             [20, 60, 60, 60, 60, 60, 120, 240, 60, 60]

@@ -317,7 +317,7 @@ pub struct AttachedText {
 pub struct DownloadLimits {
     /// Maximum size, in bytes.
     pub max_bytes: u64,
-    /// Phrase for a file that is too large, which completes a sentence.
+    /// Reason to show for a file that exceeds the limit, for example "it is larger than 5 MiB".
     pub too_large: String,
     /// Maximum width and maximum height, in pixels.
     pub max_pixels: u32,

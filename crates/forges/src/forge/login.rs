@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_asked_with_state_and_challenge_and_without_secrets() {
+    fn login_page_address_has_state_and_challenge_without_secrets() {
         let redirect = Url::parse("https://ralph.example.org/login/callback/work").unwrap();
         let address = authorize_address(&addresses(), &client(), &redirect, "the-state", "v");
         let query: Vec<(String, String)> = address.query_pairs().into_owned().collect();

@@ -136,7 +136,7 @@ fn changed_macro_of_tests_is_reported() {
 }
 
 #[test]
-fn new_file_loses_its_tests_only() {
+fn only_the_tests_of_a_new_file_are_removed() {
     let merge = with_base_tests("a.rs", None, "fn a() {}\n\n#[cfg(test)]\nmod tests {}\n");
     assert_eq!(merge.text.as_deref(), Some("fn a() {}\n"));
     assert_eq!(merge.judged.first().map(|(_, judgement)| *judgement), Some(Judgement::Removed));

@@ -175,7 +175,7 @@ impl Tree<'_> {
 
     fn text(&self, path: &str) -> Result<String, Failure> {
         let parts = self.parts(path)?;
-        let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
+        let (name, above) = parts.split_last().ok_or("expected the path of a file")?;
         String::from_utf8(contents(&self.folder(above, false)?, path, name)?)
             .map_err(|_| Failure::new(format!("{path} is not UTF-8 text; change it by a command")))
     }
@@ -183,7 +183,7 @@ impl Tree<'_> {
     /// Creates or replaces a file; returns `true` if it is new.
     fn write(&self, path: &str, text: &str, make_folders: bool) -> Result<bool, Failure> {
         let parts = self.parts(path)?;
-        let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
+        let (name, above) = parts.split_last().ok_or("expected the path of a file")?;
         let full = self.top.join(parts.iter().collect::<PathBuf>());
         if parts[0] == ".git" || self.read_only.iter().any(|path| full.starts_with(path)) {
             return Err(Failure::new(format!("{path} may only be read")));

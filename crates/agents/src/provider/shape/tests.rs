@@ -49,7 +49,7 @@ fn problems_are_reported_with_position() {
         ("/confidence", json!(2), "/confidence: expected at most 1, found 2"),
         ("/confidence", json!("high"), "/confidence: expected number, found \"high\""),
         ("/count", json!(1.5), "/count: expected integer, found 1.5"),
-        ("/count", json!(300), "/count: at most 255 is needed"),
+        ("/count", json!(300), "/count: expected at most 255"),
         ("/note", json!([]), "/note: expected string or null, found a list of 0"),
         ("/steps", json!([]), "/steps: expected at least 1 entries, found 0"),
         ("/steps/0/what", json!("x"), "/steps/0/what: at least 2 characters"),

@@ -129,9 +129,9 @@ fn invalid_rules_report_their_position() {
     conf/ralph-control.yaml:9:17: `backends.claude.models.rules[1].when`: column 11: `>` cannot take a text and a whole number
     conf/ralph-control.yaml:11:19: `backends.claude.models.rules[2].when`: column 7: is not an expression: mismatched input its end
     conf/ralph-control.yaml:11:35: `backends.claude.models.rules[2].model`: is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first
-    conf/ralph-control.yaml:13:16: `schedule[0].trigger`: is empty; one of when, at_iteration, every_iterations, on_error and cron is needed
+    conf/ralph-control.yaml:13:16: `schedule[0].trigger`: is empty; set one of when, at_iteration, every_iterations, on_error and cron
     conf/ralph-control.yaml:14:24: `schedule[1].trigger.when`: column 1: there is no `urgncy`; did you mean `urgency`?
-    conf/ralph-control.yaml:15:5: `schedule[2].model`: is needed for the action set_model
+    conf/ralph-control.yaml:15:5: `schedule[2].model`: is required by the action set_model
     conf/ralph-control.yaml:15:24: `schedule[2].trigger.cron`: is not a cron pattern of five fields: Component error: Number out of bounds.
     conf/ralph-control.yaml:16:32: `schedule[3].trigger.at_iteration`: is 0; iterations are counted from 1
     conf/ralph-control.yaml:16:70: `schedule[3].backend`: there is no backend `cloude`; did you mean `claude`?

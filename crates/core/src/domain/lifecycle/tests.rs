@@ -623,7 +623,7 @@ fn clock_stops_while_work_is_deferred() {
 }
 
 #[test]
-fn pause_takes_effect_after_iteration_once() {
+fn pause_takes_effect_once_after_the_iteration() {
     let pause = LoopCommand::Pause(command::Pause { now: false, reason: "lunch".into() });
     let mut run = LoopRun::in_state(LoopState::Running);
     run.command(pause.clone()).is(LoopState::Running, LoopStep::Agent);

@@ -257,7 +257,7 @@ error: GH013: Repository rule violations found for refs/heads/ralph/1-x.
     }
 
     #[test]
-    fn places_of_secrets_are_read_with_kind_commit_and_line() {
+    fn secret_locations_are_parsed_with_kind_commit_and_line() {
         let refusal = PushRefusal::of(SECRETS);
         let PushRefusal::Secrets { places } = &refusal else { panic!("{refusal:?}") };
         let read: Vec<_> = places.iter().map(|p| (p.kind.as_str(), p.commit.as_str(), p.path.as_str())).collect();

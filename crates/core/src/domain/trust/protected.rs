@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn link_leads_to_a_path_in_the_tree() {
+    fn link_target_is_resolved_within_the_tree() {
         for (link, target, expected) in [
             ("CLAUDE.md", "docs/notes.md", Some("docs/notes.md")),
             ("a/b", "../c", Some("c")),

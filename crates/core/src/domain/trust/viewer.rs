@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn level_of_access_gives_right() {
+    fn access_level_determines_the_right() {
         let rights = [
             (AccessLevel::None, ViewRight::None),
             (AccessLevel::Read, ViewRight::Read),

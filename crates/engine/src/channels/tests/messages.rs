@@ -148,7 +148,7 @@ async fn deleted_slack_message_is_posted_again_unless_it_is_resolved() {
 }
 
 #[tokio::test]
-async fn errors_of_slack_decide_about_retries() {
+async fn slack_errors_determine_retries() {
     for (error, word) in [
         ("invalid_auth", "the bot token is not valid"),
         ("token_revoked", "the bot token is not valid"),
@@ -223,7 +223,7 @@ async fn discord_message_is_posted_changed_and_resolved() {
 }
 
 #[tokio::test]
-async fn repeated_discord_message_says_so_until_it_is_changed() {
+async fn repeated_discord_message_is_marked_until_it_is_changed() {
     let fake = FakeChat::start([posted_discord("900"), posted_discord("901"), posted_discord("901")]).await;
     let channel = fake.discord();
     let notice = notice();
@@ -242,7 +242,7 @@ async fn repeated_discord_message_says_so_until_it_is_changed() {
 }
 
 #[tokio::test]
-async fn errors_of_discord_decide_about_retries_and_new_messages() {
+async fn discord_errors_determine_retries_and_new_messages() {
     let posted = |fake: &FakeChat| PostedMessage {
         place: fake.discord().place.clone(),
         id: "900".into(),

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn decoration_leaves_a_reserve() {
+    fn decorations_do_not_use_the_reserve() {
         let mut log = MutationLog::default();
         assert!((0..4).all(|_| log.admit(BUDGET, true, Timestamp(0)).is_none()));
         assert_eq!(log.admit(BUDGET, true, Timestamp(1)), Some(59_999));

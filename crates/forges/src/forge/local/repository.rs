@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn cause_of_a_failure_is_not_its_last_line() {
+    fn failure_message_prefers_the_cause_over_the_last_line() {
         let owner = "fatal: detected dubious ownership in repository at '/r'\nTo add an exception for this directory, call:\n\n\tgit \
                      config --global --add safe.directory /r\n";
         assert_eq!(

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_no_sandbox_user() {
+    fn root_is_not_a_sandbox_user() {
         assert_eq!(SandboxUser::new(0), None);
         assert_eq!(SandboxUser::new(SANDBOX_USER), Some(SandboxUser::default()));
     }

@@ -366,7 +366,7 @@ fn unusual_forms_are_parsed() {
 }
 
 #[test]
-fn names_of_failing_tests_are_bounded() {
+fn number_and_length_of_failing_test_names_are_bounded() {
     let names: String = (0..200).map(|n| format!("FAILED test_a.py::test_{n}_{} - x\n", "ö".repeat(300))).collect();
     let results = read(&format!("{names}200 failed in 0.1s\n"));
     assert_eq!((results.counts, results.failing.len()), (counts(0, 200, 0), 50));

@@ -71,7 +71,7 @@ async fn outcomes_are_in_order_despite_failures() {
 }
 
 #[tokio::test]
-async fn report_of_runner_may_object_to_exit_code() {
+async fn runner_report_can_contradict_the_exit_code() {
     let place = CheckWorkspace::new();
     let cases = [
         (

@@ -39,7 +39,7 @@ const IGNORE: &str = "printf 'node_modules\\n.venv\\ndist\\nout\\n' >.gitignore;
 
 /// See docs/research/threats.md#g21.
 #[tokio::test]
-async fn trees_get_independent_copies_of_what_setup_created() {
+async fn trees_get_independent_copies_of_the_setup_results() {
     let world = WorkspaceWorld::new();
     let base = world.human("main", IGNORE);
     let info = world.prepare().await;

@@ -78,7 +78,7 @@ fn later_type_decides_about_earlier_fields() {
 }
 
 #[test]
-fn prompts_that_are_kept_for_an_hour_are_seen() {
+fn prompt_caching_for_an_hour_is_detected() {
     let keeps = |control: Value| {
         let body = json!({ "system": [{ "type": "text", "text": "x", "cache_control": control }] });
         read(&body.to_string()).expect("a document").keeps_long

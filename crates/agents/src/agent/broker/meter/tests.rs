@@ -221,7 +221,7 @@ async fn run_that_ended_sends_no_more_requests() {
 }
 
 #[tokio::test]
-async fn limits_of_other_runs_are_asked_before_each_request() {
+async fn limits_of_other_runs_are_checked_before_each_request() {
     let meter = RunMeter::new(None, Some(Arc::new(Refusing)), prices());
     for expected in [true, false, false] {
         match meter.reserve(&quote(0, Some(1_000))).await {

@@ -140,7 +140,7 @@ fn cheap_decisive_checks_run_twice() {
 }
 
 #[test]
-fn second_runs_identify_flaky_checks() {
+fn repeated_runs_identify_flaky_checks() {
     let of = |report: &CheckReport| (report.outcomes[0].holds, report.outcomes[0].flaky);
     assert_eq!(of(&report(false).run_twice(report(true))), (true, true));
     assert_eq!(of(&report(false).run_twice(report(false))), (false, false));

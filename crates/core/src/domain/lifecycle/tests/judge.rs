@@ -250,7 +250,7 @@ fn pause_by_control_asks_person() {
 }
 
 #[test]
-fn repeated_reflection_is_a_signal() {
+fn repeated_reflection_is_a_stuck_signal() {
     let mut run = LoopRun::started();
     for _ in 1..=4 {
         run.works(counted(3, 7, ERROR));
@@ -298,7 +298,7 @@ fn failed_approach_is_not_proposed_again() {
 }
 
 #[test]
-fn coverage_that_any_check_prints_is_measured() {
+fn coverage_printed_by_any_check_is_measured() {
     let mut run = LoopRun::started();
     let mut checks = counted(3, 7, ERROR);
     checks.outcomes[0].coverage = Some(81.5);
@@ -613,7 +613,7 @@ fn run_problem_is_recorded_and_in_next_prompt() {
 }
 
 #[test]
-fn memory_share_extends_history() {
+fn memory_share_extends_the_history_in_the_prompt() {
     let mut run = LoopRun::started();
     for passing in 3..12 {
         run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
@@ -1034,7 +1034,7 @@ fn facts_in_an_outsiders_issue_are_ignored() {
 }
 
 #[test]
-fn switched_off_control_keeps_its_figures_and_advises_nothing() {
+fn disabled_control_records_values_without_advice() {
     let run = stopped_under(json!({
         "control": { "enabled": false, "auto_intervene": true },
         "oversight": { "stuck": { "enabled": false }, "resource_burn": { "enabled": false } },

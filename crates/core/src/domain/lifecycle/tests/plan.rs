@@ -339,7 +339,7 @@ fn hidden_text_of_a_plan_reaches_neither_people_nor_the_agent() {
 }
 
 #[test]
-fn loop_stored_without_planning_has_none() {
+fn loop_stored_without_planning_has_no_plan() {
     let mut run = LoopRun::new();
     run.working();
     let mut stored = serde_json::to_value(&run.current).expect("JSON");

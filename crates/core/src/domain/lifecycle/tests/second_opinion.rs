@@ -209,7 +209,7 @@ fn limit_during_requested_guidance_is_reported_as_limit() {
 }
 
 #[test]
-fn time_limit_during_an_opinion_hands_over() {
+fn time_limit_during_an_opinion_hands_over_the_verified_work() {
     let mut run = read_by_another(|_| {});
     run.now = run.now.plus_ms(run.current.limits.time_ms);
     run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Review, LoopStep::Idle);

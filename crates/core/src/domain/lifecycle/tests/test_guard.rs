@@ -75,7 +75,7 @@ impl LoopRun {
 }
 
 #[test]
-fn finding_of_earlier_iteration_keeps_loop_from_review() {
+fn finding_of_earlier_iteration_prevents_review() {
     let mut run = LoopRun::new();
     let lost = [weakened("tests/a.py")];
     run.working().commits(&lost, false).is(LoopState::Running, LoopStep::Agent);
@@ -550,7 +550,7 @@ fn ran(report: &CheckReport) -> Option<u64> {
 proptest! {
     #![proptest_config(test_support::cases(150))]
     #[test]
-    fn no_sequence_with_open_finding_reaches_review(
+    fn open_finding_prevents_review_in_any_sequence(
         baseline in any_report(0.0),
         events in prop::collection::vec(any_event(), 1..60)
     ) {
@@ -687,7 +687,7 @@ fn test_count_raised_only_by_new_tests_is_not_a_finding() {
 }
 
 #[test]
-fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
+fn tests_written_while_checks_run_prevent_review() {
     let written = |digest: &str| {
         let file = RewrittenFile { path: "tests/a.py".into(), digest: digest.into() };
         Box::new(TestEvidence { rewritten: vec![file], ..TestEvidence::default() })

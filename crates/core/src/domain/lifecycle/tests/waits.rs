@@ -222,7 +222,7 @@ impl LoopRun {
 }
 
 #[test]
-fn schedule_sees_refusals() {
+fn schedule_is_evaluated_on_refusals() {
     let rule_on_error =
         |words: &str, action: &str| serde_json::json!([{ "trigger": { "on_error": words }, "action": action }]);
     let mut run = scheduled(rule_on_error("rate_limit", "pause"));

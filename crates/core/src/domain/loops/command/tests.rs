@@ -260,7 +260,7 @@ fn options_accept_both_forms_and_quotes() {
 }
 
 #[test]
-fn backticks_keep_a_value_as_it_is() {
+fn backticks_protect_a_value() {
     let LoopCommand::Run(Run { options, .. }) = ok("/ralph run --check `pytest -k 'a * b' \\*_x_`") else { panic!() };
     assert_eq!(options.checks, ["pytest -k 'a * b' \\*_x_"]);
 }

@@ -256,7 +256,7 @@ fn refused(status: u16, headers: &[(&str, &str)]) -> LimitSignals {
 }
 
 #[test]
-fn headers_state_the_end() {
+fn end_of_a_limit_is_read_from_headers() {
     let cases: [(&[(&str, &str)], Option<&str>); 14] = [
         (&[("Retry-After", "30")], Some("2026-01-15T12:00:30Z")),
         (&[("retry-after", "Thu, 15 Jan 2026 12:05:00 GMT")], Some("2026-01-15T12:05:00Z")),

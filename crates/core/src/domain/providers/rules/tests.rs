@@ -146,7 +146,7 @@ fn invalid_expressions_are_reported_with_position() {
         ("null == 1", Some(1), "null is not supported; every name has a value"),
         ("[1, 2].exists(x, x > 1)", Some(14), "`all`, `exists`, `map` and similar macros are not supported"),
         ("has(backend.name)", Some(4), "`has()` is not needed; every name has a value"),
-        ("", None, "is empty; a condition such as `iteration > 5` is needed"),
+        ("", None, "is empty; set a condition such as `iteration > 5`"),
         (long.as_str(), None, "has 501 characters; at most 500 are allowed"),
         ("iteration > ", Some(13), "is not an expression: mismatched input its end"),
         ("has_error and iteration > 3", Some(11), "is not an expression: mismatched input 'and'; write `&&` for and"),
@@ -203,7 +203,7 @@ fn deep_expressions_are_rejected_or_fit_a_small_stack() {
 }
 
 #[test]
-fn facts_know_every_task_type() {
+fn rule_facts_include_every_task_type() {
     for kind in TaskType::ALL {
         let facts = RuleFacts { task_type: kind, ..RuleFacts::default() };
         assert_eq!(evaluate(&format!("task_type == '{}'", kind.as_str()), &facts), RuleOutcome::Holds);

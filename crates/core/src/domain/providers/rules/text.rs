@@ -8,7 +8,7 @@ use super::{EXPRESSION_MAX, NESTING_MAX};
 /// Rejects text that is unsafe to parse. The parser is recursive, and a stack overflow would end the process.
 pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     if text.trim().is_empty() {
-        return Err(ExpressionProblem::whole("is empty; a condition such as `iteration > 5` is needed"));
+        return Err(ExpressionProblem::whole("is empty; set a condition such as `iteration > 5`"));
     }
     let length = text.chars().count();
     if length > EXPRESSION_MAX {

@@ -595,7 +595,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn scripts_behind_other_files_start_checks() {
+    fn indirectly_called_scripts_start_checks() {
         let base = ["scripts/verify.py", "scripts/release.py", "tools/lint.mjs", "src/verify.py", "Makefile"];
         for command in ["make test", "npm run style", "cd web && yarn check", "just ci", "tox -e py311"] {
             let start = CheckStart::new([command], base);

@@ -304,7 +304,7 @@ async fn issues_are_opened_and_closed() {
 
 /// See docs/research/threats.md#p14, docs/research/faults.md#f12.
 #[tokio::test]
-async fn transferred_issue_is_not_found_and_renamed_repository_is() {
+async fn transferred_issue_is_not_found_but_renamed_repository_is_found() {
     for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
     {
         let (github, transport) = with_token();

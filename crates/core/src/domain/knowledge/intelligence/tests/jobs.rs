@@ -53,7 +53,7 @@ fn advice_question_matches_snapshot() {
 }
 
 #[test]
-fn questions_frame_data_and_close_schemas() {
+fn questions_have_framed_data_and_closed_schemas() {
     let current = stuck();
     let context = Context::of(&current, NOW);
     let done = &current.iterations[0];

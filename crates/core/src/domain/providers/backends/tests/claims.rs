@@ -22,7 +22,7 @@ fn blocked(scene: &BackendsFixture, loop_id: &str, now: Timestamp) -> Option<Opt
 }
 
 #[test]
-fn claimed_refusal_holds_for_its_loop_alone() {
+fn claimed_refusal_applies_only_to_its_loop() {
     for (kind, until) in [
         (LimitKind::Rate, Some(at(90))),
         (LimitKind::Quota, Some(at(90))),
@@ -135,7 +135,7 @@ fn errors_of_one_loop_do_not_park_for_others() {
 }
 
 #[test]
-fn missing_model_is_missing_for_its_loop() {
+fn missing_model_is_excluded_only_for_its_loop() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     claim(&mut scene, "one", limit(LimitKind::ModelMissing, None), at(0));
     let backend = &scene.state.backends["a"];

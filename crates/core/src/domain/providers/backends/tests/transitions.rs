@@ -17,7 +17,7 @@ fn reported_end_is_used_with_jitter() {
 }
 
 #[test]
-fn unknown_ends_double_until_a_success() {
+fn waits_without_a_stated_end_double_until_a_success() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     let mut now = at(0);
     for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {

@@ -30,7 +30,7 @@ fn error_message_yields_status_and_code() {
 }
 
 #[test]
-fn final_error_names_its_origin() {
+fn final_error_is_classified_by_its_origin() {
     let with = |status: Option<u16>, code: &str| LimitSignals {
         status,
         code: Some(code.to_owned()).filter(|code| !code.is_empty()),
@@ -62,7 +62,7 @@ fn final_error_names_its_origin() {
 
 /// The corpus as errors of programs, which may come from another source than the provider.
 #[test]
-fn error_of_any_program_counts_at_its_beginning() {
+fn errors_of_any_program_are_recognized_at_their_beginning() {
     let corpus = |name: &str| -> Vec<Value> {
         let file = format!("{}/../../tests/fixtures/limits/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(file).unwrap();

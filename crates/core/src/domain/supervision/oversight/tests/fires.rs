@@ -366,7 +366,7 @@ fn evidence_of(mut it: ReviewedLoop, kind: DetectionKind, records: &[Record]) ->
 }
 
 #[test]
-fn evidence_names_blockers_files_and_efficiency() {
+fn evidence_contains_blockers_files_and_efficiency() {
     let reviewed_loop = ReviewedLoop::default;
     let blocked = flat(3, |_, r| {
         r.error_signature = error("E0308: mismatched types");

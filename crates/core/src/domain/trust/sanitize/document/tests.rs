@@ -83,7 +83,7 @@ fn recorded_pages_give_their_text_and_report_the_rest() {
 
 /// See docs/research/threats.md#i2.
 #[test]
-fn recorded_comments_give_the_commands_of_their_page() {
+fn commands_are_read_from_recorded_pages() {
     for case in recorded().into_iter().flat_map(|pages| pages.commands) {
         let found = command::parse(&read(&case.source, Some(&case.page)));
         assert_eq!(found.len(), case.commands, "{}: {found:?}", case.name);
