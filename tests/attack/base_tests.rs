@@ -145,7 +145,7 @@ async fn program_that_writes_tests_does_not_pass(dialect: Dialect) {
 
 const SET_UP: &str = "setup:\n  - sh prepare/all\n";
 
-/// The base writes the test as well.
+/// The base also writes the test.
 async fn tests_also_written_at_the_base_are_not_a_finding(dialect: Dialect) {
     let checks = format!("{SET_UP}checks:\n  - run: {EACH:?}\n");
     let setup = shell(dialect, EACH, "echo 42 >answer.txt\n").file(".ralph.yml", &checks);

@@ -601,7 +601,7 @@ async fn requests_for_provider_side_tools_never_reach_the_model() {
     .await;
 }
 
-/// The same references pass where the operator allows them: nothing else refuses them.
+/// The same references pass if the operator allows them; no other rule refuses them.
 #[tokio::test]
 async fn references_to_stored_answers_reach_the_model_where_they_are_allowed() {
     attack_allowing(&["stored_responses"], None, Arc::new(|_| told()), async |place| {
@@ -617,7 +617,7 @@ async fn references_to_stored_answers_reach_the_model_where_they_are_allowed() {
     .await;
 }
 
-/// A run has room for two requests of the maximum size, and a small one passes beside them.
+/// A run has room for two requests of the maximum size, and a small one is still accepted.
 ///
 /// See docs/research/threats.md#s17.
 #[tokio::test]
@@ -905,7 +905,7 @@ async fn abandoned_answer_is_counted() {
     assert!(counted.cost.0 >= 10_000, "ten tokens of answer: {}", counted.cost);
 }
 
-/// An agent that hangs up while the model thinks without showing it pays for the longest answer.
+/// A request of an agent that disconnects during hidden reasoning costs the longest answer.
 #[tokio::test]
 async fn hang_up_during_hidden_reasoning_is_counted() {
     let start = json!({ "type": "message_start", "message": { "model": "priced", "usage": { "input_tokens": 100, "output_tokens": 1 } } });
@@ -929,7 +929,7 @@ async fn hang_up_during_hidden_reasoning_is_counted() {
     assert_eq!(counted.cost, Money(10_000 + 5_000_000));
 }
 
-/// Calls in parallel and in a row stop at the budget; not one cent is lost.
+/// Parallel and consecutive calls stop at the budget, and every cent is counted.
 #[tokio::test]
 async fn parallel_calls_stay_within_the_budget() {
     let outcome = attack(Some(Money(1_000_000)), Arc::new(|_| told()), async |place| {
@@ -1004,7 +1004,7 @@ async fn iteration_comment_lists_the_refused_request() {
     .await;
 }
 
-/// Two loops at a time, whose agents spend more together than the day or the repository has left. Neither is above its own limit.
+/// Two concurrent loops, whose agents together spend more than the day or the repository has left. Neither is above its own limit.
 /// The agents ask for the models until both runs have begun, which is free.
 ///
 /// See docs/research/threats.md#p15 and docs/research/threats.md#s4.
@@ -1111,7 +1111,7 @@ async fn answer_length_is_limited_by_the_budget() {
     }
 }
 
-/// Headers of a model's answer that agents have no use for, cookies of the operator's account among them, do not pass.
+/// Headers of a model's answer that agents do not need, such as cookies of the operator's account, are removed.
 #[tokio::test]
 async fn other_headers_of_answers_do_not_pass() {
     attack(None, Arc::new(|_| told()), async |place| {
@@ -1130,7 +1130,7 @@ async fn other_headers_of_answers_do_not_pass() {
 /// Output of Claude Code when its provider refuses it.
 const CLAIMED: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: 429 rate limit exceeded, try again in 8 days","session_id":"s"}"#;
 
-/// A refusal keeps the backend from other loops if the model refused a request of the run, not if only the run says so.
+/// A refusal blocks the backend for other loops only if the broker saw it, not if only the run reports it.
 #[tokio::test]
 async fn broker_refusal_affects_other_loops_only_if_observed() {
     for (status, seen) in

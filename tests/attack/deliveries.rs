@@ -571,7 +571,7 @@ async fn forged_reviews_change_no_loop(dialect: Dialect) {
     .await;
 }
 
-/// Deliveries that were obeyed once, under new ids.
+/// Processed deliveries, sent again under new ids.
 /// See docs/research/threats.md#w4 and docs/research/threats.md#w5.
 async fn replays_act_once(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
@@ -671,7 +671,7 @@ async fn ambiguous_bodies_start_nothing(dialect: Dialect) {
     .await;
 }
 
-/// Deliveries from before, after the loop ended and another began.
+/// Old deliveries, sent again after the loop ended and another started.
 /// See docs/research/threats.md#w6 and docs/research/threats.md#p16.
 async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
@@ -891,7 +891,7 @@ async fn foreign_secrets_are_refused(dialect: Dialect) {
     .await;
 }
 
-/// A label that is genuine, with a text that the issue never had.
+/// A genuine label with a text that the issue never had.
 /// See docs/research/threats.md#p10.
 async fn forged_text_is_never_the_task(dialect: Dialect) {
     for (place, trusted) in [("/issue/body", false), ("/issue/title", false), ("/issue/user", true)] {

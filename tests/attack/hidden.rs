@@ -100,7 +100,7 @@ async fn hidden_texts_reach_no_agent(dialect: Dialect) {
     .await;
 }
 
-/// Gitea's texts, of which a library for CommonMark displays more than Gitea.
+/// Texts of which a CommonMark library displays more than Gitea.
 async fn hidden_texts_reach_the_agent_from_an_imitated_page(dialect: Dialect) {
     prepared_story(Setup::new(dialect), keep, async |world| {
         let texts = texts_with_hidden_parts(Dialect::Gitea);

@@ -114,7 +114,7 @@ async fn renamed_file_in_the_place_of_a_makefile_does_not_pass(dialect: Dialect)
     does_not_pass(setup, "GNUmakefile").await;
 }
 
-/// Work that adds such files and does not depend on them is done without a question.
+/// Work that adds such files without depending on them needs no decision.
 async fn honest_starts_of_checks_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "echo 42 >answer.txt; echo 'A=1' >.env; echo 'x = 1' >extra.py; mkdir -p app; echo >app/types.py\n\

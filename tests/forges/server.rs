@@ -99,7 +99,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If the real server cannot run stories, with the words of the look at it, which happens once a run.
+    /// If the real server cannot run stories, with the result of the preflight check, which runs once.
     pub async fn open(on: On) -> Option<Self> {
         let dialect = match on {
             On::FakeGitHub => Dialect::GitHub,

@@ -430,7 +430,7 @@ impl Stage {
     }
 }
 
-/// A server that refuses in the middle of the preparation keeps nothing of it.
+/// No objects remain on a server that refuses in the middle of the preparation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_preparation_leaves_no_objects() {
     for (on, refused) in [

@@ -83,7 +83,7 @@ fn parse(arguments: &str) -> Result<(), clap::Error> {
     }
 }
 
-/// Commands to be copied are accepted by the command line as they are.
+/// The command line accepts the commands of code blocks unchanged.
 #[test]
 fn commands_in_code_are_accepted() {
     let substitution = pattern(r"\$\([^()]*\)");
@@ -205,7 +205,7 @@ fn sections_of_the_runbook_have_symptoms_and_commands() {
     assert!(sections.len() >= 14, "{:?}", sections.keys());
 }
 
-/// Drills that the runbook names are tests.
+/// Each drill named in the runbook is a test.
 #[test]
 fn drills_of_the_runbook_are_tests() {
     let page = read("RUNBOOK.md");

@@ -177,7 +177,7 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
     .await;
 }
 
-/// The forge was asked at the start, an hour before. The invariants check the time of the last answer.
+/// The last permission request was an hour earlier, at the start. The invariants check the time of the last answer.
 ///
 /// See docs/research/threats.md#p4 and docs/research/faults.md#inv9.
 async fn push_an_hour_later_checks_the_permission_again(dialect: Dialect) {

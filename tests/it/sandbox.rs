@@ -121,7 +121,7 @@ async fn sandboxed_programs_find_their_files() {
     }
 }
 
-/// A sandbox shows the same in `/etc` with copies of its parts and without.
+/// `/etc` in a sandbox is the same with and without copies of its parts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etc_is_identical_with_copies() {
     let script = "cd /etc && find . ! -path ./passwd ! -path ./group ! -path '*/private/*' ! -type d | sort | while read -r f; do \

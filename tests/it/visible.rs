@@ -84,7 +84,7 @@ async fn start_fails_if_own_paths_cannot_be_hidden() {
     }
 }
 
-/// `LD_PRELOAD` in a program's environment has an effect inside only, where nothing is root.
+/// `LD_PRELOAD` in a program's environment has an effect only inside, where no process is root.
 ///
 /// See docs/research/threats.md#s16.
 #[tokio::test]

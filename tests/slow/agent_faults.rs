@@ -276,7 +276,7 @@ async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     }
 }
 
-/// Packages that an agent or a check installs find no credentials of the service's account.
+/// Installed packages of an agent or a check find no credentials of the service's account.
 /// See docs/research/threats.md#s15.
 async fn service_home_is_hidden_from_agents_and_checks(dialect: Dialect) {
     let home = tempfile::tempdir().expect("a folder");

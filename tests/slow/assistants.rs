@@ -357,7 +357,7 @@ async fn program_writes_context_and_summaries_by_default(dialect: Dialect) {
 }
 
 /// An assistant that hangs, answers nonsense, crashes, is limited, or exceeds its limits costs the loop nothing but time. People
-/// are reported once, and agents keep their backends.
+/// are notified once, and agents keep their backends.
 async fn failing_assistant_is_reported_once_and_the_loop_continues(dialect: Dialect) {
     let uses = |tokens: u64| {
         let usage = json!({"input_tokens": tokens, "output_tokens": 1});
@@ -471,7 +471,7 @@ async fn full_sample_configuration_works_as_documented(dialect: Dialect) {
     .await;
 }
 
-/// A compressed context block is asked for where a session begins: in the first iteration, and after the session is full.
+/// A compressed context block is requested at the start of a session: in the first iteration, and after the session is full.
 async fn resumed_session_asks_for_no_context(dialect: Dialect) {
     let models = Models::start(good).await;
     let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();

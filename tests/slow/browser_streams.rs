@@ -143,7 +143,7 @@ async fn with_running_loop(dialect: Dialect, scenario: impl AsyncFnOnce(&mut Wor
     .await;
 }
 
-/// A connection that ends before anything was sent on it, and a loop that changes meanwhile.
+/// A connection that ends without any event, and a loop that changes in the meantime.
 async fn page_catches_up_after_its_connection_was_cut(dialect: Dialect) {
     with_running_loop(dialect, async |world, running| {
         let line = CutLine::to(&running.dashboard.url).await;

@@ -150,7 +150,7 @@ async fn red_ci_of_the_base_starts_no_iteration(dialect: Dialect) {
     .await;
 }
 
-/// CI failed while the bot's own checks ran: the loop is not called done before the failure is worked on.
+/// CI failed while the bot's own checks ran: the loop is not reported as done before the agent handles the failure.
 async fn red_ci_before_the_end_of_verification_prevents_completion(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         world.label().await;
@@ -166,7 +166,7 @@ async fn red_ci_before_the_end_of_verification_prevents_completion(dialect: Dial
     .await;
 }
 
-/// Gitea calls a pull request "not mergeable" until it has looked, which it does after each push to the base.
+/// Gitea reports a pull request as "not mergeable" until its check for conflicts, which runs after each push to the base.
 ///
 /// See docs/research/faults.md#f17.
 async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {

@@ -24,7 +24,7 @@ struct RunningDemo {
 }
 
 impl RunningDemo {
-    /// Starts what `demo` makes of the program's path.
+    /// Starts the command that `demo` builds from the program's path.
     fn start(demo: impl FnOnce(&str) -> Command) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("tmp")).expect("a folder");
@@ -69,7 +69,7 @@ impl RunningDemo {
     }
 }
 
-/// At a terminal, the demo waits for a person, whose Abort is an end like any other.
+/// At a terminal, the demo waits for a person, and Abort ends it normally.
 #[tokio::test]
 async fn demo_at_a_terminal_waits_for_a_button() {
     let mut demo = RunningDemo::at_terminal("DEMO");
@@ -97,7 +97,7 @@ async fn demo_at_a_terminal_waits_for_a_button() {
     demo.until("waiting").await;
 }
 
-/// A demo that waits for a person writes nothing, and gets no signal where its starter ignores hang-ups.
+/// A demo that waits for a person writes no output, and gets no signal if its parent ignores SIGHUP.
 #[tokio::test]
 async fn demo_whose_terminal_is_closed_ends_without_a_signal() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -49,7 +49,7 @@ fn used(child: &Child) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Neither a connection can be accepted nor a program be started.
+/// The service can neither accept connections nor start programs.
 /// See docs/research/faults.md#d8.
 async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;

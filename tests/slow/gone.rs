@@ -169,7 +169,7 @@ async fn deleted_pull_request_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// The repository was renamed, and another one has its former name: the forge answers requests under that name, for the other.
+/// The repository was renamed, and another one has its former name: the forge answers requests under that name with data of the other.
 /// See docs/research/faults.md#f12.
 async fn repository_with_a_reused_name_gets_nothing(dialect: Dialect) {
     // Within five seconds labels and reactions may still go by the former name.
@@ -190,7 +190,7 @@ async fn take_over_the_name(world: &World) -> RepoId {
     other
 }
 
-/// Object that a look under the former name finds there.
+/// Object that a request under the former name finds there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FoundThere {
     NoIssue,

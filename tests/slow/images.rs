@@ -301,7 +301,7 @@ async fn image_in_a_comment_on_a_line_reaches_the_next_run(dialect: Dialect) {
     .await;
 }
 
-/// A kill between an image's file and its record fetches it again; nothing half-written stays.
+/// After a kill between an image's file and its record, the image is fetched again, without partial files.
 async fn kill_before_an_image_is_recorded_loses_nothing(dialect: Dialect) {
     let service = Service::new(of_maintainer(dialect), false).await;
     let world = &service.world;

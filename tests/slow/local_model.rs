@@ -201,7 +201,7 @@ async fn too_small_context_is_reported(dialect: Dialect) {
     .await;
 }
 
-/// The server would generate for minutes. It may ignore the closed connection, which is its own matter.
+/// The server would generate for minutes. It may ignore the closed connection.
 async fn abort_closes_the_connection_to_a_local_model(dialect: Dialect) {
     let Some(model) = LocalModel::start(16_384, ENDLESS).await else { return };
     let relay = CountingRelay::start(&model.url).await;

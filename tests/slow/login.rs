@@ -120,7 +120,7 @@ async fn login_is_valid_once_and_in_its_browser_only(dialect: Dialect) {
     .await;
 }
 
-/// A code of somebody else, put into a login that a browser began itself. See docs/research/threats.md#v2.
+/// A code of another account in a login that the browser started itself. See docs/research/threats.md#v2.
 async fn code_is_exchanged_with_its_verifier_only(dialect: Dialect) {
     login_story(dialect, async |world| {
         let (mut victim, mut thief) = (LoginBrowser::new(world), LoginBrowser::new(world));
@@ -235,7 +235,7 @@ async fn revoked_right_ends_within_five_minutes(dialect: Dialect) {
     .await;
 }
 
-/// A login that was given up belongs to somebody else: the numeric id counts.
+/// A released login name belongs to another account: the numeric id counts.
 async fn renamed_account_has_no_right(dialect: Dialect) {
     login_story(dialect, async |world| {
         let (access, engine, repo) = (&web(world).access, world.engine(), repo_ref(world));

@@ -205,7 +205,7 @@ async fn merge_is_withdrawn_by_command(dialect: Dialect) {
     .await;
 }
 
-/// Gitea does not show who took a scheduled merge back.
+/// Gitea does not show who cancelled a scheduled merge.
 /// The workflow never ran on the base, and a check of another service is skipped at once. GitHub names the workflows that started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workflow_of_the_pull_request_is_awaited() {
@@ -370,7 +370,7 @@ async fn repository_without_auto_merge_gets_advice() {
     .await;
 }
 
-/// Gitea before 1.24.3 may accept a merge and never make it.
+/// Gitea before 1.24.3 may accept a merge and lose it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn merge_lost_by_an_older_gitea_is_repeated_after_some_minutes() {
     story(Setup::new(Dialect::Gitea), async |world| {
@@ -392,7 +392,7 @@ async fn merge_lost_by_an_older_gitea_is_repeated_after_some_minutes() {
     .await;
 }
 
-/// With rules that are not satisfied, the order stays, and is renewed.
+/// While rules are not satisfied, the merge request stays and is renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn merge_that_waits_for_an_approval_on_an_older_gitea_is_scheduled_again() {
     story(Setup::new(Dialect::Gitea), async |world| {

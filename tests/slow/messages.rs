@@ -193,7 +193,7 @@ async fn restarted_service_finds_its_message_in_slack() {
     service.finish().await;
 }
 
-/// A webhook of Discord cannot look for the message, so there are two; the newer one says so and shows the state from then on.
+/// A Discord webhook cannot find the message, so there are two; the newer one is marked and gets all later changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_service_marks_its_repeated_discord_message() {
     let chat = Chat::start().await;

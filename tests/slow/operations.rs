@@ -92,7 +92,7 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_continues(di
     .await;
 }
 
-/// The forge is ahead of the backup: the loop that it has in its second iteration has ended meanwhile.
+/// The forge is ahead of the backup: the loop in the backup's second iteration has already ended.
 async fn loop_ends_correctly_after_restoring_an_older_backup(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
@@ -124,7 +124,7 @@ async fn loop_ends_correctly_after_restoring_an_older_backup(dialect: Dialect) {
     .await;
 }
 
-/// The steps of RUNBOOK.md: the service is stopped for good, its last backup is the database on the new host, where nothing else is, and
+/// The steps of RUNBOOK.md: the service is stopped permanently, its last backup is the database on the new host, which has no other files, and
 /// the webhook leads there afterwards. Events in between were not delivered.
 async fn moved_service_continues_and_finds_missed_events(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
@@ -322,7 +322,7 @@ fn dumped() -> Setup {
 }
 
 /// The forge has the state of the dump; the service gets the database that an earlier build wrote. Objects that are created again
-/// in each world (the loop's id, commits, comments, addresses, the key of markers) is replaced by this world's. See docs/research/faults.md#d11.
+/// in each world (the loop's id, commits, comments, addresses, the key of markers) are replaced by this world's. See docs/research/faults.md#d11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loop_in_database_of_earlier_build_continues() {
     let mut files: Vec<_> = std::fs::read_dir(dumps()).expect("dumps").flatten().map(|entry| entry.path()).collect();
@@ -387,7 +387,7 @@ async fn loop_in_database_of_earlier_build_continues() {
     }
 }
 
-/// A migration comes with a dump by the build that has it. `UPDATE_FIXTURES=1` writes one that is missing, and never another.
+/// Each migration has a dump by the build that introduced it. `UPDATE_FIXTURES=1` writes a missing dump and changes no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newest_schema_has_a_dump() {
     let file = dumps().join(format!("{:04}.sql", migrations().len()));

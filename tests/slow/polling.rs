@@ -359,7 +359,7 @@ async fn text_that_an_outsider_edited_before_the_label_is_confirmed(dialect: Dia
     with_edit(dialect, false).await;
 }
 
-/// A signed delivery is not taken, and no webhook is listed or made.
+/// The service rejects a signed delivery, and neither lists nor creates webhooks.
 async fn polled_forge_has_no_webhook(dialect: Dialect) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
         world.run().await;
@@ -373,7 +373,7 @@ async fn polled_forge_has_no_webhook(dialect: Dialect) {
     .await;
 }
 
-/// Lists do not say whether a review was edited, and it could have been for an hour.
+/// Lists do not show whether a review was edited, which was possible for an hour.
 async fn late_review_is_guidance_and_not_a_command(dialect: Dialect) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
         let pull = world.run().await.pull.opened.expect("a pull request").number;

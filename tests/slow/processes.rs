@@ -246,7 +246,7 @@ async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
     }
 }
 
-/// The disk fills up during a run: the agent's change does not fit where commits are stored.
+/// The disk fills up during a run, so that the agent's change cannot be stored.
 /// See docs/research/faults.md#d1.
 async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;

@@ -9,7 +9,7 @@ use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
 on_one_forge!(command_is_acknowledged_before_other_effects, command_is_acknowledged_during_backlog,);
 
-/// With the pace of a real service: Gitea asks for no time between two changes. The time itself, from the label to the ready pull
+/// With the pace of a real service, because Gitea needs no pause between two changes. The duration, from the label to the ready pull
 /// request, is a figure of `benches/figures`, measured at rest: a row of docs/research/benchmarks.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loop_on_gitea_is_ready_without_pauses_between_changes() {

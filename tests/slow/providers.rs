@@ -441,7 +441,7 @@ async fn files_are_searchable_by_path(dialect: Dialect) {
     .await;
 }
 
-/// Agent that receives its prompt as an argument, and a task that is too long for one.
+/// Agent with its prompt as an argument, and a task that is too long for an argument.
 async fn oversized_prompt_is_passed_as_file(dialect: Dialect) {
     let script = r#"case "$1" in 'Read the file '*) ;; *) echo "$1" | head -c 99; exit 3 ;; esac
 file=${1#Read the file }

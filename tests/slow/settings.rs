@@ -244,7 +244,7 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     .await;
 }
 
-/// A public repository needs namespaces; a weaker sandbox is not used in their place.
+/// A public repository needs namespaces; the service does not use a weaker sandbox instead.
 /// See docs/research/threats.md#s5.
 async fn weaker_sandbox_runs_no_agent_of_a_public_repository(dialect: Dialect) {
     let mut setup = Setup::new(dialect);

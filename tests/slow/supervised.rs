@@ -99,7 +99,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
     .await;
 }
 
-/// Alarms, gains and changes of profile with their reasons are where people look: status comment, audit trail, metrics.
+/// Status comment, audit trail and metrics contain alarms, gains and profile changes with their reasons.
 async fn control_values_are_shown_to_people(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         let stopped = world.run().await;
@@ -451,7 +451,7 @@ async fn steady(dialect: Dialect, script: &str, lines: u32) -> Vec<u8> {
     .await
 }
 
-/// Ways tried, learnings and blockers of an agent that reports them are in the escalation issue.
+/// The escalation issue contains the attempts, learnings and blockers that an agent reports.
 async fn escalation_contains_the_report_of_the_agent(dialect: Dialect) {
     let report = r#"printf '{"summary": "guessed", "approach": "guess number %s", "learnings": ["The almanac is not in the tree"], "blockers": ["Nobody here has the almanac"]}' "$RALPH_ITERATION" >"$RALPH_REPORT""#;
     story(Setup::new(dialect).agent(&format!("{STUCK}{report}\n")).config(MANY), async |world| {
@@ -473,7 +473,7 @@ async fn escalation_contains_the_report_of_the_agent(dialect: Dialect) {
     .await;
 }
 
-/// With the defaults, a summary is made within the loop, and prompts have it.
+/// With the defaults, the loop gets a summary, which its prompts contain.
 async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
     let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { escalation_threshold: 12 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {

@@ -119,7 +119,7 @@ async fn honest_tests_need_no_acceptance(dialect: Dialect) {
     .await;
 }
 
-/// The base's tests pass at once, so that the text of the change sends no agent back.
+/// The base's tests pass at once, so that the text of the change causes no further run.
 async fn removed_assertion_that_the_base_tests_do_not_need_costs_no_run(dialect: Dialect) {
     let tests = format!("{TESTS}    assert read('other.txt') == 'kept'\n");
     let agent = "echo 42 >answer.txt\nsed -i '$d' tests/test_answer.py\n";
@@ -135,7 +135,7 @@ async fn removed_assertion_that_the_base_tests_do_not_need_costs_no_run(dialect:
     .await;
 }
 
-/// The program decides about the exit code of its test runner.
+/// The program determines the exit code of its test runner.
 async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
     let check = "echo 'running 2 tests'\nif [ \"$(cat answer.txt)\" = 42 ]; then n=2; else n=1; fi\n\
         if [ $n = 2 ]; then word=ok; else word=FAILED; fi\n\

@@ -137,7 +137,7 @@ async fn solved_task_succeeds_without_changes() {
     assert_eq!(git(&setup.repo, &["for-each-ref", "--format=%(refname:short)", "refs/heads"]).await, "trunk");
 }
 
-/// The tests of the repository pass before and after a feature that none of them is about.
+/// The tests of the repository pass before and after a feature that they do not test.
 #[tokio::test(flavor = "multi_thread")]
 async fn passing_repository_tests_do_not_finish_a_task() {
     let setup = setup("echo two > next.txt").await;

@@ -216,7 +216,7 @@ async fn merge_ends_the_loop(on: On, name: &'static str) {
     .await;
 }
 
-/// Nothing is delivered for it: the loop is looked at once a minute.
+/// No delivery reports it: the service checks the loop once a minute.
 async fn deleted_pull_request_ends_the_loop(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;

@@ -139,7 +139,7 @@ async fn loop_waits_until_the_removed_bot_is_added_again(on: On, name: &'static 
     .await;
 }
 
-/// The repository was renamed, and another one has its former name: the server answers requests under that name, for the other.
+/// The repository was renamed, and another one has its former name: the server answers requests under that name with data of the other.
 async fn repository_with_a_reused_name_gets_nothing(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;

@@ -380,7 +380,7 @@ fn agent_network_access_is_listed() {
     assert_eq!(network(&all).map(|finding| finding.status), Some(FindingStatus::Warn));
 }
 
-/// A token with a scope that only reads passed all other checks.
+/// All other checks accept a token with a read-only scope.
 #[tokio::test]
 async fn token_and_webhooks_are_proved() {
     let folder = tempfile::tempdir().expect("a folder");

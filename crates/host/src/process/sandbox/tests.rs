@@ -134,7 +134,7 @@ async fn buffers_of_sockets_stay_small_where_memory_is_only_measured() {
     assert_eq!(said, if is_measured { "kept kept 1" } else { "changed changed 1" });
 }
 
-/// The advice to such a message is to weaken the unit or the container.
+/// The advice for such a message would weaken the unit or the container.
 #[tokio::test]
 async fn messages_of_bubblewrap_from_a_program_are_output() {
     if !usable().await {

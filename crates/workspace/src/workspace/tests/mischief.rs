@@ -234,7 +234,7 @@ async fn unusual_files_are_committed() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
 }
 
-/// Pipes in place of files that git reads keep it waiting for a moment only.
+/// Pipes in place of files that git reads delay git only briefly.
 ///
 /// See docs/research/threats.md#g10.
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn pipes_that_git_would_read_are_removed() {
     assert_eq!(sh(&info.dir, "tail -n 1 README.md"), "more");
 }
 
-/// Attributes that claim an encoding which no file has keep no file out of the commit.
+/// Attributes with a wrong encoding exclude no file from the commit.
 ///
 /// See docs/research/threats.md#g2.
 #[tokio::test]
@@ -469,7 +469,7 @@ async fn submodules_of_the_base_are_unchanged() {
     assert_eq!(std::fs::read_dir(&markers).unwrap().count(), 0);
 }
 
-/// Contents that only a crafted object can have are refused as they come in, and nothing of them reaches a tree.
+/// Contents that only a crafted object can have are refused on arrival and reach no tree.
 /// See docs/research/threats.md#g8, docs/research/threats.md#g15.
 #[tokio::test]
 async fn malicious_objects_are_refused_on_fetch() {

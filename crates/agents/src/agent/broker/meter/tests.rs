@@ -174,7 +174,7 @@ impl CostGuard for SharedLimit {
     }
 }
 
-/// Requests of one run have more input than their length let expect, and no request of it follows.
+/// Requests of one run have more input than estimated from their length; its next request is refused.
 ///
 /// See docs/research/threats.md#s4.
 #[tokio::test]

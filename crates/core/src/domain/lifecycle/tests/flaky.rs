@@ -183,7 +183,7 @@ fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
     }
 }
 
-/// A check that runs no tests and failed because of another command passes once that command does.
+/// A check without tests that failed because of another command passes when that command passes.
 #[test]
 fn exit_code_decides_for_a_check_that_also_failed_without_tests() {
     let none = Some(TestCounts { passing: 0, failing: 0, skipped: 0 });

@@ -995,7 +995,7 @@ fn hopeless_loop_with_outlook_stops_at_limit_and_can_be_resumed() {
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
-/// Also of a loop whose checks are given by a command.
+/// Also for a loop whose checks come from a command.
 #[test]
 fn stated_complexity_selects_the_gains_of_exploration() {
     let early = |complexity: u32| {

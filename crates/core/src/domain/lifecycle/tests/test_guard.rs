@@ -739,7 +739,7 @@ fn accepted_change_counts_from_the_commit_that_the_person_saw() {
     assert_eq!((run.current.checks.guard.accepted.len(), version(&run, "tests/a.py")), (1, None));
 }
 
-/// The run with the base's tests has passed, so the text of the change vetoes nothing.
+/// The run with the base's tests has passed, so the text of the change does not block.
 #[test]
 fn changed_tests_are_reported_to_agent_and_reviewer_without_blocking() {
     let found = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+0 -1");

@@ -185,7 +185,7 @@ fn recorded_cases_block() {
     assert!(cases.len() >= 90 && missed.is_empty(), "{} cases, missed: {missed:#?}", cases.len());
 }
 
-/// Without the whole file, the closing quotes look like opening ones.
+/// Without the complete file, closing quotes look like opening quotes.
 #[test]
 fn line_after_a_docstring_is_program_code() {
     let old = "def end():\n    \"\"\"\n    Ends.\n    >>> end()\n    \"\"\"\n";

@@ -324,7 +324,7 @@ async fn transferred_issue_is_not_found_but_renamed_repository_is_found() {
     }
 }
 
-/// A label that was set before the issue was transferred here was set elsewhere.
+/// A label from before the transfer of the issue belongs to the other repository.
 /// See docs/research/threats.md#p14.
 #[tokio::test]
 async fn transferred_label_has_no_assignment() {

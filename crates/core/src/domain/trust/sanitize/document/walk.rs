@@ -341,7 +341,7 @@ impl DocumentWalk<'_> {
         if valid { language.to_lowercase() } else { String::new() }
     }
 
-    /// Adds an element that forges draw. Returns whether it is one.
+    /// Adds an element that forges render as a picture. Returns whether the node is such an element.
     fn drawn(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
         let (kind, source, inline) = match &*name.local {
             "math-renderer" => {
