@@ -14,7 +14,7 @@ use crate::preflight;
 
 /// Number of times that a request is sent at most, if it fails and may be repeated.
 pub const ATTEMPTS: u32 = 4;
-/// Pause after the first attempt; longer after each.
+/// Pause after the first attempt; grows with each attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Whether a request may be sent again without having another effect. A POST that was not sent is repeated as well.

@@ -74,7 +74,7 @@ async fn denied_login_makes_no_session(dialect: Dialect) {
         let page = browser.begin("").await;
         let back = browser.answer(&page, "").await;
         assert!(back.contains("error=access_denied"), "{back}");
-        assert_refused(&mut browser, &back, 403, "You did not agree").await;
+        assert_refused(&mut browser, &back, 403, "You declined the login").await;
         assert_refused(&mut browser, &back, 403, "not valid").await;
     })
     .await;

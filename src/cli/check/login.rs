@@ -28,7 +28,7 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
         let fix = "set `server.public_url` to the address at which people reach the dashboard";
         return Some(CheckFinding::warn(
             name,
-            "there is no public address, so people are sent back to this machine",
+            "there is no public address, so the callback address is on this machine",
             fix,
         ));
     };
@@ -44,11 +44,11 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
     let exchange = CodeExchange { client: &client, redirect: &redirect, code: NO_CODE, verifier: NO_CODE };
     Some(match account_of_code(&transport, &addresses, exchange).await {
         Err(LoginFailure::Refused(_)) if public.scheme() == "https" => {
-            CheckFinding::ok(name, format!("client {} is accepted; people are sent back to {redirect}", client.id))
+            CheckFinding::ok(name, format!("client {} is accepted; the callback address is {redirect}", client.id))
         }
         Err(LoginFailure::Refused(_)) => {
             let detail =
-                format!("client {} is accepted; people are sent back to {redirect} without encryption", client.id);
+                format!("client {} is accepted; the callback address is {redirect} without encryption", client.id);
             CheckFinding::warn(name, detail, "use a reverse proxy with TLS")
         }
         Err(failure @ LoginFailure::Client(_)) => CheckFinding::fail(

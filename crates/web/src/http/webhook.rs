@@ -71,7 +71,7 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
     let delivery = one_of(headers, &delivery_header).ok_or((StatusCode::BAD_REQUEST, "the delivery has no id"))?;
     let event = one_of(headers, &event_header).ok_or((StatusCode::BAD_REQUEST, "the delivery names no event"))?;
     if delivery.starts_with(inbox::POLLED) {
-        return Err((StatusCode::BAD_REQUEST, "the id of the delivery is not one of a forge"));
+        return Err((StatusCode::BAD_REQUEST, "the delivery id does not have the format of a forge"));
     }
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
     if announced.is_some_and(|length: usize| length > DELIVERY_BYTES) {

@@ -98,7 +98,7 @@ impl Tree<'_> {
             EditCommand::Create { path, file_text } => {
                 let lines = file_text.lines().count();
                 let new = self.write(&path, &file_text, true)?;
-                Ok(format!("{path} is {} ({lines} lines).", if new { "made" } else { "written anew" }))
+                Ok(format!("{path} is {} ({lines} lines).", if new { "made" } else { "replaced" }))
             }
             EditCommand::StrReplace { path, old_str, new_str } => {
                 let text = self.text(&path)?;

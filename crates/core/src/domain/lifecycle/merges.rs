@@ -106,7 +106,7 @@ fn unrun_lines(progress: &CiProgress) -> Vec<String> {
     if !progress.awaited.is_empty() {
         lines.push(format!("These have not started within the wait for CI: {}.", check_names(&progress.awaited)));
     }
-    lines.push("The merge was requested all the same; `/ralph merge-when-ready off` withdraws it.".to_owned());
+    lines.push("The merge was requested anyway; `/ralph merge-when-ready off` withdraws it.".to_owned());
     lines
 }
 

@@ -41,7 +41,7 @@ pub(super) fn remind(turn: &mut StepContext) {
     };
     let planning = turn.next.knowledge.planning.get_or_insert_default();
     if planning.reminded == plan.number {
-        return turn.because("people were reminded of the plan already");
+        return turn.because("people were already reminded of the plan");
     }
     planning.reminded = plan.number;
     turn.because(format!("no answer yet about the plan `{}`", plan.short_hash()));

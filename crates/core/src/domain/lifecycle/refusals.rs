@@ -27,7 +27,7 @@ pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: Strin
             pauses_without_pull(turn);
         }
         (ForgeChange::Escalation, LoopState::Running | LoopState::Queued | LoopState::Waiting) => {
-            turn.pause_at_best("people could not be asked for a decision: the forge refused to open the issue");
+            turn.pause_at_best("could not ask for a decision: the forge refused to open the issue");
         }
         _ => {}
     }

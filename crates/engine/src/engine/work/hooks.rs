@@ -162,7 +162,7 @@ impl Verification {
         for name in current.settings.policy.hook_names(event) {
             let objection = self.hook(repo, current, (event, name, version), cancel).await?;
             if let Some(HookObjection::Broken { problem, .. }) = objection {
-                tracing::warn!(loop_id = %current.id, hook = name, problem, "a hook after the end failed");
+                tracing::warn!(loop_id = %current.id, hook = name, problem, "a hook after the end of a loop failed");
                 said.push(format!("{name}: {problem}"));
             }
         }

@@ -176,7 +176,7 @@ impl GitHub {
         }
         let Some(method) = settings.method() else {
             return Ok(MergeAnswer::refused(
-                format!("{} allows no way to merge", repo.full_name()),
+                format!("{} allows no merge method", repo.full_name()),
                 "Allow one in the repository's settings (General, Pull Requests)",
             ));
         };

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_limited() {
+    fn app_names_have_a_maximum_length() {
         let name =
             AppPlan::usual_name(None, Some(&Url::parse("https://a-very-long-name-of-a-server.example.org").unwrap()));
         assert_eq!(name, "ralph-bot a-very-long-name-of-a-se");

@@ -237,7 +237,7 @@ async fn callback(
         }
         LoginRefusal::Denied => {
             tracing::info!(from = %facts.from, "a login was declined on the forge");
-            failed(StatusCode::FORBIDDEN, "You did not agree on the forge's page.")
+            failed(StatusCode::FORBIDDEN, "You declined the login on the forge's page.")
         }
         LoginRefusal::NotAllowed(why) => {
             access.has_failed(engine, facts.from, why);
@@ -295,7 +295,7 @@ async fn finished(
             tracing::warn!(%forge, %failure, "a login could not be finished");
             Fault(match failure {
                 LoginFailure::Client(_) => {
-                    "the forge does not accept the service as a client; the operator finds the reason in its log".into()
+                    "the forge does not accept the service as a client; the service's log has the reason".into()
                 }
                 _ => "could not query the forge".into(),
             })

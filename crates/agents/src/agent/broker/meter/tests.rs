@@ -273,7 +273,7 @@ async fn model_without_output_is_silent_after_five_responses_in_a_row() {
 }
 
 #[tokio::test]
-async fn refused_request_is_no_response_without_output() {
+async fn refused_request_does_not_count_as_response_without_output() {
     let meter = RunMeter::new(None, None, prices());
     for _ in 0..=MOST_EMPTY {
         let (mut call, _) = meter.reserve(&quote(10, Some(1_000))).await.expect("no limit");

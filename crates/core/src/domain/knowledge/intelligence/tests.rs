@@ -14,7 +14,7 @@ use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Intelligence;
 
 #[test]
-fn sentences_match_the_situation() {
+fn advice_matches_the_situation() {
     let first = adapt(&fresh(), &[]);
     assert_eq!(
         first,

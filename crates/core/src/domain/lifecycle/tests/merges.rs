@@ -97,7 +97,7 @@ fn checks_of_other_services_do_not_replace_ci() {
     assert_eq!(
         run.replied(),
         "CI passed, but these jobs never ran (skipped or neutral): `test`. These have not started within the wait for CI: \
-         `build`. The merge was requested all the same; `/ralph merge-when-ready off` withdraws it."
+         `build`. The merge was requested anyway; `/ralph merge-when-ready off` withdraws it."
     );
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true)).reads_ci(1, 0);

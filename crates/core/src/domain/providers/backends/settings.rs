@@ -42,7 +42,7 @@ pub enum BackendRole {
 }
 
 impl BackendRole {
-    /// Returns the name, as in the store and in metrics.
+    /// Returns the name for the store and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
