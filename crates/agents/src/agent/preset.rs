@@ -46,7 +46,7 @@ pub(super) struct AgentPreset {
     /// Files and folders in the home that contain sessions but no programs or settings; empty if sessions cannot be
     /// resumed.
     pub(super) sessions: &'static [&'static str],
-    /// Reads from a line of a session file how full the context window is; `None` if the output reports it.
+    /// Reads the used part of the context window from a line of a session file; `None` if the output reports it.
     pub(super) context_fill: Option<fn(&serde_json::Value) -> Option<ContextFill>>,
     /// Reads the model from a line of a session file; `None` if the output reports it.
     pub(super) model: Option<fn(&str) -> Option<String>>,

@@ -168,7 +168,7 @@ impl AcpUpdates {
         named
     }
 
-    /// Records how full the context window is, and the cost of the session.
+    /// Records the used part of the context window, and the cost of the session.
     fn session_usage(&mut self, update: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if let Some(tokens) = update["used"].as_u64() {
             let window = update["size"].as_u64().filter(|size| *size > 0);

@@ -1,6 +1,6 @@
 //! Reads the body of a request as a stream: checks the requested work of the provider, without a tree of its values.
 //!
-//! Only the fields that set the request's limits become values. Fields that the model reads are replaced as they
+//! Only the fields that set the request's limits become values. Fields that the model reads are serialized again as they
 //! are read. Input on which parsers disagree is rejected: duplicate keys, other encodings, text after the value.
 
 use std::borrow::Cow;

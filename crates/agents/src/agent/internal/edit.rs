@@ -316,7 +316,7 @@ fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, Fail
             replaced(path, text, &old.replace('\n', "\r\n"), &new.replace('\n', "\r\n"))
         }
         0 => {
-            let hint = if text.contains(old.trim()) { " as it is written; blanks at its ends differ" } else { "" };
+            let hint = if text.contains(old.trim()) { " exactly: the blanks at its ends differ" } else { "" };
             Err(Failure::new(format!("old_str is not in {path}{hint}. View the file and copy the text exactly.")))
         }
         count => Err(Failure::new(format!(

@@ -116,7 +116,7 @@ struct CodexStream {
     end: Option<TurnEnd>,
 }
 
-/// Reads from a line of a session file how full the context window is.
+/// Reads the used part of the context window from a line of a session file.
 fn context_fill(line: &Value) -> Option<ContextFill> {
     let info = &line["payload"]["info"];
     let tokens =

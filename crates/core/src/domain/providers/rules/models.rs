@@ -81,7 +81,7 @@ impl ModelRules {
                 }
                 RuleOutcome::Fails => {}
                 RuleOutcome::Broken(reason) => {
-                    broken.push(format!("rule {} of models (`{}`) does not count: {reason}", index + 1, when.text()));
+                    broken.push(format!("rule {} of models (`{}`) has no effect: {reason}", index + 1, when.text()));
                 }
             }
         }

@@ -188,7 +188,7 @@ impl Schedule {
                     RuleOutcome::Fails => false,
                     RuleOutcome::Broken(reason) => {
                         let sentence = format!("rule {} of the schedule (`{}`)", index + 1, when.text());
-                        look.broken.push(format!("{sentence} does not count: {reason}"));
+                        look.broken.push(format!("{sentence} has no effect: {reason}"));
                         was_true
                     }
                 };

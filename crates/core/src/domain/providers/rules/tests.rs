@@ -225,7 +225,7 @@ fn first_matching_rule_selects_model() {
     let choice = rules.choose(&facts());
     assert_eq!((choice.model.as_deref(), choice.rule), (Some("opus"), Some(1)));
     assert_eq!(choice.why, "rule 2: consec_errors >= 2");
-    let broken = "rule 1 of models (`iteration % (iteration - 20) == 0`) does not count: it takes a remainder by 0";
+    let broken = "rule 1 of models (`iteration % (iteration - 20) == 0`) has no effect: it takes a remainder by 0";
     assert_eq!(choice.broken, [broken]);
     let choice = rules.choose(&RuleFacts { iteration: 3, ..RuleFacts::default() });
     assert_eq!((choice.model.as_deref(), choice.rule, choice.why.as_str()), (Some("sonnet"), None, "the default"));

@@ -69,7 +69,7 @@ impl StuckSettings {
 impl DetectionDefinition for StuckSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "The loop is stuck",
-        pattern: "the same error repeats, or no progress for longer than the loop's own pauses explain",
+        pattern: "the same error repeats, or the loop makes no progress for much longer than its usual pauses",
         signals: &[
             ("same_error", Basis::Measured),
             ("standstill", Basis::Derived),

@@ -152,7 +152,7 @@ impl<'a> TestData<'a> {
     }
 
     /// Whether a test uses a program of the base. The data is the subject of other tests. In languages in which tests do not name the
-    /// files of the program, they use it.
+    /// files of the program, every test counts as using it.
     fn uses_program(&self, path: &str, language: Option<Language>, content: &str) -> bool {
         let is_test = is_test_file(path);
         let is_program = |program: &&str| is_test || !self.failing.contains(*program);
