@@ -385,7 +385,7 @@ impl DocumentWalk<'_> {
         self.code_block("suggestion".to_owned(), &characters::visible(&lines).0);
     }
 
-    /// Adds a code block, up to the part that is off the screen.
+    /// Adds a code block without the part that is off the screen.
     fn code_block(&mut self, language: String, text: &str) {
         if self.displaced {
             return;
