@@ -29,6 +29,7 @@ use clap::{Parser, Subcommand};
 
 use crate::app;
 use crate::config::{Config, ConfigScope, Env, operator_file};
+use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::render::Renderer;
@@ -144,7 +145,7 @@ fn load(scope: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliErr
     let config = Config::load_for(scope, &operator_file(global.config.as_deref(), env), env)?;
     // Report invalid templates at the start, not when they are first used.
     Renderer::new(config.templates.clone(), OutboundFilter::default())
-        .map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("`templates`: {}", error_chain(&error))))?;
     Ok(config)
 }
 

@@ -5,7 +5,10 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::harness::{Setup, on_both_forges, story};
 
-on_both_forges!(files_that_configure_tools_are_not_pushed, files_that_configure_tools_are_pushed_without_the_protection,);
+on_both_forges!(
+    files_that_configure_tools_are_not_pushed,
+    files_that_configure_tools_are_pushed_without_the_protection,
+);
 
 const FILES: [&str; 9] = [
     ".vs/tasks.vs.json",

@@ -11,7 +11,11 @@ use ralph_bot::store::inbox;
 
 use crate::harness::{SECRET, Setup, World, live_story, on_one_forge, story};
 
-on_one_forge!(hanging_repository_does_not_delay_others, hanging_forge_does_not_delay_others, irrelevant_deliveries_do_not_delay_others,);
+on_one_forge!(
+    hanging_repository_does_not_delay_others,
+    hanging_forge_does_not_delay_others,
+    irrelevant_deliveries_do_not_delay_others,
+);
 
 /// Number of issues on the hanging side, more than the concurrency limit of a forge.
 const ISSUES: usize = 40;

@@ -501,10 +501,7 @@ async fn setup_by_token_creates_hooks_labels_and_login_once() {
     let again = visitor.post("/setup/check", &[("repositories", "mira/app")]).await;
     assert_eq!(again.status, 303, "{again:?}");
     let page = visitor.get("/setup").await.text;
-    assert!(
-        page.contains("is correct; the test delivery arrived") && page.contains("the labels exist"),
-        "{page}"
-    );
+    assert!(page.contains("is correct; the test delivery arrived") && page.contains("the labels exist"), "{page}");
     assert!(!page.contains("state done") && !page.contains("state bad"), "{page}");
     assert!(counted() == before, "the forge is unchanged");
 

@@ -55,7 +55,10 @@ pub(super) async fn installations(
         }
     }
     Some(match problems.is_empty() {
-        true => CheckFinding::ok(name, format!("accepted the App's permissions and events, in {} repositories", watched.len())),
+        true => CheckFinding::ok(
+            name,
+            format!("accepted the App's permissions and events, in {} repositories", watched.len()),
+        ),
         false => {
             let fix = "accept the App's new permissions, or end the suspension, in the organization's settings under Installed \
                        GitHub Apps";

@@ -105,7 +105,8 @@ async fn installed(
         ))?;
     }
     let config = place.config()?;
-    let forge = config.forge(&created.name).ok_or_else(|| CliError::Failed("the configured forge no longer exists".into()))?;
+    let forge =
+        config.forge(&created.name).ok_or_else(|| CliError::Failed("the configured forge no longer exists".into()))?;
     let waiting = async {
         let mut told = None;
         loop {

@@ -150,7 +150,8 @@ impl ForgeEntry {
         if before.get("backends").is_none() {
             more.push_str(&format!("\n{}", self.backends()));
         }
-        let lines = with_item(text, self).ok_or_else(|| by_hand("its list `forges` does not have one entry per line"))?;
+        let lines =
+            with_item(text, self).ok_or_else(|| by_hand("its list `forges` does not have one entry per line"))?;
         let extended = format!("{lines}{more}");
         let after = read(&extended).ok_or_else(|| by_hand("the extended file would not be valid"))?;
         let expected: Vec<String> = names(&before).into_iter().chain([self.name.clone()]).collect();

@@ -94,7 +94,10 @@ mod tests {
         for text in ["", "only-an-id\n", "a\nb\nc\n"] {
             std::fs::write(data.path().join(FOLDER).join("work"), text).unwrap();
             let why = read(data.path(), &ForgeName::new("work")).unwrap_err().to_string();
-            assert!(why.contains("login-clients/work does not contain two lines") && why.contains("init --login"), "{why}");
+            assert!(
+                why.contains("login-clients/work does not contain two lines") && why.contains("init --login"),
+                "{why}"
+            );
         }
     }
 }

@@ -136,9 +136,10 @@ pub async fn account_of_code(
     let answer = send(transport, request.body(Bytes::new())).await?;
     match answer.status() {
         StatusCode::OK => Ok(answer.into_body()),
-        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            Err(LoginFailure::Refused(format!("the response does not name the token's account (HTTP {})", status.as_u16())))
-        }
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(LoginFailure::Refused(format!(
+            "the response does not name the token's account (HTTP {})",
+            status.as_u16()
+        ))),
         status => Err(LoginFailure::Unavailable(format!("HTTP {} about the account", status.as_u16()))),
     }
 }

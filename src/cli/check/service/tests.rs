@@ -236,10 +236,7 @@ async fn team_with_write_access_that_the_bot_cannot_see_is_named() {
     let findings = look(&config, &env).await;
     let hidden = of(&findings, "team acme/devs");
     assert_eq!(hidden.status, FindingStatus::Warn, "{hidden:?}");
-    assert!(
-        hidden.detail.contains("write access to acme/app") && hidden.detail.contains("cannot check"),
-        "{hidden:?}"
-    );
+    assert!(hidden.detail.contains("write access to acme/app") && hidden.detail.contains("cannot check"), "{hidden:?}");
     assert!(hidden.fix.contains("a member of the team or an owner") && hidden.fix.contains("`read:organization`"));
     let named = |team: &str| findings.iter().any(|finding| finding.name == format!("team acme/{team}"));
     assert!(!named("docs") && !named("bots"), "a team that only reads, and one that the bot is in: {findings:?}");

@@ -107,7 +107,8 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
 fn assistant_failed(turn: &mut StepContext, why: Option<&str>) {
     let Some(why) = why.filter(|_| turn.next.agent.assistant_failure.is_none()) else { return };
     let iteration = turn.next.spent.iterations;
-    let words = format!("The assistant failed in iteration {iteration} ({why}); the loop continues with measured facts");
+    let words =
+        format!("The assistant failed in iteration {iteration} ({why}); the loop continues with measured facts");
     turn.audit(vec![AuditEntry::new(iteration, AuditEvent::AssistantFailed, words.clone())]);
     turn.next.agent.assistant_failure = Some(words);
 }

@@ -207,7 +207,9 @@ impl Intake {
         if command.starts().is_some() && !matches!(found, Some((_, _, true))) {
             // The delivery contains the issue as of the time of the comment.
             match account.forge.issue(&place.repo, place.issue).await {
-                Err(e) if e.kind == ForgeErrorKind::NotFound => return taken(ignored("stale: the issue no longer exists")),
+                Err(e) if e.kind == ForgeErrorKind::NotFound => {
+                    return taken(ignored("stale: the issue no longer exists"));
+                }
                 found => now = Some(found?).filter(|now| now.open),
             }
         }

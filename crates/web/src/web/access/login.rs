@@ -262,7 +262,8 @@ async fn finished(
 ) -> Result<(User, String), LoginRefusal> {
     use LoginRefusal::{Denied, Fault, NotAllowed, Other, Refused};
     let (access, engine) = (&state.access, &*state.engine);
-    let browser = WebCookie::Login.of(headers, access.https()).ok_or(Refused("no login was started in this browser"))?;
+    let browser =
+        WebCookie::Login.of(headers, access.https()).ok_or(Refused("no login was started in this browser"))?;
     let key = digest(query.state.as_deref().ok_or(Refused("the state is missing"))?);
     let now = engine.clock.now();
     let taken = engine.store.write(move |c| web_sessions::take_login(c, &key, now)).await;

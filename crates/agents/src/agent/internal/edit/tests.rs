@@ -47,10 +47,7 @@ fn files_are_shown_created_and_changed() {
     let made = place.edit(json!({"command": "create", "path": "new/deep/b.txt", "file_text": "x\ny"})).unwrap();
     assert_eq!((made.as_str(), place.read("new/deep/b.txt").as_str()), ("new/deep/b.txt is made (2 lines).", "x\ny"));
     let again = place.edit(json!({"command": "create", "path": "new/deep/b.txt", "file_text": ""})).unwrap();
-    assert_eq!(
-        (again.as_str(), place.read("new/deep/b.txt").as_str()),
-        ("new/deep/b.txt is replaced (0 lines).", "")
-    );
+    assert_eq!((again.as_str(), place.read("new/deep/b.txt").as_str()), ("new/deep/b.txt is replaced (0 lines).", ""));
 
     fs::set_permissions(&full, fs::Permissions::from_mode(0o750)).unwrap();
     let answer = place

@@ -67,7 +67,9 @@ impl AttachmentAddresses {
             },
             _ => return Err(Failure::new(format!("it is on another server ({host}); upload the image to the issue"))),
         };
-        named.ok_or_else(|| Failure::new("its address does not belong to an uploaded file; upload the image to the issue"))
+        named.ok_or_else(|| {
+            Failure::new("its address does not belong to an uploaded file; upload the image to the issue")
+        })
     }
 
     /// Returns the id of the attachment that an address refers to; the address is in a response of the forge, and may be on any
@@ -197,7 +199,11 @@ mod tests {
             (&github(), format!("https://me@github.com/user-attachments/assets/{ID}"), "another server"),
             (&github(), format!("http://169.254.169.254/{ID}"), "another server"),
             (&github(), "https://github.com/o/r/raw/main/a.png".to_owned(), "does not belong to an uploaded file"),
-            (&github(), "https://raw.githubusercontent.com/o/r/main/a.png".to_owned(), "does not belong to an uploaded file"),
+            (
+                &github(),
+                "https://raw.githubusercontent.com/o/r/main/a.png".to_owned(),
+                "does not belong to an uploaded file",
+            ),
             (&gitea, format!("http://git.example/attachments/{ID}"), "another server"),
             (&gitea, format!("https://git.example:3000/attachments/{ID}"), "another server"),
             (&gitea, "/attachments/1".to_owned(), "does not belong to an uploaded file"),

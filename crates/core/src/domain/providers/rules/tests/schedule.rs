@@ -65,10 +65,7 @@ fn failed_condition_is_reported_and_has_no_effect() {
     let broken = look(0);
     assert_eq!(
         (broken.firings.len(), broken.broken),
-        (
-            0,
-            vec!["rule 1 of the schedule (`10 % iteration == 0`) has no effect: it takes a remainder by 0".to_owned()]
-        )
+        (0, vec!["rule 1 of the schedule (`10 % iteration == 0`) has no effect: it takes a remainder by 0".to_owned()])
     );
     assert_eq!(look(5).firings.len(), 0, "it was true before");
 }
