@@ -227,7 +227,7 @@ impl Workspaces {
     ) -> Result<Vec<(Sha, Vec<u8>, Vec<ChangedObject>)>, WorkspaceError> {
         // The mirror has the forge's refs, the loop's store the new objects.
         let TreePaths { mirror, store, .. } = tree_paths;
-        let call = GitCommand::new("list what a push sends", mirror);
+        let call = GitCommand::new("list the objects of a push", mirror);
         let call = call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects(store));
         let call = call.args(["log", "-z", "--no-color", "--pretty=raw"]);
         let call = call.args(["--diff-merges=combined", "--raw", "-r", "--root", "--no-abbrev", "--no-renames"]);

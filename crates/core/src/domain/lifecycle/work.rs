@@ -355,7 +355,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         turn.next.agent.session = None;
         let text = format!("The last change was rejected: {blocked}. Do the task without it.");
         turn.tell_next_run(text);
-        let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
+        let advice = "the change was not pushed; `/ralph resume` tries again and gives the agent the reason";
         return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
     }
     // The previous run knew the other ones: a check or the agent writes such files each time, and the rest may be complete.

@@ -118,7 +118,7 @@ impl PushRefusal {
                  `/ralph retry` discards the commits of the last iteration"
             }
             Self::TooLarge { .. } => {
-                "`/ralph retry` discards the commits of the last iteration and tells the agent why they were refused"
+                "`/ralph retry` discards the commits of the last iteration and gives the agent the reason"
             }
             Self::Quota => "make space on the forge, then `/ralph resume`",
             Self::ServerError | Self::Other => "let the bot push to its branches, then `/ralph resume`",

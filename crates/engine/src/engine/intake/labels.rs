@@ -121,7 +121,7 @@ impl Intake {
         let answer = self.ask_about_label(account, repo, (number, label), &sender, near).await?;
         let stale = |why: &str| Ok(IntakeOutcome::Stale(format!("stale: {why}")));
         let now = match &answer.issue {
-            None => return stale("the issue is gone"),
+            None => return stale("the issue no longer exists"),
             Some(now) if now.is_pull => return ignored("a pull request; loops start on issues"),
             Some(now) if !now.open => return stale("the issue is closed"),
             Some(now) if !now.has_label(label) => return stale("the label was removed again"),

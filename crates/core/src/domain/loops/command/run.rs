@@ -68,7 +68,7 @@ impl CommandDefinition for Run {
         }
         add_guidance(target, self.guidance, false);
         target.accept("The loop continues.".into());
-        target.queue("a maintainer supplied what was missing");
+        target.queue("a maintainer supplied the missing input");
     }
 
     fn arguments(&self) -> String {

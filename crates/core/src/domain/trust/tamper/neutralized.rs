@@ -97,7 +97,7 @@ pub(super) fn scan(code: &ProgramCode<'_>, diff: &DiffSummary, findings: &mut Fi
     }
     // A program that only reads such lines, or prints them as a runner does, ends no process.
     for line in closing.into_iter().filter(|_| ends && !program.entry) {
-        let evidence = format!("writes what a runner reports: {}", line.text.trim());
+        let evidence = format!("writes the report of a runner: {}", line.text.trim());
         findings.add(path, Some(line.number), TamperKind::TestsNeutralized, &evidence);
     }
 }
